@@ -1,0 +1,116 @@
+"""Every problem Moorage can have, by kind; retry, status and log level follow from the kind.
+
+    Problem
+    ├── Refusal                     the asker's to mend; never retried
+    │   ├── Invalid                 400
+    │   ├── Unauthenticated         401
+    │   ├── Forbidden               403
+    │   │   └── OverQuota           403, names the limit
+    │   ├── NotFound                404
+    │   ├── WrongMethod             405
+    │   ├── NotAcceptable           406  (a microversion outside our range)
+    │   ├── Conflict                409
+    │   │   └── Stale               409  (a compare-and-swap lost)
+    │   ├── Gone                    410
+    │   ├── PreconditionFailed      412  (an If-Match lost)
+    │   ├── TooLarge                413
+    │   ├── WrongMediaType          415
+    │   └── NotBuilt                501  (a later room)
+    ├── NoCapacity                  no host, address or bandwidth can serve the request
+    ├── Unavailable                 503, a neighbour is out or too slow: a step tries again
+    │   └── UnknownOutcome          a call that timed out: it may have worked, look before acting again
+    └── Internal                    500, ours to mend
+
+`public` is a sentence that whoever asked may read and act on; `private` is for the operator's log and
+the ledger only.  `code` is a stable word for machines and never changes once published.
+Only `api/problems.py` knows status numbers of the public API; the numbers above are for orientation.
+"""
+
+
+class Problem(Exception):
+    """The root. `str(problem)` is the public sentence."""
+
+    code = "problem"
+
+    def __init__(self, public: str, *, private: str = "", code: str | None = None) -> None:
+        super().__init__(public)
+        self.public = public
+        self.private = private
+        if code is not None:
+            self.code = code
+
+
+class Refusal(Problem):
+    code = "refused"
+
+
+class Invalid(Refusal):
+    code = "invalid"
+
+
+class Unauthenticated(Refusal):
+    code = "unauthenticated"
+
+
+class Forbidden(Refusal):
+    code = "forbidden"
+
+
+class OverQuota(Forbidden):
+    code = "over_quota"
+
+
+class NotFound(Refusal):
+    code = "not_found"
+
+
+class WrongMethod(Refusal):
+    code = "wrong_method"
+
+
+class NotAcceptable(Refusal):
+    code = "not_acceptable"
+
+
+class Conflict(Refusal):
+    code = "conflict"
+
+
+class Stale(Conflict):
+    code = "stale"
+
+
+class Gone(Refusal):
+    code = "gone"
+
+
+class PreconditionFailed(Refusal):
+    code = "precondition_failed"
+
+
+class TooLarge(Refusal):
+    code = "too_large"
+
+
+class WrongMediaType(Refusal):
+    code = "wrong_media_type"
+
+
+class NotBuilt(Refusal):
+    code = "not_built"
+
+
+class NoCapacity(Problem):
+    code = "no_capacity"
+
+
+class Unavailable(Problem):
+    code = "unavailable"
+
+
+class UnknownOutcome(Unavailable):
+    code = "unknown_outcome"
+
+
+class Internal(Problem):
+    code = "internal"

@@ -1,0 +1,367 @@
+"""Databases: a transaction is a plain, synchronous function `(tx) -> result`, so nothing can await inside it (RULES §4).
+
+    database = await open_database("sqlite:////tmp/region.db", name="region")
+    made = await database.write(lambda tx: tx.rows(insert(...).returning(...)))
+
+SQLite: one writer thread per file runs the functions, those waiting together share one COMMIT (at most 256), each in its
+own SAVEPOINT, so one that raises takes back its own work only.  Reads run on read-only connections in a few threads.
+PostgreSQL: each function is a transaction of its own on a pooled connection (the server groups commits by itself);
+a deadlock (40P01) or serialization failure (40001) runs the function again.
+
+What a function reads or writes is committed when `write` returns.  `tx.refuse(value)` takes back the function's work and
+makes `write` return `value`: a refusal is an answer, not an exception.
+"""
+
+import asyncio
+import contextvars
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from moorage.model.errors import Internal, Unavailable
+from moorage.sql.meter import Meter, current_label
+
+T = TypeVar("T")
+Params: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+Durability: TypeAlias = Literal["power", "process"]
+
+BATCH_MAX = 256
+READERS_SQLITE = 4
+POOL_POSTGRESQL = 16
+BUSY_TIMEOUT_MS = 30_000
+TRIES_AFTER_DEADLOCK = 10
+QUEUE_MAX = 20_000
+
+
+class Refused(Exception):
+    """Raised by `tx.refuse`; never leaves this room."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__("refused")
+        self.value = value
+
+
+class Tx:
+    """One open transaction. Statements are SQLAlchemy Core constructs; text is for what Core cannot say."""
+
+    def __init__(self, connection: Connection, meter: Meter, name: str) -> None:
+        self._connection = connection
+        self._meter = meter
+        self._name = name
+        self.wrote = False
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._connection.dialect.name
+
+    def _execute(self, statement: sa.Executable, parameters: Params) -> sa.CursorResult[Any]:
+        self._meter.statements[self._name, current_label()] += 1
+        if not isinstance(statement, sa.Select | sa.CompoundSelect):
+            self.wrote = True
+        return cast("sa.CursorResult[Any]", self._connection.execute(statement, parameters))
+
+    def rows(self, statement: sa.Executable, parameters: Params = None) -> Sequence[Row[Any]]:
+        """Every row; row counts come from here (`RETURNING`), never from `rowcount`."""
+        return self._execute(statement, parameters).fetchall()
+
+    def row(self, statement: sa.Executable, parameters: Params = None) -> Row[Any] | None:
+        """The first row, or None."""
+        return self._execute(statement, parameters).fetchone()
+
+    def scalar(self, statement: sa.Executable, parameters: Params = None) -> Any:
+        """The first column of the first row, or None."""
+        first = self.row(statement, parameters)
+        return None if first is None else first[0]
+
+    def run(self, statement: sa.Executable, parameters: Params = None) -> None:
+        """For what returns nothing; a list of parameter mappings runs the statement for each."""
+        self._execute(statement, parameters).close()
+
+    def refuse(self, value: object) -> NoReturn:
+        """Take back all this function wrote, and make `write` return `value`."""
+        raise Refused(value)
+
+
+Work: TypeAlias = Callable[[Tx], T]
+
+
+class Database(Protocol):
+    """One database, of either kind."""
+
+    name: str
+    dialect: str
+    meter: Meter
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a writing transaction and return its answer once that is committed."""
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` in a read-only snapshot."""
+        ...
+
+    async def create(self, metadata: sa.MetaData) -> None:
+        """Make the tables that are missing."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+async def open_database(
+    url: str, *, name: str, meter: Meter | None = None, durability: Durability = "power"
+) -> Database:
+    """Open `sqlite:///path` or `postgresql://…`; `durability="process"` survives kill -9 but not a power cut (SQLite only).
+
+    Raises Unavailable when the database cannot be reached, Internal when the URL is of no kind we know.
+    """
+    parsed = sa.make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return SqliteDatabase(url, name, meter or Meter(), durability)
+    if parsed.get_backend_name() == "postgresql":
+        database = PostgresqlDatabase(url, name, meter or Meter())
+        await database.check()
+        return database
+    raise Internal(f"the database URL of {name} is neither sqlite nor postgresql", private=str(parsed))
+
+
+# ---------------------------------------------------------------------------------------------------- SQLite
+
+
+@dataclass
+class _Member:
+    work: Callable[[Tx], object]
+    context: contextvars.Context
+    done: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    answer: object = None
+    failure: BaseException | None = None
+
+
+def _settle(members: Sequence[_Member]) -> None:
+    for member in members:
+        if member.done.done():  # the asker was cancelled; its work is committed all the same
+            continue
+        if member.failure is not None:
+            member.done.set_exception(member.failure)
+        else:
+            member.done.set_result(member.answer)
+
+
+class SqliteDatabase:
+    """One file, one writer thread."""
+
+    dialect = "sqlite"
+
+    def __init__(self, url: str, name: str, meter: Meter, durability: Durability) -> None:
+        self.name = name
+        self.meter = meter
+        self._path = sa.make_url(url).database or ""
+        if not self._path or self._path == ":memory:":
+            raise Internal(f"the database of {name} needs a file: two connections must see the same data")
+        os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
+        self._synchronous = "FULL" if durability == "power" else "NORMAL"
+        self._engine = sa.create_engine(
+            f"sqlite:///{self._path}", creator=self._connect, poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT"
+        )
+        self._writing = self._engine.connect()
+        self._waiting: queue.SimpleQueue[_Member | None] = queue.SimpleQueue()
+        self._readers = ThreadPoolExecutor(READERS_SQLITE, thread_name_prefix=f"{name}-read")
+        self._reading = threading.local()
+        self._open_readers: list[Connection] = []
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name=f"{name}-write", daemon=True)
+        self._thread.start()
+
+    def _connect(self) -> sqlite3.Connection:
+        raw = sqlite3.connect(
+            self._path,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=BUSY_TIMEOUT_MS / 1000,
+            cached_statements=512,
+        )
+        raw.execute("PRAGMA journal_mode=WAL")
+        raw.execute(f"PRAGMA synchronous={self._synchronous}")
+        raw.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        raw.execute("PRAGMA foreign_keys=ON")
+        raw.execute("PRAGMA cache_size=-32000")
+        return raw
+
+    async def write(self, work: Work[T]) -> T:
+        if self._closed:
+            raise Unavailable(f"the {self.name} database is closed")
+        if self._waiting.qsize() > QUEUE_MAX:
+            raise Unavailable(f"the {self.name} database is busy; try again later")
+        loop = asyncio.get_running_loop()
+        member = _Member(work, contextvars.copy_context(), loop.create_future(), loop)
+        self._waiting.put(member)
+        return cast("T", await member.done)
+
+    async def read(self, work: Work[T]) -> T:
+        if self._closed:
+            raise Unavailable(f"the {self.name} database is closed")
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, context.run, self._read, work)
+
+    async def create(self, metadata: sa.MetaData) -> None:
+        await self.write(lambda tx: metadata.create_all(tx._connection))  # pyright: ignore[reportPrivateUsage]
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._waiting.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._readers.shutdown(wait=True)
+        for connection in self._open_readers:
+            connection.close()
+        self._writing.close()
+        self._engine.dispose()
+
+    def _read(self, work: Work[T]) -> T:
+        connection: Connection | None = getattr(self._reading, "connection", None)
+        if connection is None:
+            connection = self._engine.connect()
+            connection.exec_driver_sql("PRAGMA query_only=ON")
+            self._reading.connection = connection
+            self._open_readers.append(connection)
+        raw = cast("sqlite3.Connection", connection.connection.driver_connection)
+        raw.execute("BEGIN")
+        try:
+            return work(Tx(connection, self.meter, self.name))
+        finally:
+            raw.execute("ROLLBACK")
+
+    def _serve(self) -> None:
+        raw = cast("sqlite3.Connection", self._writing.connection.driver_connection)
+        while (first := self._waiting.get()) is not None:
+            members, ends = [first], False
+            while len(members) < BATCH_MAX and not self._waiting.empty():
+                following = self._waiting.get()
+                if following is None:
+                    ends = True
+                    break
+                members.append(following)
+            self._tell_together(raw, members)
+            loops = {member.loop for member in members}
+            for loop in loops:
+                mine = [member for member in members if member.loop is loop]
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_settle, mine)
+            if ends:
+                return
+
+    def _tell_together(self, raw: sqlite3.Connection, members: Sequence[_Member]) -> None:
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+            wrote = [self._tell(raw, member) for member in members]
+            raw.execute("COMMIT")
+        except BaseException as failure:  # noqa: BLE001  nobody's work is kept, and everybody must hear why
+            if raw.in_transaction:
+                raw.execute("ROLLBACK")
+            for member in members:
+                member.failure = Unavailable(f"the {self.name} database could not commit", private=repr(failure))
+            return
+        writers = [member for member, did in zip(members, wrote, strict=True) if did]
+        if writers:
+            self.meter.commits[self.name, writers[0].context.run(current_label)] += 1
+
+    def _tell(self, raw: sqlite3.Connection, member: _Member) -> bool:
+        """Run one member in its savepoint; an exception is its own and takes back its own work only."""
+        raw.execute("SAVEPOINT member")
+        tx = Tx(self._writing, self.meter, self.name)
+        try:
+            member.answer = member.context.run(member.work, tx)
+        except BaseException as failure:  # noqa: BLE001  handed to the asker
+            raw.execute("ROLLBACK TO member")
+            if isinstance(failure, Refused):
+                member.answer = failure.value
+            else:
+                member.failure = failure
+            raw.execute("RELEASE member")
+            return False
+        raw.execute("RELEASE member")
+        return tx.wrote
+
+
+# ------------------------------------------------------------------------------------------------ PostgreSQL
+
+
+def _is_lost_race(failure: DBAPIError) -> bool:
+    return getattr(failure.orig, "sqlstate", None) in {"40P01", "40001"} or getattr(failure.orig, "pgcode", None) in {
+        "40P01",
+        "40001",
+    }
+
+
+class PostgresqlDatabase:
+    """A pool of connections to one PostgreSQL database, READ COMMITTED."""
+
+    dialect = "postgresql"
+
+    def __init__(self, url: str, name: str, meter: Meter) -> None:
+        self.name = name
+        self.meter = meter
+        parsed = sa.make_url(url).set(drivername="postgresql+asyncpg")
+        self._engine: AsyncEngine = create_async_engine(
+            parsed, pool_size=POOL_POSTGRESQL, max_overflow=0, pool_timeout=30, isolation_level="READ COMMITTED"
+        )
+
+    async def check(self) -> None:
+        try:
+            async with self._engine.connect() as connection:
+                await connection.execute(sa.text("SELECT 1"))
+        except (OSError, DBAPIError, OperationalError) as failure:
+            raise Unavailable(f"the {self.name} database does not answer", private=repr(failure)) from failure
+
+    async def write(self, work: Work[T]) -> T:
+        for attempt in range(TRIES_AFTER_DEADLOCK + 1):
+            try:
+                return await self._once(work)
+            except DBAPIError as failure:
+                if not _is_lost_race(failure) or attempt == TRIES_AFTER_DEADLOCK:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _once(self, work: Work[T]) -> T:
+        async with self._engine.connect() as connection:
+            wrote = False
+
+            def tell(sync: Connection) -> T:
+                nonlocal wrote
+                tx = Tx(sync, self.meter, self.name)
+                answer = work(tx)
+                wrote = tx.wrote
+                return answer
+
+            try:
+                answer = await connection.run_sync(tell)
+            except Refused as refused:
+                await connection.rollback()
+                return cast("T", refused.value)
+            await connection.commit()
+            if wrote:
+                self.meter.commits[self.name, current_label()] += 1
+            return answer
+
+    async def read(self, work: Work[T]) -> T:
+        async with self._engine.connect() as connection:
+            return await connection.run_sync(lambda sync: work(Tx(sync, self.meter, self.name)))
+
+    async def create(self, metadata: sa.MetaData) -> None:
+        async with self._engine.begin() as connection:
+            await connection.run_sync(metadata.create_all)
+
+    async def close(self) -> None:
+        await self._engine.dispose()

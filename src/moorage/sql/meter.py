@@ -1,0 +1,37 @@
+"""Counts statements and commits, by database and by the step that caused them (RULES §2, CORE.md P1).
+
+BEGIN, COMMIT and SAVEPOINT are not statements; a commit counts when the transaction wrote.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_label: ContextVar[str] = ContextVar("moorage_sql_label", default="")
+
+
+@contextmanager
+def label(name: str) -> Iterator[None]:
+    """Whatever SQL is run inside (also in another thread, on our behalf) is counted under `name`."""
+    token = _label.set(name)
+    try:
+        yield
+    finally:
+        _label.reset(token)
+
+
+def current_label() -> str:
+    return _label.get()
+
+
+class Meter:
+    """Running totals of one process: (database, label) → count."""
+
+    def __init__(self) -> None:
+        self.statements: Counter[tuple[str, str]] = Counter()
+        self.commits: Counter[tuple[str, str]] = Counter()
+
+    def reset(self) -> None:
+        self.statements.clear()
+        self.commits.clear()
