@@ -1,0 +1,279 @@
+"""A server, as its owner knows it, and the states it may be in.
+
+The same record stands in the region while a server has no cell (`order_doc`, RULES §1) and in its cell afterwards.
+Times are whole microseconds since 1970 UTC (`…_at`), or None; sizes carry their unit.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from moorage.model.ids import CellId, FlavorId, HostId, ImageId, NetworkId, OperationId, PortId, ServerId
+
+
+class VmState(StrEnum):
+    """The stable state; Nova's words, because clients read `OS-EXT-STS:vm_state`."""
+
+    BUILDING = "building"
+    ACTIVE = "active"
+    STOPPED = "stopped"
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+    RESCUED = "rescued"
+    RESIZED = "resized"
+    SHELVED = "shelved"
+    SHELVED_OFFLOADED = "shelved_offloaded"
+    SOFT_DELETED = "soft-delete"
+    DELETED = "deleted"
+    ERROR = "error"
+
+
+class TaskState(StrEnum):
+    """What is being done to the server just now; Nova's words."""
+
+    SCHEDULING = "scheduling"
+    NETWORKING = "networking"
+    BLOCK_DEVICE_MAPPING = "block_device_mapping"
+    SPAWNING = "spawning"
+    POWERING_OFF = "powering-off"
+    POWERING_ON = "powering-on"
+    REBOOTING = "rebooting"
+    REBOOTING_HARD = "rebooting_hard"
+    PAUSING = "pausing"
+    UNPAUSING = "unpausing"
+    SUSPENDING = "suspending"
+    RESUMING = "resuming"
+    DELETING = "deleting"
+    SOFT_DELETING = "soft-deleting"
+    RESTORING = "restoring"
+
+
+class PowerState:
+    """What the hypervisor says; Nova's numbers."""
+
+    NOSTATE = 0
+    RUNNING = 1
+    PAUSED = 3
+    SHUTDOWN = 4
+    CRASHED = 6
+    SUSPENDED = 7
+
+
+MAY_BECOME: dict[VmState, frozenset[VmState]] = {
+    VmState.BUILDING: frozenset({VmState.ACTIVE, VmState.STOPPED, VmState.ERROR, VmState.DELETED}),
+    VmState.ACTIVE: frozenset(
+        {
+            VmState.STOPPED,
+            VmState.PAUSED,
+            VmState.SUSPENDED,
+            VmState.RESCUED,
+            VmState.RESIZED,
+            VmState.SHELVED,
+            VmState.SHELVED_OFFLOADED,
+            VmState.SOFT_DELETED,
+            VmState.DELETED,
+            VmState.ERROR,
+        }
+    ),
+    VmState.STOPPED: frozenset(
+        {
+            VmState.ACTIVE,
+            VmState.RESCUED,
+            VmState.RESIZED,
+            VmState.SHELVED,
+            VmState.SHELVED_OFFLOADED,
+            VmState.SOFT_DELETED,
+            VmState.DELETED,
+            VmState.ERROR,
+        }
+    ),
+    VmState.PAUSED: frozenset(
+        {VmState.ACTIVE, VmState.STOPPED, VmState.SHELVED, VmState.SOFT_DELETED, VmState.DELETED, VmState.ERROR}
+    ),
+    VmState.SUSPENDED: frozenset(
+        {VmState.ACTIVE, VmState.STOPPED, VmState.SHELVED, VmState.SOFT_DELETED, VmState.DELETED, VmState.ERROR}
+    ),
+    VmState.RESCUED: frozenset({VmState.ACTIVE, VmState.SOFT_DELETED, VmState.DELETED, VmState.ERROR}),
+    VmState.RESIZED: frozenset({VmState.ACTIVE, VmState.STOPPED, VmState.DELETED, VmState.ERROR}),
+    VmState.SHELVED: frozenset({VmState.SHELVED_OFFLOADED, VmState.ACTIVE, VmState.DELETED, VmState.ERROR}),
+    VmState.SHELVED_OFFLOADED: frozenset({VmState.ACTIVE, VmState.DELETED, VmState.ERROR}),
+    VmState.SOFT_DELETED: frozenset({VmState.ACTIVE, VmState.STOPPED, VmState.DELETED, VmState.ERROR}),
+    VmState.ERROR: frozenset(set(VmState)),
+    VmState.DELETED: frozenset(),
+}
+
+
+class FlavorCopy(msgspec.Struct, frozen=True):
+    """The flavor as it was when the server was made; later changes of the flavor do not touch the server."""
+
+    id: FlavorId
+    """What users call the flavor's id (`flavorid`)."""
+    name: str
+    vcpus: int
+    ram_mib: int
+    disk_gib: int
+    ephemeral_gib: int = 0
+    swap_mib: int = 0
+    rxtx_factor: float = 1.0
+    description: str | None = None
+    extra_specs: dict[str, str] = {}
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why a server is in ERROR. `details` is for administrators."""
+
+    code: int
+    message: str
+    created_at: int
+    details: str = ""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """One fixed address of a NIC."""
+
+    subnet: str
+    address: str
+    version: int = 4
+
+
+class Nic(msgspec.Struct, frozen=True):
+    """One network card of a server: its port, and what an owner sees of it."""
+
+    index: int
+    network: NetworkId
+    network_name: str
+    port: PortId | None = None
+    mac: str = ""
+    ours: bool = True
+    """Its port was made by us and goes with the server; a user's port is only let go (RULES §7)."""
+    addresses: tuple[Address, ...] = ()
+    tag: str | None = None
+    vnic_type: str = "normal"
+    vif_type: str = ""
+    segment: str | None = None
+
+
+class BlockDevice(msgspec.Struct, frozen=True):
+    """One entry of `block_device_mapping_v2` in our words."""
+
+    source: str
+    """image, volume, snapshot or blank."""
+    destination: str
+    """local or volume."""
+    boot_index: int | None = None
+    uuid: str | None = None
+    size_gib: int | None = None
+    device: str | None = None
+    device_type: str | None = None
+    disk_bus: str | None = None
+    guest_format: str | None = None
+    delete_on_termination: bool = False
+    volume_type: str | None = None
+    tag: str | None = None
+
+
+class Server(msgspec.Struct, frozen=True):
+    """All there is to know about one server."""
+
+    id: ServerId
+    project: str
+    user: str
+    name: str
+    hostname: str
+    created_at: int
+    flavor: FlavorCopy
+    vm_state: VmState = VmState.BUILDING
+    task_state: TaskState | None = TaskState.SCHEDULING
+    power_state: int = PowerState.NOSTATE
+    description: str | None = None
+    updated_at: int | None = None
+    launched_at: int | None = None
+    terminated_at: int | None = None
+    deleted_at: int | None = None
+    progress: int = 0
+    fault: Fault | None = None
+    image: ImageId | None = None
+    """None for a server booted from a volume."""
+    image_name: str = ""
+    image_properties: dict[str, str] = {}
+    key_name: str | None = None
+    public_key: str | None = None
+    metadata: dict[str, str] = {}
+    tags: tuple[str, ...] = ()
+    user_data: str | None = None
+    config_drive: bool = False
+    security_groups: tuple[str, ...] = ()
+    """Names, as shown to the owner."""
+    nics: tuple[Nic, ...] = ()
+    block_devices: tuple[BlockDevice, ...] = ()
+    access_ip_v4: str | None = None
+    access_ip_v6: str | None = None
+    disk_config: str = "MANUAL"
+    locked: bool = False
+    locked_by: str | None = None
+    """`owner` or `admin`."""
+    locked_reason: str | None = None
+    cell: CellId | None = None
+    host: str | None = None
+    node: str | None = None
+    provider: HostId | None = None
+    availability_zone: str | None = None
+    """Where the server is; before it is anywhere, what was asked."""
+    pinned_az: str | None = None
+    """The zone the owner asked for; moves stay in it (2.96)."""
+    hints: dict[str, str | list[str]] = {}
+    group: str | None = None
+    trusted_certs: tuple[str, ...] = ()
+    reservation_id: str = ""
+    launch_index: int = 0
+    root_device: str = "/dev/vda"
+    kernel_id: str = ""
+    ramdisk_id: str = ""
+    generation: int = 0
+    operation: OperationId | None = None
+    op_epoch: int = 0
+    op_line: int = 0
+
+    @property
+    def deleted(self) -> bool:
+        return self.deleted_at is not None
+
+
+_STATUS: dict[VmState, dict[TaskState | None, str]] = {
+    VmState.ACTIVE: {
+        None: "ACTIVE",
+        TaskState.REBOOTING: "REBOOT",
+        TaskState.REBOOTING_HARD: "HARD_REBOOT",
+    },
+    VmState.BUILDING: {None: "BUILD"},
+    VmState.STOPPED: {None: "SHUTOFF"},
+    VmState.PAUSED: {None: "PAUSED"},
+    VmState.SUSPENDED: {None: "SUSPENDED"},
+    VmState.RESCUED: {None: "RESCUE"},
+    VmState.RESIZED: {None: "VERIFY_RESIZE"},
+    VmState.SHELVED: {None: "SHELVED"},
+    VmState.SHELVED_OFFLOADED: {None: "SHELVED_OFFLOADED"},
+    VmState.SOFT_DELETED: {None: "SOFT_DELETED"},
+    VmState.DELETED: {None: "DELETED"},
+    VmState.ERROR: {None: "ERROR"},
+}
+
+
+def status_of(vm_state: VmState, task_state: TaskState | None) -> str:
+    """The one word `status` of the API, from the two states (Nova's table)."""
+    by_task = _STATUS[vm_state]
+    return by_task.get(task_state, by_task[None])
+
+
+def states_of(status: str) -> tuple[tuple[VmState, ...], tuple[TaskState, ...] | None]:
+    """The vm_states, and where it matters the task_states, that a `status` filter stands for; empty when unknown."""
+    wanted = status.upper()
+    vm_states: list[VmState] = []
+    task_states: list[TaskState] = []
+    for vm_state, by_task in _STATUS.items():
+        for task_state, word in by_task.items():
+            if word == wanted:
+                vm_states.append(vm_state)
+                if task_state is not None:
+                    task_states.append(task_state)
+    return tuple(dict.fromkeys(vm_states)), tuple(task_states) or None
