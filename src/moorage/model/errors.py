@@ -17,6 +17,7 @@
     │   ├── WrongMediaType          415
     │   └── NotBuilt                501  (a later room)
     ├── NoCapacity                  no host, address or bandwidth can serve the request
+    ├── HostFailed                  one host could not do it, or is silent: another host may
     ├── Unavailable                 503, a neighbour is out or too slow: a step tries again
     │   └── UnknownOutcome          a call that timed out: it may have worked, look before acting again
     └── Internal                    500, ours to mend
@@ -102,6 +103,12 @@ class NotBuilt(Refusal):
 
 class NoCapacity(Problem):
     code = "no_capacity"
+
+
+class HostFailed(Problem):
+    """`code` says how: the agent's own word (`guest_failed`, `turn_is_past` …), or `host_silent`: no heartbeat for too long."""
+
+    code = "host_failed"
 
 
 class Unavailable(Problem):

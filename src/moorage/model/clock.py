@@ -1,0 +1,30 @@
+"""Time, passed in.  Rooms ask a `Clock` and never the `time` module, so that a test can own the hours."""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since 1970, UTC: for what is written down or sent to another machine."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some moment, never going back: for waits and deadlines inside one process."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

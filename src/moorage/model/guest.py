@@ -1,0 +1,120 @@
+"""A guest: what runs on a host for a server.  `GuestSpec` is everything a host needs to make one, and it needs nothing more:
+addresses are given, ports are bound and volumes are attached before it is sent (S0.20: a host asks no network service).
+
+These structs travel in messages and stay in journals: fields are only ever added, with defaults (RULES §19).
+"""
+
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from moorage.model.ids import ImageId, NetworkId, PortId, ProjectId, ServerId, SubnetId, UserId
+
+
+class PowerState(IntEnum):
+    """What a hypervisor says of a guest, in the numbers of the Compute API (`OS-EXT-STS:power_state`)."""
+
+    NOSTATE = 0
+    RUNNING = 1
+    PAUSED = 3
+    SHUTDOWN = 4
+    CRASHED = 6
+    SUSPENDED = 7
+
+
+class VifAddress(msgspec.Struct, frozen=True):
+    """One fixed address of a VIF, with what a config drive or metadata service tells the guest about its subnet."""
+
+    address: str
+    subnet: SubnetId = SubnetId("")
+    cidr: str = ""
+    gateway: str = ""
+    dns: tuple[str, ...] = ()
+
+
+class VifData(msgspec.Struct, frozen=True):
+    """One network interface, finished: the port is bound, the binding says how to plug it."""
+
+    port: PortId
+    network: NetworkId
+    mac: str
+    vif_type: str = "unbound"
+    vif_details: dict[str, Any] = {}
+    vnic_type: str = "normal"
+    profile: dict[str, Any] = {}
+    """The binding profile: PCI slot, allocation, whatever the mechanism driver put there."""
+    mtu: int = 1500
+    network_name: str = ""
+    physical_network: str | None = None
+    segmentation_id: int | None = None
+    addresses: tuple[VifAddress, ...] = ()
+    tag: str | None = None
+    preserve_on_delete: bool = False
+    """True if the port is the user's: hosts of level 1 and 2, which delete ports themselves, leave it (RULES §7)."""
+
+
+class VolumeDisk(msgspec.Struct, frozen=True):
+    """One attached volume: the volume service's connection, finished."""
+
+    volume: str
+    connection: dict[str, Any] = {}
+    boot_index: int | None = None
+    device: str = ""
+    size_gib: int = 0
+    tag: str | None = None
+
+
+class GuestSpec(msgspec.Struct, frozen=True):
+    """Everything about one guest.  Two equal specs make the same guest, so a repeat is safe."""
+
+    server: ServerId
+    name: str
+    vcpus: int
+    ram_mib: int
+    root_gib: int = 0
+    ephemeral_gib: int = 0
+    swap_mib: int = 0
+    project: ProjectId = ProjectId("")
+    user: UserId = UserId("")
+    hostname: str = ""
+    image: ImageId | None = None
+    image_properties: dict[str, str] = {}
+    kernel: ImageId | None = None
+    ramdisk: ImageId | None = None
+    extra_specs: dict[str, str] = {}
+    vifs: tuple[VifData, ...] = ()
+    volumes: tuple[VolumeDisk, ...] = ()
+    metadata: dict[str, str] = {}
+    user_data: str | None = None
+    """Base64, as the user sent it."""
+    key_name: str | None = None
+    public_key: str | None = None
+    config_drive: bool = False
+    availability_zone: str = ""
+    power_on: bool = True
+
+
+class ResourceInventory(msgspec.Struct, frozen=True):
+    """How much of one resource class a host has, in Placement's words and with Placement's limits."""
+
+    total: int
+    reserved: int = 0
+    allocation_ratio: float = 1.0
+    min_unit: int = 1
+    max_unit: int = 2_147_483_647
+    step_size: int = 1
+
+
+class HostDescription(msgspec.Struct, frozen=True):
+    """What a driver says of its host: how big it is, what it can do and which wires it has."""
+
+    inventory: dict[str, ResourceInventory]
+    traits: tuple[str, ...] = ()
+    physical_networks: tuple[str, ...] = ()
+    hypervisor_type: str = ""
+    hypervisor_version: int = 0
+    hypervisor_hostname: str = ""
+    cpu_info: dict[str, Any] = {}
+    address: str = ""
+    """The host's own address, for migration and consoles."""
