@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, cast
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -71,11 +71,11 @@ class Tx:
             self.wrote = True
         return cast("sa.CursorResult[Any]", self._connection.execute(statement, parameters))
 
-    def rows(self, statement: sa.Executable, parameters: Params = None) -> Sequence[Row[Any]]:
+    def rows(self, statement: sa.Executable, parameters: Params = None) -> Sequence[Any]:
         """Every row; row counts come from here (`RETURNING`), never from `rowcount`."""
         return self._execute(statement, parameters).fetchall()
 
-    def row(self, statement: sa.Executable, parameters: Params = None) -> Row[Any] | None:
+    def row(self, statement: sa.Executable, parameters: Params = None) -> Any:
         """The first row, or None."""
         return self._execute(statement, parameters).fetchone()
 

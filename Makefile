@@ -1,0 +1,82 @@
+# One door. Every target brings what it needs: a fresh machine with Python 3.11+ and make needs no other step.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+SAGA   ?=
+WORLD  ?=
+ASK    ?=
+
+.PHONY: help up set demo test test-real check ci fmt lint types rooms prove soak bless why bench bench-peers clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.up: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing Moorage and the openstack client into $(VENV) (once) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[client]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what the tests need into $(VENV) (once) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[client,nats,postgres,dev]'
+	@touch $(VENV)/.up $@
+
+up: $(VENV)/.up  ## a whole cloud in one process: API, conductor, two cells, six simulated hosts, embedded services
+	@$(BIN)/moorage up $(ARGS)
+
+set: $(VENV)/.dev  ## the same as separate processes on this machine: PostgreSQL, NATS, two APIs, two conductors, agents
+	@$(BIN)/moorage set $(ARGS)
+
+demo: $(VENV)/.up  ## boot servers on a running cloud, and say where each one landed and why
+	@$(BIN)/moorage demo $(ARGS)
+
+test: $(VENV)/.dev  ## the whole test suite (narrow it: make test ARGS="-k boot")
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not soak and not real" $(ARGS)
+
+test-real: $(VENV)/.dev  ## boot through a real Neutron, Keystone and Glance, installed from PyPI into .venv-real
+	@$(BIN)/python -m pytest -q -m real tests/real tests/contract $(ARGS)
+
+check: fmt-check lint types rooms test  ## what CI runs, in the order that fails fastest
+
+ci: check test-real  ## all of it
+
+fmt: $(VENV)/.dev  ## format in place
+	@$(BIN)/ruff format src tests
+	@$(BIN)/ruff check --fix src tests
+
+fmt-check: $(VENV)/.dev
+	@$(BIN)/ruff format --check -q src tests
+
+lint: $(VENV)/.dev  ## style
+	@$(BIN)/ruff check src tests
+
+types: $(VENV)/.dev  ## two type checkers
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+
+rooms: $(VENV)/.dev  ## who may import whom
+	@PYTHONPATH=src $(BIN)/lint-imports
+
+prove: $(VENV)/.dev  ## break one operation, or all of them: fail, repeat and kill every step (SAGA=boot)
+	@$(BIN)/python -m pytest -q tests/sagas $(if $(SAGA),-k $(SAGA)) $(ARGS)
+
+soak: $(VENV)/.dev  ## the long tests
+	@$(BIN)/python -m pytest -q -m soak $(ARGS)
+
+bless: $(VENV)/.dev  ## accept new golden files after reading the diff
+	@MOORAGE_BLESS=1 $(BIN)/python -m pytest -q -m "not soak and not real" -k golden $(ARGS); git --no-pager diff --stat -- tests/golden
+
+why: $(VENV)/.up  ## replay a scheduler decision from a picture of the world (WORLD=… ASK=…)
+	@$(BIN)/moorage schedule --world $(WORLD) --ask $(ASK)
+
+bench: $(VENV)/.dev  ## the benchmarks, with budgets
+	@$(BIN)/python -m moorage.testing.bench $(ARGS)
+
+bench-peers: $(VENV)/.dev  ## the benchmarks beside the real Placement and Neutron
+	@$(BIN)/python -m moorage.testing.bench --peers $(ARGS)
+
+clean:  ## remove what the targets made (not the data of `make up`)
+	rm -rf $(VENV) .venv-real .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""The region's database: what is true whichever cell a server is in."""

@@ -1,0 +1,328 @@
+"""Operations and their journals (RULES §2, §3, §9).
+
+One row per operation: `head` counts the commits of its teller, `journal` holds the lines as JSON, one a line, appended by the
+same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lines`.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from moorage.model.ids import ConductorId, OperationId, ServerId
+from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
+from moorage.sql import Tx
+from moorage.store.region.tables import region_metadata
+
+JOURNAL_MAX_BYTES = 64 * 1024
+PAGE_MAX = 1000
+
+operations = sa.Table(
+    "operations",
+    region_metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("saga", sa.String(64), nullable=False),
+    sa.Column("server", sa.String(36), nullable=False),
+    sa.Column("project", sa.String(255), nullable=False),
+    sa.Column("user", sa.String(255), nullable=False),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("head", sa.Integer, nullable=False),
+    sa.Column("seq", sa.Integer, nullable=False),
+    sa.Column("cancel", sa.String(32)),
+    sa.Column("after", sa.String(36)),
+    sa.Column("request_id", sa.String(64), nullable=False, server_default=""),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
+    sa.Column("ended_at", sa.BigInteger),
+    sa.Column("waiting", sa.Text),
+    sa.Column("fault", sa.Text),
+    sa.Column("asked", sa.Text, nullable=False),
+    sa.Column("journal", sa.Text, nullable=False),
+    sa.Column("ledger", sa.Text),
+    sa.Index("operations_of_server", "server"),
+    sa.Index(
+        "operations_open",
+        "owner",
+        sqlite_where=sa.text("ended_at IS NULL"),
+        postgresql_where=sa.text("ended_at IS NULL"),
+    ),
+    sa.Index(
+        "operations_waiting",
+        "after",
+        sqlite_where=sa.text("after IS NOT NULL"),
+        postgresql_where=sa.text("after IS NOT NULL"),
+    ),
+    sa.Index("operations_ended", "ended_at"),
+)
+
+operation_lines = sa.Table(
+    "operation_lines",
+    region_metadata,
+    sa.Column("operation", sa.String(36), primary_key=True),
+    sa.Column("line", sa.Integer, primary_key=True),
+    sa.Column("text", sa.Text, nullable=False),
+)
+
+
+def now_us() -> int:
+    """The wall clock, for people; no decision is made on it."""
+    return time.time_ns() // 1000
+
+
+def accept(tx: Tx, accepted: Sequence[Accepted]) -> None:
+    """Write the operations of one request, with their first intent: one statement."""
+    tx.run(
+        operations.insert().values(
+            [
+                {
+                    "id": each.id,
+                    "saga": each.saga,
+                    "server": each.server,
+                    "project": each.project,
+                    "user": each.user,
+                    "owner": each.owner,
+                    "status": OperationStatus.OPEN.value,
+                    "epoch": each.epoch,
+                    "head": each.head,
+                    "seq": each.seq,
+                    "after": each.after,
+                    "request_id": each.request_id,
+                    "created_at": each.created_at,
+                    "updated_at": each.created_at,
+                    "asked": each.asked.decode(),
+                    "journal": each.journal.decode(),
+                }
+                for each in accepted
+            ]
+        )
+    )
+
+
+_append = (
+    operations.update()
+    .where(
+        operations.c.id == sa.bindparam("b_id"),
+        operations.c.epoch == sa.bindparam("b_epoch"),
+        operations.c.head == sa.bindparam("b_head"),
+        operations.c.ended_at.is_(None),
+    )
+    .values(
+        head=sa.bindparam("b_next"),
+        journal=operations.c.journal + sa.bindparam("b_more", type_=sa.Text),
+        status=sa.bindparam("b_status"),
+        updated_at=sa.bindparam("b_now"),
+        ended_at=sa.bindparam("b_ended"),
+        waiting=sa.bindparam("b_waiting"),
+        fault=sa.func.coalesce(sa.bindparam("b_fault", type_=sa.Text), operations.c.fault),
+        ledger=sa.func.coalesce(sa.bindparam("b_ledger", type_=sa.Text), operations.c.ledger),
+    )
+    .returning(operations.c.cancel)
+)
+
+
+def append(
+    tx: Tx,
+    operation: OperationId,
+    *,
+    epoch: int,
+    head: int,
+    after: int,
+    more: bytes,
+    spill: bool,
+    status: OperationStatus,
+    ended: bool,
+    waiting: str | None = None,
+    fault: str | None = None,
+    ledger: bytes | None = None,
+) -> tuple[bool, str | None]:
+    """The fence and the lines in one statement: (still ours, the row's `cancel`).  Not ours: nothing was written."""
+    now = now_us()
+    row = tx.row(
+        _append,
+        {
+            "b_id": operation,
+            "b_epoch": epoch,
+            "b_head": head,
+            "b_next": after,
+            "b_more": "" if spill else more.decode(),
+            "b_status": status.value,
+            "b_now": now,
+            "b_ended": now if ended else None,
+            "b_waiting": waiting,
+            "b_fault": fault,
+            "b_ledger": None if ledger is None else ledger.decode(),
+        },
+    )
+    if row is None:
+        return False, None
+    if spill and more:
+        tx.run(operation_lines.insert().values(operation=operation, line=after, text=more.decode()))
+    return True, row.cancel
+
+
+def adopt(tx: Tx, me: ConductorId, dead: Sequence[ConductorId]) -> Sequence[Operation]:
+    """Take over all open operations of the dead: a new owner and a new epoch, so the old teller can write no more."""
+    if not dead:
+        return ()
+    rows = tx.rows(
+        operations.update()
+        .where(operations.c.owner.in_(dead), operations.c.ended_at.is_(None))
+        .values(owner=me, epoch=operations.c.epoch + 1)
+        .returning(*operations.c)
+    )
+    return [_operation(row, _spilled(tx, row.id)) for row in rows]
+
+
+def readopt(tx: Tx, me: ConductorId, ids: Sequence[OperationId]) -> Sequence[Operation]:
+    """The same for chosen operations (stuck ones that are to be tried again)."""
+    if not ids:
+        return ()
+    rows = tx.rows(
+        operations.update()
+        .where(operations.c.id.in_(ids), operations.c.ended_at.is_(None))
+        .values(owner=me, epoch=operations.c.epoch + 1)
+        .returning(*operations.c)
+    )
+    return [_operation(row, _spilled(tx, row.id)) for row in rows]
+
+
+def owned(tx: Tx, me: ConductorId) -> Sequence[Operation]:
+    """Open operations that are mine and may be told (those `after` another wait)."""
+    rows = tx.rows(
+        sa.select(operations).where(
+            operations.c.owner == me, operations.c.ended_at.is_(None), operations.c.after.is_(None)
+        )
+    )
+    return [_operation(row, _spilled(tx, row.id)) for row in rows]
+
+
+def owned_ids(tx: Tx, me: ConductorId) -> Sequence[OperationId]:
+    """The ids of my open operations that may be told and are not stuck: the cheap look of every second."""
+    return [
+        OperationId(row[0])
+        for row in tx.rows(
+            sa.select(operations.c.id).where(
+                operations.c.owner == me,
+                operations.c.ended_at.is_(None),
+                operations.c.after.is_(None),
+                operations.c.status != OperationStatus.STUCK.value,
+            )
+        )
+    ]
+
+
+def by_ids(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Operation]:
+    rows = tx.rows(sa.select(operations).where(operations.c.id.in_(ids)))
+    return [_operation(row, _spilled(tx, row.id)) for row in rows]
+
+
+def get(tx: Tx, operation: OperationId) -> Operation | None:
+    row = tx.row(sa.select(operations).where(operations.c.id == operation))
+    return None if row is None else _operation(row, _spilled(tx, row.id))
+
+
+def of_server(tx: Tx, server: ServerId, limit: int = 100) -> Sequence[Operation]:
+    """The operations of one server, newest first."""
+    rows = tx.rows(
+        sa.select(operations)
+        .where(operations.c.server == server)
+        .order_by(operations.c.created_at.desc(), operations.c.seq.desc())
+        .limit(limit)
+    )
+    return [_operation(row, b"") for row in rows]
+
+
+def listed(
+    tx: Tx,
+    *,
+    project: str | None = None,
+    statuses: Sequence[OperationStatus] = (),
+    server: ServerId | None = None,
+    marker: OperationId | None = None,
+    limit: int = PAGE_MAX,
+) -> Sequence[Operation]:
+    """A page of operations, newest first."""
+    c = operations.c
+    query = sa.select(operations).order_by(c.created_at.desc(), c.id.desc()).limit(min(limit, PAGE_MAX))
+    if project is not None:
+        query = query.where(c.project == project)
+    if statuses:
+        query = query.where(c.status.in_([status.value for status in statuses]))
+    if server is not None:
+        query = query.where(c.server == server)
+    if marker is not None:
+        at = sa.select(c.created_at).where(c.id == marker).scalar_subquery()
+        query = query.where(sa.or_(c.created_at < at, sa.and_(c.created_at == at, c.id < marker)))
+    return [_operation(row, b"") for row in tx.rows(query)]
+
+
+def ask_to_cancel(tx: Tx, operation: OperationId, word: str) -> None:
+    """Leave word for the teller; it reads it with its next line."""
+    tx.run(operations.update().where(operations.c.id == operation, operations.c.ended_at.is_(None)).values(cancel=word))
+
+
+def release_waiting(tx: Tx, ended: OperationId) -> Sequence[Operation]:
+    """Let those that waited for `ended` be told."""
+    rows = tx.rows(operations.update().where(operations.c.after == ended).values(after=None).returning(*operations.c))
+    return [_operation(row, b"") for row in rows]
+
+
+def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
+    """Delete ended operations older than `before_us`, a bounded number at a time; how many."""
+    old = (
+        sa.select(operations.c.id)
+        .where(operations.c.ended_at.is_not(None), operations.c.ended_at < before_us)
+        .limit(limit)
+        .scalar_subquery()
+    )
+    gone = tx.rows(operations.delete().where(operations.c.id.in_(old)).returning(operations.c.id))
+    if gone:
+        tx.run(operation_lines.delete().where(operation_lines.c.operation.in_([row[0] for row in gone])))
+    return len(gone)
+
+
+def count_by_status(tx: Tx) -> dict[str, int]:
+    rows = tx.rows(
+        sa.select(operations.c.status, sa.func.count())
+        .where(operations.c.status.in_([status.value for status in OPEN_STATUSES]))
+        .group_by(operations.c.status)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def _spilled(tx: Tx, operation: str) -> bytes:
+    rows = tx.rows(
+        sa.select(operation_lines.c.text)
+        .where(operation_lines.c.operation == operation)
+        .order_by(operation_lines.c.line)
+    )
+    return "".join(row[0] for row in rows).encode()
+
+
+def _operation(row: Any, spilled: bytes) -> Operation:
+    return Operation(
+        id=row.id,
+        saga=row.saga,
+        server=row.server,
+        project=row.project,
+        user=row.user,
+        owner=row.owner,
+        status=OperationStatus(row.status),
+        epoch=row.epoch,
+        head=row.head,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        ended_at=row.ended_at,
+        cancel=row.cancel,
+        after=row.after,
+        seq=row.seq,
+        request_id=row.request_id,
+        waiting=row.waiting,
+        fault=row.fault,
+        asked=row.asked.encode(),
+        journal=row.journal.encode() + spilled,
+        ledger=None if row.ledger is None else row.ledger.encode(),
+    )
