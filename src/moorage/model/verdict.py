@@ -1,0 +1,138 @@
+"""What a decision answers: the best hosts, who was refused and why, and how a claim went.
+
+Nothing here looks at the picture again: numbers and names are copied when the decision is made.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from moorage.model.ids import HostId, ProviderId
+from moorage.model.world import Choice
+
+LEDGER_BYTES_MAX = 16 * 1024
+FAULT_CHARACTERS_MAX = 255
+FAULT_START = "No valid host was found. "
+
+
+class Miss(msgspec.Struct, frozen=True):
+    """One host that was refused, with the numbers of that moment."""
+
+    host: str
+    filter: str
+    why: str
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """What is kept of a decision, with the claim's line: at most 16 KiB of JSON."""
+
+    considered: int
+    willing: int
+    counts: dict[str, int]
+    """Cause → how many hosts."""
+    misses: tuple[Miss, ...] = ()
+    """The nearest misses."""
+    others: dict[str, list[str]] = {}
+    """Only when there was no host at all: filter → names of the remaining hosts, as far as the size allows."""
+    left_out: int = 0
+    """Refused hosts that are only counted."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The answer of `rank`: the best hosts, best first, and the account of the others."""
+
+    best: tuple[Choice, ...]
+    ledger: Ledger
+
+    def counts(self) -> dict[str, int]:
+        """Cause → number of hosts; no names, so the owner may see it."""
+        return dict(self.ledger.counts)
+
+    def explain(self) -> str:
+        """For administrators: causes, counts, nearest misses by name."""
+        head = "; ".join(f"{count} × {cause}" for cause, count in self.ledger.counts.items())
+        misses = "; ".join(f"{miss.host}: {miss.why}" for miss in self.ledger.misses)
+        return " — ".join(part for part in (head, misses) if part) or "there are no hosts"
+
+    def fault(self) -> str:
+        """For the owner's fault: Nova's first words, then counts per cause, within 255 characters."""
+        return fault_message(self.ledger.counts)
+
+
+def fault_message(counts: Mapping[str, int]) -> str:
+    """`No valid host was found. ` and as many of the causes, most frequent first, as fit."""
+    if not counts:
+        return FAULT_START + "There are no hosts."
+    text = FAULT_START
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    for place, (cause, count) in enumerate(ordered):
+        part = f"{'; ' if place else ''}{count} host{'s' if count != 1 else ''}: {cause}"
+        if len(text) + len(part) + len("; …") > FAULT_CHARACTERS_MAX:
+            return (text + ("; …" if place else part))[:FAULT_CHARACTERS_MAX]
+        text += part
+    return text
+
+
+def fitted(ledger: Ledger, limit: int = LEDGER_BYTES_MAX) -> Ledger:
+    """The same ledger, with names and misses left out (and counted) until its JSON is within the limit."""
+    encode = msgspec.json.encode
+    others = {name: list(hosts) for name, hosts in ledger.others.items()}
+    misses, left_out = ledger.misses, ledger.left_out
+    while (
+        len(encode(now := Ledger(ledger.considered, ledger.willing, ledger.counts, misses, others, left_out))) > limit
+    ):
+        if others:
+            longest = max(others, key=lambda name: len(others[name]))
+            kept = others[longest][: len(others[longest]) // 2]
+            left_out += len(others[longest]) - len(kept)
+            others = {**others, longest: kept} if kept else {k: v for k, v in others.items() if k != longest}
+        elif misses:
+            left_out += len(misses) - len(misses) // 2
+            misses = misses[: len(misses) // 2]
+        else:
+            return now
+    return now
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One inventory after the claim touched it (or found it short): absolute values, newer versions win."""
+
+    provider: ProviderId
+    resource: str
+    amount: int
+    used: int
+    capacity: int
+    version: int
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What a consumer now holds."""
+
+    consumer: str
+    choice: Choice
+    rows: tuple[Row, ...]
+    group: tuple[str, HostId | None, HostId] | None = None
+    """(group, host left, host joined), so that the picture can follow."""
+
+    @property
+    def host(self) -> HostId:
+        return self.choice.host
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """Somebody was first: the rows that are short, or the group that has no place there."""
+
+    choice: Choice
+    rows: tuple[Row, ...] = ()
+    gone: tuple[tuple[ProviderId, str], ...] = ()
+    """(provider, class) that exist no more, or whose min, max or step forbid the amount."""
+    group: str | None = None
+    group_home: HostId | None = None
+
+    def why(self) -> str:
+        """One sentence with numbers, for the operator."""
+        parts = [f"{r.resource}: {r.amount} asked, {r.capacity - r.used} of {r.capacity} free" for r in self.rows]
+        parts += [f"{resource} is not offered any more" for _, resource in self.gone]
+        if self.group is not None:
+            parts.append("the server group has no place here")
+        return f"{self.choice.name} was taken meanwhile: " + "; ".join(parts)

@@ -1,0 +1,183 @@
+"""What the scheduler looks at: the Ask (what is wanted) and the World (all hosts, in columns).
+
+The placement room draws the World and keeps it fresh; the scheduler reads it; neither knows the other.  A host has a
+*slot*, its place in every column.  Slots never leave a decision: answers hold ids.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.model.ids import CellId, HostId, ProviderId
+
+Mask: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int32]
+Scores: TypeAlias = NDArray[np.float32]
+Slots: TypeAlias = NDArray[np.intp]
+
+GroupPolicy: TypeAlias = Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]
+
+
+class NicAsk(msgspec.Struct, frozen=True):
+    """One NIC: which segments could serve it. No segments: nothing is claimed for its address."""
+
+    name: str
+    """How people know it: the port's id or the network's."""
+    segments: tuple[ProviderId, ...] = ()
+    """Any one of these will do; a fixed address or subnet leaves one."""
+    addresses: int = 1
+    """IPv4 addresses wanted from the chosen segment."""
+    physnets: tuple[str, ...] = ()
+    """Any one of these must reach the host; empty: any host will do."""
+
+
+class GroupAsk(msgspec.Struct, frozen=True):
+    """The server group the server is born into; who is where is in the World."""
+
+    id: str
+    policy: GroupPolicy
+    max_per_host: int = 1
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a decision depends on, besides the World."""
+
+    resources: dict[str, int]
+    required: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    nics: tuple[NicAsk, ...] = ()
+    availability_zone: str | None = None
+    host: str | None = None
+    """Only this host, by the name people know."""
+    node: str | None = None
+    """Only this hypervisor hostname."""
+    not_on: tuple[HostId, ...] = ()
+    """Tried before."""
+    same_host: tuple[HostId, ...] | None = None
+    """Hosts of the servers named by the hint; an empty tuple refuses every host."""
+    different_host: tuple[HostId, ...] = ()
+    group: GroupAsk | None = None
+    project: str = ""
+    extra_specs: dict[str, str] = {}
+    image_properties: dict[str, str] = {}
+    min_level: int = 0
+    cells: tuple[CellId, ...] | None = None
+    prefer_cell: CellId | None = None
+    seed: int = 0
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A host that would do, and for each NIC of the ask the segment its address would come from (None: not claimed)."""
+
+    host: HostId
+    name: str
+    cell: CellId
+    segments: tuple[ProviderId | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """Which hosts are refused, and, worded only when somebody asks, why."""
+
+    where: Mask
+    why: Callable[[int], str]
+    cause: str
+    """A few words without numbers or names of hosts: it is what the owner and the fault are told."""
+
+
+Filter: TypeAlias = "Callable[[Ask, World], Refusals | None]"
+Weigher: TypeAlias = "Callable[[Ask, World, Slots], Scores | None]"
+
+
+@dataclass(slots=True)
+class Units:
+    """The portions of one class; checked only where somebody asks for something unusual."""
+
+    minimum: Ints
+    maximum: Ints
+    step: Ints
+    highest_minimum: int = 1
+    """No minimum is above this, so a larger amount need not be compared."""
+    lowest_maximum: int = 0
+    """No maximum is below this."""
+    highest_step: int = 1
+
+
+@dataclass(slots=True)
+class Segment:
+    """A network segment: a pool of addresses for the hosts wired to it."""
+
+    id: ProviderId
+    name: str
+    free: int
+    total: int
+    wired: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class HostAggregate:
+    """An aggregate of the compute API as the scheduler sees it."""
+
+    name: str
+    metadata: Mapping[str, str]
+    hosts: Mask
+
+
+@dataclass(slots=True)
+class Group:
+    """Who of a server group is where."""
+
+    hosts: dict[HostId, int] = field(default_factory=dict)
+    home: HostId | None = None
+
+
+@dataclass(frozen=True)
+class World:
+    """All hosts in columns of equal length. To be read only, and only until the next `await`: the picture moves on."""
+
+    host_ids: Sequence[HostId]
+    names: Sequence[str]
+    nodes: Sequence[str]
+    present: Mask
+    """False: an empty slot."""
+    enabled: Mask
+    alive: Mask
+    level: NDArray[np.int8]
+    zone: NDArray[np.int16]
+    zone_names: Sequence[str]
+    cell: NDArray[np.int16]
+    cell_names: Sequence[CellId]
+    free: Mapping[str, Ints]
+    capacity: Mapping[str, Ints]
+    units: Mapping[str, Units]
+    trait_bits: Mapping[str, int]
+    """Trait → its bit; bit b lies in word b // 64."""
+    trait_words: NDArray[np.uint64]
+    """One row per word, one column per host."""
+    slots: Mapping[HostId, int]
+    slots_by_name: Mapping[str, int]
+    segments: Mapping[ProviderId, Segment]
+    physnets: Mapping[str, Mask]
+    aggregates: Sequence[HostAggregate]
+    groups: Mapping[str, Group]
+    failures: NDArray[np.int16]
+    """Builds that failed there lately, in this process."""
+
+    @property
+    def size(self) -> int:
+        return len(self.present)
+
+    def facts(self, slot: int) -> dict[str, Any]:
+        """One host in plain values, for people."""
+        return {
+            "host": self.names[slot],
+            "cell": self.cell_names[self.cell[slot]],
+            "availability_zone": self.zone_names[self.zone[slot]],
+            "enabled": bool(self.enabled[slot]),
+            "alive": bool(self.alive[slot]),
+            "free": {name: int(column[slot]) for name, column in self.free.items() if self.capacity[name][slot] > 0},
+        }
