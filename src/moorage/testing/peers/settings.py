@@ -1,0 +1,153 @@
+"""The neighbours' configuration files: SQLite, plain files, loopback ports, and otherwise their own defaults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+Sections: TypeAlias = Mapping[str, Mapping[str, str | int]]
+NEUTRON_PLUGINS = "router,qos,segments,auto_allocate,network_ip_availability,trunk"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where everything of one running set is."""
+
+    root: Path
+    venv: Path
+    password: str
+    identity_port: int
+    image_port: int
+    network_port: int
+    placement_port: int
+
+    @property
+    def identity_url(self) -> str:
+        return f"http://127.0.0.1:{self.identity_port}/v3"
+
+    def etc(self, name: str) -> Path:
+        return self.root / "etc" / name
+
+    def database(self, name: str) -> Path:
+        return self.root / "state" / f"{name}.db"
+
+    def log(self, name: str) -> Path:
+        return self.root / "log" / f"{name}.log"
+
+
+def write_settings(site: Site) -> None:
+    """Write every file and make every directory that the neighbours expect to find."""
+    for name in ("state/images", "state/staging", "state/tasks", "state/lock", "log", "etc/fernet", "etc/credential"):
+        (site.root / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+    _write(site.etc("keystone") / "keystone.conf", _keystone(site))
+    _write(site.etc("glance") / "glance-api.conf", _glance(site))
+    _write(site.etc("placement") / "placement.conf", _placement(site))
+    _write(site.etc("neutron") / "neutron.conf", _neutron(site))
+    _write(site.etc("neutron") / "ml2.ini", _ml2())
+
+
+def _write(path: Path, sections: Sections) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines: list[str] = []
+    for name, options in sections.items():
+        lines += [f"[{name}]", *(f"{key} = {value}" for key, value in options.items()), ""]
+    path.write_text("\n".join(lines))
+
+
+def _database(site: Site, name: str) -> dict[str, str | int]:
+    return {"connection": f"sqlite:///{site.database(name)}?timeout=30"}
+
+
+def _account(site: Site, user: str) -> dict[str, str | int]:
+    return {
+        "auth_type": "password",
+        "auth_url": site.identity_url,
+        "username": user,
+        "password": site.password,
+        "project_name": "service",
+        "user_domain_name": "Default",
+        "project_domain_name": "Default",
+        "region_name": "RegionOne",
+    }
+
+
+def _middleware(site: Site, user: str) -> dict[str, str | int]:
+    return {
+        **_account(site, user),
+        "www_authenticate_uri": site.identity_url,
+        "service_token_roles": "service",
+        "service_token_roles_required": "true",
+    }
+
+
+def _keystone(site: Site) -> Sections:
+    return {
+        "DEFAULT": {"use_stderr": "true"},
+        "database": _database(site, "keystone"),
+        "token": {"provider": "fernet", "expiration": 3600},
+        "fernet_tokens": {"key_repository": str(site.etc("fernet"))},
+        "credential": {"key_repository": str(site.etc("credential"))},
+        "cache": {"enabled": "false"},
+    }
+
+
+def _glance(site: Site) -> Sections:
+    state = site.root / "state"
+    return {
+        "DEFAULT": {"enabled_backends": "file:file", "use_stderr": "true"},
+        "database": _database(site, "glance"),
+        "glance_store": {"default_backend": "file"},
+        "file": {"filesystem_store_datadir": str(state / "images")},
+        "os_glance_staging_store": {"filesystem_store_datadir": str(state / "staging")},
+        "os_glance_tasks_store": {"filesystem_store_datadir": str(state / "tasks")},
+        "paste_deploy": {"flavor": "keystone", "config_file": f"{site.venv}/etc/glance/glance-api-paste.ini"},
+        "keystone_authtoken": _middleware(site, "glance"),
+        "oslo_concurrency": {"lock_path": str(state / "lock")},
+    }
+
+
+def _placement(site: Site) -> Sections:
+    return {
+        "DEFAULT": {"use_stderr": "true"},
+        "api": {"auth_strategy": "keystone"},
+        "placement_database": _database(site, "placement"),
+        "keystone_authtoken": _middleware(site, "placement"),
+    }
+
+
+def _neutron(site: Site) -> Sections:
+    state = site.root / "state"
+    return {
+        "DEFAULT": {
+            "core_plugin": "ml2",
+            "service_plugins": NEUTRON_PLUGINS,
+            "auth_strategy": "keystone",
+            "api_paste_config": f"{site.venv}/etc/neutron/api-paste.ini",
+            "state_path": str(state),
+            "transport_url": "fake:/",  # no broker: nobody listens
+            "notify_nova_on_port_status_changes": "false",
+            "notify_nova_on_port_data_changes": "false",
+            "dhcp_agent_notification": "false",
+            "use_stderr": "true",
+        },
+        "database": _database(site, "neutron"),
+        "keystone_authtoken": _middleware(site, "neutron"),
+        "oslo_concurrency": {"lock_path": str(state / "lock")},
+        "oslo_policy": {"policy_file": str(site.etc("neutron") / "policy.yaml")},  # absent: the defaults
+    }
+
+
+def _ml2() -> Sections:
+    ranges = ",".join(f"physnet{number}:100:1999" for number in (1, 2, 3))
+    return {
+        "ml2": {
+            "type_drivers": "flat,vlan,vxlan",
+            "tenant_network_types": "vxlan",
+            "mechanism_drivers": "openvswitch",
+            "extension_drivers": "port_security,qos",
+        },
+        "ml2_type_flat": {"flat_networks": "physnet1"},
+        "ml2_type_vlan": {"network_vlan_ranges": ranges},
+        "ml2_type_vxlan": {"vni_ranges": "1:16000"},
+        "securitygroup": {"enable_security_group": "true"},
+    }

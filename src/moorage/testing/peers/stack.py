@@ -1,0 +1,304 @@
+"""Start the real neighbours, wait until they answer, stop them for certain."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from moorage.testing.peers.install import install
+from moorage.testing.peers.settings import Site, write_settings
+
+INSIDE = Path(__file__).parent / "inside"
+START_DEADLINE_S = 120
+STOP_DEADLINE_S = 10
+COMMAND_DEADLINE_S = 180
+PROBE_PAUSE_S = 0.1
+
+HOSTS = {
+    "cmp1": ("physnet1",),
+    "cmp2": ("physnet1",),
+    "cmp3": ("physnet2",),
+    "cmp4": ("physnet2",),
+    "both1": ("physnet1", "physnet2"),
+}
+"""Hosts on which ports bind, and the physical networks they are wired to. `physnet3` is wired to nobody."""
+
+SERVICE_ROLES = ("admin", "service")
+
+
+@dataclass(frozen=True)
+class Login:
+    """Somebody who may ask for a token."""
+
+    user: str
+    password: str
+    project: str
+    user_id: str = ""
+    project_id: str = ""
+
+
+@dataclass
+class Stack:
+    """The running neighbours."""
+
+    site: Site
+    logins: dict[str, Login] = field(default_factory=dict[str, Login])
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
+
+    @property
+    def identity_url(self) -> str:
+        return self.site.identity_url
+
+    @property
+    def image_url(self) -> str:
+        return f"http://127.0.0.1:{self.site.image_port}"
+
+    @property
+    def network_url(self) -> str:
+        return f"http://127.0.0.1:{self.site.network_port}"
+
+    @property
+    def placement_url(self) -> str:
+        return f"http://127.0.0.1:{self.site.placement_port}"
+
+    def token(self, name: str) -> str:
+        """A fresh token of one of `logins`."""
+        return self._token(self.logins[name])
+
+    def _token(self, login: Login) -> str:
+        domain = {"id": "default"}
+        user = {"name": login.user, "domain": domain, "password": login.password}
+        body = {
+            "auth": {
+                "identity": {"methods": ["password"], "password": {"user": user}},
+                "scope": {"project": {"name": login.project, "domain": domain}},
+            }
+        }
+        reply = httpx.post(f"{self.identity_url}/auth/tokens", json=body, timeout=30)
+        reply.raise_for_status()
+        return reply.headers["X-Subject-Token"]
+
+    def stop(self) -> None:
+        """End every process this stack started; those that do not listen are killed."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.terminate()
+        deadline = time.monotonic() + STOP_DEADLINE_S
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait(STOP_DEADLINE_S)
+        self.processes.clear()
+
+
+def start_stack(root: Path | None = None) -> Stack:
+    """Install when needed, make the databases, start everything, make the accounts. Raises when anything fails to come up."""
+    python = install()
+    root = root or Path(tempfile.mkdtemp(prefix="moorage-real-"))
+    shutil.rmtree(root, ignore_errors=True)
+    identity, image, network, placement = _free_ports(4)
+    site = Site(root, python.parent.parent, secrets.token_hex(12), identity, image, network, placement)
+    write_settings(site)
+    stack = Stack(site)
+    try:
+        with ThreadPoolExecutor(4) as pool:  # the schemas are separate files; making them is most of the start
+            for made in [
+                pool.submit(work, site) for work in (_keystone, _glance_tables, _placement_tables, _neutron_tables)
+            ]:
+                made.result(COMMAND_DEADLINE_S * 4)
+        _serve(
+            stack,
+            "keystone",
+            "keystone.wsgi.api",
+            identity,
+            4,
+            OS_KEYSTONE_CONFIG_FILES=site.etc("keystone") / "keystone.conf",
+        )
+        _wait(stack, "keystone", stack.identity_url)
+        _make_accounts(stack)
+        _serve(
+            stack,
+            "neutron",
+            "neutron.wsgi.api",
+            network,
+            1,
+            OS_NEUTRON_CONFIG_DIR=site.etc("neutron"),
+            OS_NEUTRON_CONFIG_FILES="neutron.conf;ml2.ini",
+        )
+        _serve(stack, "glance", "glance.wsgi.api", image, 2, OS_GLANCE_CONFIG_DIR=site.etc("glance"))
+        _serve(stack, "placement", "placement.wsgi.api", placement, 2, OS_PLACEMENT_CONFIG_DIR=site.etc("placement"))
+        for name, url in (
+            ("neutron", stack.network_url),
+            ("glance", stack.image_url),
+            ("placement", stack.placement_url),
+        ):
+            _wait(stack, name, url)
+    except BaseException:
+        stack.stop()
+        raise
+    return stack
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _environment(**more: str | Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    return {
+        **kept,
+        "PYTHONWARNINGS": "ignore",
+        "PYTHONUNBUFFERED": "1",
+        **{name: str(value) for name, value in more.items()},
+    }
+
+
+def _command(site: Site, log: str, *words: str | Path) -> None:
+    with site.log(log).open("ab") as out:
+        done = subprocess.run(
+            [str(word) for word in words],
+            stdout=out,
+            stderr=out,
+            env=_environment(),
+            timeout=COMMAND_DEADLINE_S,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError(f"{words[0]} failed; the end of {site.log(log)}:\n{_tail(site.log(log))}")
+
+
+def _tail(path: Path) -> str:
+    return path.read_text(errors="replace")[-3000:]
+
+
+def _keystone(site: Site) -> None:
+    manage = (site.venv / "bin" / "keystone-manage", "--config-file", site.etc("keystone") / "keystone.conf")
+    _command(site, "keystone-setup", *manage, "db_sync")
+    who = ("--keystone-user", str(os.getuid()), "--keystone-group", str(os.getgid()))
+    _command(site, "keystone-setup", *manage, "fernet_setup", *who)
+    _command(site, "keystone-setup", *manage, "credential_setup", *who)
+    url = site.identity_url
+    _command(
+        site, "keystone-setup", *manage, "bootstrap", "--bootstrap-password", site.password, "--bootstrap-region-id", "RegionOne",
+        "--bootstrap-public-url", url, "--bootstrap-internal-url", url, "--bootstrap-admin-url", url,
+    )  # fmt: skip
+
+
+def _glance_tables(site: Site) -> None:
+    manage = site.venv / "bin" / "glance-manage"
+    _command(site, "glance-setup", manage, "--config-file", site.etc("glance") / "glance-api.conf", "db_sync")
+
+
+def _placement_tables(site: Site) -> None:
+    _command(
+        site,
+        "placement-setup",
+        site.venv / "bin" / "placement-manage",
+        "--config-dir",
+        site.etc("placement"),
+        "db",
+        "sync",
+    )
+
+
+def _neutron_tables(site: Site) -> None:
+    files = ("--config-file", site.etc("neutron") / "neutron.conf", "--config-file", site.etc("neutron") / "ml2.ini")
+    hosts = [f"{host}={'+'.join(physnets)}" for host, physnets in HOSTS.items()]
+    _command(site, "neutron-setup", site.venv / "bin" / "python", INSIDE / "neutron_tables.py", *files, "--", *hosts)
+
+
+def _serve(stack: Stack, name: str, module: str, port: int, threads: int, **environment: str | Path) -> None:
+    with stack.site.log(name).open("ab") as out:
+        stack.processes[name] = subprocess.Popen(
+            [str(stack.site.venv / "bin" / "python"), str(INSIDE / "serve.py"), module, str(port), str(threads)],
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            env=_environment(**environment),
+            start_new_session=True,
+        )
+
+
+def _wait(stack: Stack, name: str, url: str) -> None:
+    deadline = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < deadline:
+        if stack.processes[name].poll() is not None:
+            raise RuntimeError(f"{name} ended; the end of its log:\n{_tail(stack.site.log(name))}")
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(url, timeout=20).status_code < 500:
+                return
+        time.sleep(PROBE_PAUSE_S)
+    raise RuntimeError(f"{name} does not answer at {url}; the end of its log:\n{_tail(stack.site.log(name))}")
+
+
+def _make_accounts(stack: Stack) -> None:
+    """Users, projects and a catalog, by Keystone's own API."""
+    admin = Login("admin", stack.site.password, "admin")
+    with httpx.Client(headers={"X-Auth-Token": stack._token(admin)}, timeout=30) as client:
+        accounts = _Accounts(client, stack.identity_url)
+        stack.logins["admin"] = accounts.described(admin)
+        for user in ("neutron", "glance", "placement", "moorage"):
+            stack.logins[user] = accounts.make(Login(user, stack.site.password, "service"), SERVICE_ROLES)
+        for user, project, role in (
+            ("alice", "harbour", "member"),
+            ("bob", "lighthouse", "member"),
+            ("rita", "harbour", "reader"),
+        ):
+            stack.logins[user] = accounts.make(Login(user, stack.site.password, project), (role,))
+        accounts.service("image", stack.image_url)
+        accounts.service("network", stack.network_url)
+        accounts.service("placement", stack.placement_url)
+
+
+class _Accounts:
+    def __init__(self, client: httpx.Client, url: str) -> None:
+        self._client = client
+        self._url = url
+        self._roles = {role["name"]: role["id"] for role in self._call("GET", "/roles")["roles"]}
+
+    def _call(self, method: str, path: str, body: object = None) -> dict[str, list[dict[str, str]]]:
+        reply = self._client.request(method, self._url + path, json=body)
+        reply.raise_for_status()
+        return msgspec.json.decode(reply.content, type=dict) if reply.content else {}
+
+    def _ensure(self, kind: str, name: str, **more: str) -> str:
+        found = self._call("GET", f"/{kind}s?name={name}")[f"{kind}s"]
+        if found:
+            return found[0]["id"]
+        made = self._client.post(f"{self._url}/{kind}s", json={kind: {"name": name, **more}})
+        made.raise_for_status()
+        return str(made.json()[kind]["id"])
+
+    def described(self, login: Login) -> Login:
+        user, project = self._ensure("user", login.user), self._ensure("project", login.project)
+        return Login(login.user, login.password, login.project, user, project)
+
+    def make(self, login: Login, roles: tuple[str, ...]) -> Login:
+        project = self._ensure("project", login.project, domain_id="default")
+        user = self._ensure("user", login.user, domain_id="default", password=login.password)
+        for role in roles:
+            self._call("PUT", f"/projects/{project}/users/{user}/roles/{self._roles[role]}")
+        return Login(login.user, login.password, login.project, user, project)
+
+    def service(self, kind: str, url: str) -> None:
+        service = self._ensure("service", kind, type=kind)
+        endpoint = {"service_id": service, "interface": "public", "region_id": "RegionOne", "url": url}
+        self._call("POST", "/endpoints", {"endpoint": endpoint})
