@@ -1,0 +1,1 @@
+"""Where rooms are joined: the only place that reads configuration and builds concrete things."""

@@ -1,0 +1,179 @@
+"""One TOML file → one frozen Config, read once and passed down; no other room reads files or the environment.
+
+Every table and key below may stand in the file; `moorage up` needs none.  Unknown keys are refused, with their name.
+Relative paths are taken from `data_dir`.
+"""
+
+import secrets
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from moorage.model.errors import Invalid
+
+
+class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where one HTTP door listens; `public_url` is what the catalog and links say when it differs."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    public_url: str = ""
+
+    @property
+    def url(self) -> str:
+        return self.public_url or f"http://{self.host}:{self.port}"
+
+
+class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str = "RegionOne"
+    database: str = ""
+    """`postgresql://user:password@host/region`; empty: SQLite in the data directory."""
+    durability: Literal["power", "process"] = "power"
+    """SQLite only. `process` survives kill -9, not a power cut."""
+
+
+class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    database: str = ""
+
+
+class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    url: str = "memory:"
+    """`memory:` in one process, `nats://host:port` beyond."""
+
+
+class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An outside service, or the embedded one."""
+
+    url: str = ""
+    """Empty: the embedded service."""
+
+
+class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom our own calls are made as: roles admin and service on `project`."""
+
+    user: str = "moorage"
+    password: str = ""
+    project: str = "service"
+    domain: str = "Default"
+
+
+class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The simulated hosts of `moorage up`."""
+
+    count: int = 6
+    vcpus: int = 16
+    ram_mib: int = 32768
+    disk_gib: int = 500
+    physical_networks: tuple[tuple[str, ...], ...] = (("physnet1",), ("physnet2",))
+    """Host number n has the (n mod length)-th set: by default odd and even hosts are on different segments."""
+
+
+class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One host, for `moorage agent`."""
+
+    host: str = ""
+    cell: str = "cell1"
+    driver: Literal["simulated"] = "simulated"
+    vcpus: int = 16
+    ram_mib: int = 32768
+    disk_gib: int = 500
+    physical_networks: tuple[str, ...] = ("physnet1",)
+
+
+class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Default limits of a project (Nova's names and numbers); -1 is no limit."""
+
+    instances: int = 10
+    cores: int = 20
+    ram: int = 51200
+    metadata_items: int = 128
+    key_pairs: int = 100
+    server_groups: int = 10
+    server_group_members: int = 10
+
+
+class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    max_attempts: int = 3
+    """Hosts tried for one boot; lost claims do not count."""
+    step_patience_s: float = 300.0
+    """How long a step waits for a neighbour that is out."""
+    host_deadline_s: float = 60.0
+    """How long a host may take for one command."""
+    host_silence_s: float = 30.0
+    """A host not heard of for this long is down."""
+    auto_refusal: Literal[409, 400] = 409
+    """Decision D1: the status when `auto` cannot be served; 400 is Nova's."""
+    default_availability_zone: str = "nova"
+    vif_plugging_timeout: float = 0.0
+    """Seconds that ACTIVE waits for `network-vif-plugged` when the bind reply was not already ACTIVE; 0: it does not."""
+    vif_plugging_is_fatal: bool = True
+
+
+class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    body_max_bytes: int = 1024 * 1024
+    max_limit: int = 1000
+    cors_allowed_origins: tuple[str, ...] = ()
+    policy_file: str = ""
+    compute: Listen = Listen(port=8774)
+    placement: Listen = Listen(port=8778)
+    identity: Listen = Listen(port=5000)
+    image: Listen = Listen(port=9292)
+    network: Listen = Listen(port=9696)
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    data_dir: str = "moorage-data"
+    region: Region = Region()
+    cells: tuple[Cell, ...] = (Cell("cell1"), Cell("cell2"))
+    bus: Bus = Bus()
+    api: Api = Api()
+    identity: Neighbour = Neighbour()
+    network: Neighbour = Neighbour()
+    image: Neighbour = Neighbour()
+    service_user: ServiceUser = ServiceUser()
+    admin_password: str = ""
+    """Of the embedded identity's `admin`; empty: made once and kept in the data directory."""
+    hosts: Hosts = Hosts()
+    agent: Agent = Agent()
+    quota: Quota = Quota()
+    compute: Compute = Compute()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def data(self) -> Path:
+        return Path(self.data_dir).resolve()
+
+    def region_url(self) -> str:
+        return self.region.database or f"sqlite:///{self.data / 'region.db'}"
+
+    def cell_url(self, cell: Cell) -> str:
+        return cell.database or f"sqlite:///{self.data / f'{cell.name}.db'}"
+
+    def embedded_url(self, name: str) -> str:
+        return f"sqlite:///{self.data / f'{name}.db'}"
+
+
+def read_config(path: Path | None) -> Config:
+    """Read one TOML file (None: all defaults). Raises Invalid with the file and the key that is wrong."""
+    if path is None:
+        return Config()
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=Config)
+    except FileNotFoundError as missing:
+        raise Invalid(f"there is no configuration file {path}") from missing
+    except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
+        raise Invalid(f"{path}: {wrong}") from wrong
+
+
+def secret(data: Path, name: str, length: int = 24) -> str:
+    """A secret that is made once and kept, readable by its owner only, in the data directory."""
+    path = data / "secrets" / name
+    if path.exists():
+        return path.read_text().strip()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    value = secrets.token_urlsafe(length)
+    path.touch(mode=0o600)
+    path.write_text(value)
+    return value

@@ -1,0 +1,28 @@
+"""The few words that differ between SQLite and PostgreSQL."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+
+def upsert(
+    dialect: str,
+    table: sa.Table,
+    rows: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    *,
+    key: Sequence[str],
+    change: Sequence[str] | None = None,
+) -> "sqlite.Insert | postgresql.Insert":
+    """Insert, or where `key` exists already set the columns of `change` (None: all given ones; empty: leave the row)."""
+    insert = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    statement = insert.values(rows)
+    if change is None:
+        first = rows if isinstance(rows, Mapping) else rows[0]
+        change = [column for column in first if column not in key]
+    if not change:
+        return statement.on_conflict_do_nothing(index_elements=list(key))
+    return statement.on_conflict_do_update(
+        index_elements=list(key), set_={column: statement.excluded[column] for column in change}
+    )

@@ -1,0 +1,95 @@
+"""Actions on servers, with their events in the same row: one statement begins an action, one ends it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.action import Action, Event
+from moorage.model.ids import ServerId
+from moorage.sql import Tx, upsert
+from moorage.store.cell.tables import cell_metadata
+
+PAGE_MAX = 1000
+
+actions = sa.Table(
+    "actions",
+    cell_metadata,
+    sa.Column("server", sa.String(36), primary_key=True),
+    sa.Column("request_id", sa.String(64), primary_key=True),
+    sa.Column("action", sa.String(64), nullable=False),
+    sa.Column("user", sa.String(255), nullable=False),
+    sa.Column("project", sa.String(255), nullable=False),
+    sa.Column("started_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
+    sa.Column("finished_at", sa.BigInteger),
+    sa.Column("message", sa.Text),
+    sa.Column("events", sa.Text, nullable=False),
+    sa.Index("actions_updated", "server", "updated_at"),
+)
+
+_encode = msgspec.json.Encoder().encode
+_events = msgspec.json.Decoder(tuple[Event, ...])
+
+
+def write(tx: Tx, action: Action) -> None:
+    """Insert or replace by (server, request id): a step that is told twice leaves one row."""
+    values = {
+        "server": action.server,
+        "request_id": action.request_id,
+        "action": action.action,
+        "user": action.user,
+        "project": action.project,
+        "started_at": action.started_at,
+        "updated_at": action.updated_at,
+        "finished_at": action.finished_at,
+        "message": action.message,
+        "events": _encode(action.events).decode(),
+    }
+    tx.run(upsert(tx.dialect, actions, values, key=("server", "request_id")))
+
+
+def finish(tx: Tx, server: ServerId, request_id: str, events: Sequence[Event], now: int, message: str | None) -> None:
+    """End an action: its events as they went, and `Error` as message when it failed."""
+    tx.run(
+        actions.update()
+        .where(actions.c.server == server, actions.c.request_id == request_id)
+        .values(events=_encode(tuple(events)).decode(), updated_at=now, finished_at=now, message=message)
+    )
+
+
+def of_server(tx: Tx, server: ServerId) -> Sequence[Action]:
+    """All actions of one server, newest first (at most 1,000)."""
+    rows = tx.rows(
+        sa.select(actions)
+        .where(actions.c.server == server)
+        .order_by(actions.c.started_at.desc(), actions.c.request_id)
+        .limit(PAGE_MAX)
+    )
+    return [_action(row) for row in rows]
+
+
+def get(tx: Tx, server: ServerId, request_id: str) -> Action | None:
+    row = tx.row(sa.select(actions).where(actions.c.server == server, actions.c.request_id == request_id))
+    return None if row is None else _action(row)
+
+
+def forget(tx: Tx, servers: Sequence[ServerId]) -> None:
+    """With the rows of servers that are forgotten for good."""
+    tx.run(actions.delete().where(actions.c.server.in_(servers)))
+
+
+def _action(row: Any) -> Action:
+    return Action(
+        server=row.server,
+        request_id=row.request_id,
+        action=row.action,
+        user=row.user,
+        project=row.project,
+        started_at=row.started_at,
+        updated_at=row.updated_at,
+        finished_at=row.finished_at,
+        message=row.message,
+        events=_events.decode(row.events),
+    )
