@@ -1,0 +1,333 @@
+"""The front desk as an ASGI application: what every request goes through, in this order, and why.
+
+    CORS              outermost, so that a browser may read errors too (off unless origins are configured)
+    /healthcheck      no token, no version: load balancers ask
+    request id        before anything can fail, so that every answer carries one
+    version documents no token: clients read them to find out how to get one
+    body limit        before a byte is kept
+    authentication    before routing: without a token nobody learns which paths exist
+    microversion      406 and 400 before the body is looked at
+    routing           404
+    the call          query and body checked and carried up, policy, handler, answer carried down
+    problems          a Problem becomes Nova's error body; anything else is logged and becomes a bare 500
+
+How to add a noun
+-----------------
+1. `api/compute/<noun>.py`: handlers `async def show(call: Call[None]) -> Reply`, in today's full shape, and
+
+        ROUTES = (
+            Route("GET", "/flavors/{id}", show, rule="os_compute_api:…", params=Params({"limit": LIMIT})),
+            Route("POST", "/servers/{id}/action", lock, takes=LockBody, action="lock"),   # an action: its one key
+        )
+
+   Join ROUTES in `api/table.py`.  Bodies are `wire.Body` Structs (NovaInt, NovaBool, Name for lax types); they are
+   decoded strictly before the handler runs.  Answer `Reply(status, body, headers)`: a Struct, plain JSON values that
+   nobody else holds (they may be changed in place), or ready bytes.  An answer already in the asked shape says
+   `finished=True`; `call.bridge.masks` tells which fields to leave out.
+2. Raise `moorage.model.errors` Problems; never speak of statuses other than success.
+3. `call.require(rule, target)` asks policy (no target: the asker's own project); `call.allows` answers a bool.
+4. `call.page()` gives (limit, marker), `call.links(path)` self and bookmark, `call.next_links(…)` the next page.
+5. Reads: `await call.desk.region.read(functions of moorage.store.region.<noun>)`; writes: `moorage.operations.nouns`.
+6. What older versions see differently: a `Change` in `api/past/v2_NNN.py` (add to the file if it is there), keyed by
+   `"GET /flavors/{id}"` or `"POST /servers/{id}/action:lock"`, with a golden exchange in tests/pure.
+7. A fresh `Desk` (api/desk.py) is what `main` builds and tests fake: `Frontdesk(desk, authenticate)`.
+"""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs, unquote
+
+from starlette.middleware.cors import CORSMiddleware
+
+from moorage.api import problems, versions
+from moorage.api.call import Call, Reply
+from moorage.api.desk import Authenticate, Desk
+from moorage.api.microversions import OLDEST, Change, Json, Query, Version, negotiate
+from moorage.api.past import CHANGES
+from moorage.api.routes import Match, Ready, Route, Router
+from moorage.api.table import TABLE
+from moorage.api.wire import decode, plain, read_json, write_json
+from moorage.model.errors import Invalid, NotFound, Problem, TooLarge, Unauthenticated, WrongMediaType
+
+log = logging.getLogger(__name__)
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers: TypeAlias = dict[str, str]
+
+CALLERS_REQUEST_ID = re.compile(r"^req-[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$", re.IGNORECASE)
+PROJECT_IN_URL = re.compile(r"^[0-9a-f-]+$")
+JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json", "text/plain", ""})
+NO_RESOURCE = "The resource could not be found."
+QUERY_FIELDS_MAX = 1_000
+MODERN = "openstack-api-version"
+LEGACY = "x-openstack-nova-api-version"
+
+
+def version_headers(version: Version) -> list[tuple[str, str]]:
+    return [
+        ("OpenStack-API-Version", f"compute {version}"),
+        ("X-OpenStack-Nova-API-Version", str(version)),
+        ("Vary", "OpenStack-API-Version"),
+        ("Vary", "X-OpenStack-Nova-API-Version"),
+    ]
+
+
+class Answer:
+    """What is sent: a status, bytes, headers."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
+        self.status = status
+        self.body = body
+        self.headers = list(headers)
+
+
+class Frontdesk:
+    """The Compute API over one Desk."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        authenticate: Authenticate,
+        *,
+        table: Iterable[Route] = TABLE,
+        changes: tuple[Change, ...] = CHANGES,
+    ) -> None:
+        self.desk = desk
+        self._authenticate = authenticate
+        self.router = Router(table, changes)
+        self._inside: Callable[[Scope, Receive, Send], Awaitable[None]] = self._answer
+        if desk.config.cors_origins:
+            self._inside = CORSMiddleware(
+                self._answer,
+                allow_origins=list(desk.config.cors_origins),
+                allow_methods=["GET", "PUT", "POST", "DELETE", "PATCH"],
+                allow_headers=[
+                    "X-Auth-Token", "X-Openstack-Request-Id", "X-Identity-Status", "X-Roles", "X-Service-Catalog",
+                    "X-User-Id", "X-Tenant-Id", "X-OpenStack-Nova-API-Version", "OpenStack-API-Version",
+                ],
+                expose_headers=[
+                    "X-Auth-Token", "X-Openstack-Request-Id", "X-Subject-Token", "X-Service-Token",
+                    "X-OpenStack-Nova-API-Version", "OpenStack-API-Version",
+                ],
+            )  # fmt: skip
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._inside(scope, receive, send)
+
+    # ------------------------------------------------------------------------------------------ one request
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/healthcheck":
+            await _send(send, Answer(200, b"OK", [("Content-Type", "text/plain; charset=UTF-8")]))
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        request_id = f"req-{uuid.uuid4()}"
+        began = time.perf_counter()
+        try:
+            answer = await self._route(scope, headers, receive, request_id)
+        except Problem as problem:
+            answer = self._problem(problem, request_id)
+        except Exception:
+            log.exception("%s: unexpected failure of %s %s", request_id, scope["method"], scope["path"])
+            answer = Answer(500, problems.fault(500, problems.UNEXPECTED))
+        answer.headers.append(("x-openstack-request-id", request_id))
+        answer.headers.append(("x-compute-request-id", request_id))
+        await _send(send, answer)
+        if log.isEnabledFor(logging.INFO):
+            spent_ms = (time.perf_counter() - began) * 1000
+            log.info("%s %s %s %d %.1f ms", request_id, scope["method"], scope["path"], answer.status, spent_ms)
+
+    def _problem(self, problem: Problem, request_id: str) -> Answer:
+        status, body = problems.answer(problem)
+        if status >= 500 and status != 501:
+            log.error("%s: %s (%s)", request_id, problem.public, problem.private)
+        extra: list[tuple[str, str]] = []
+        if isinstance(problem, Unauthenticated):
+            extra.append(("WWW-Authenticate", f'Keystone uri="{self.desk.config.identity_url}"'))
+        return Answer(status, body, extra)
+
+    async def _route(self, scope: Scope, headers: Headers, receive: Receive, request_id: str) -> Answer:
+        base_url = (
+            self.desk.config.public_url.rstrip("/") or f"{scope.get('scheme', 'http')}://{headers.get('host', '')}"
+        )
+        path: str = scope.get("raw_path", b"").decode("ascii", "replace").split("?")[0] or scope["path"]
+        segments = tuple(unquote(part) for part in path.strip("/").split("/"))
+        root = segments[0]
+        if root not in {"v2.1", "v2"}:
+            if root == "":
+                return Answer(200, write_json(versions.listed(base_url)))
+            return Answer(300, write_json(versions.choices(base_url, path)))
+        legacy = root == "v2"
+        if len(segments) == 1:
+            return self._version_document(base_url, headers, legacy)
+        body = await self._body(headers, receive)
+        token = headers.get("x-auth-token")
+        if not token:
+            raise Unauthenticated("The request you have made requires authentication.")
+        asker = await self._authenticate(token, headers.get("x-service-token"))
+        version = OLDEST if legacy else negotiate(headers.get(MODERN), headers.get(LEGACY))
+        try:
+            url_project, match, path_after = self._find(scope["method"], segments[1:])
+            callers_id = headers.get("x-openstack-request-id", "")
+            call: Call[Any] = Call(
+                asker=asker,
+                version=version,
+                body=None,
+                query=_query(scope.get("query_string", b"")),
+                path={},
+                desk=self.desk,
+                bridge=None,  # type: ignore[arg-type]  # set with the route, below
+                request_id=request_id,
+                global_request_id=callers_id if CALLERS_REQUEST_ID.match(callers_id) else None,
+                base_url=base_url,
+                url_project=url_project,
+                url_path=path_after,
+                token=token,
+                legacy=legacy,
+                headers=headers,
+            )
+            answer = await self._call(call, match, scope["method"], headers, body)
+        except Problem as problem:
+            answer = self._problem(problem, request_id)
+        except Exception:
+            log.exception("%s: unexpected failure of %s %s", request_id, scope["method"], scope["path"])
+            answer = Answer(500, problems.fault(500, problems.UNEXPECTED))
+        if not legacy:
+            answer.headers.extend(version_headers(version))
+        return answer
+
+    def _version_document(self, base_url: str, headers: Headers, legacy: bool) -> Answer:
+        if legacy:
+            return Answer(200, write_json(versions.one(base_url, "v2.0")))
+        version = negotiate(headers.get(MODERN), headers.get(LEGACY))
+        return Answer(200, write_json(versions.one(base_url, "v2.1")), version_headers(version))
+
+    def _find(self, method: str, segments: tuple[str, ...]) -> tuple[str | None, Match, str]:
+        project: str | None = None
+        if not self.router.is_noun(segments[0]) and PROJECT_IN_URL.match(segments[0]):
+            project, segments = segments[0], segments[1:]
+        asked = "GET" if method == "HEAD" else method
+        match = self.router.find(asked, segments) if segments else None
+        if match is None:
+            raise NotFound(NO_RESOURCE)
+        return project, match, "/".join(segments)
+
+    async def _call(self, call: Call[Any], match: Match, method: str, headers: Headers, raw: bytes) -> Answer:
+        has_body = method in {"POST", "PUT", "PATCH"} and raw != b""
+        kind = headers.get("content-type", "").split(";")[0].strip().lower()
+        if has_body and kind not in JSON_TYPES:
+            raise WrongMediaType("Unsupported Content-Type")
+        body: Json = None
+        if None not in match.by_action:
+            body = read_json(raw)
+            ready = _action(match, body)
+        else:
+            ready = match.by_action[None]
+            body = read_json(raw) if has_body else None
+        if call.url_project is not None and call.url_project != call.asker.project:
+            raise Invalid(
+                f"Malformed request URL: URL's project_id '{call.url_project}' doesn't match Context's project_id "
+                f"'{call.asker.project}'"
+            )
+        if not ready.lives_at(call.version):
+            raise NotFound(NO_RESOURCE)
+        route = ready.route
+        call.bridge = ready.bridge(call.version)
+        call.path = dict(zip(ready.names, match.values, strict=True))
+        route.params.check(call.query, call.version)
+        for translate in call.bridge.queries:
+            call.query = translate(call.query)
+        if route.takes is not None:
+            call.body = decode(call.bridge.carry_up(body), route.takes, soft=call.legacy)
+        if route.rule is not None:
+            call.require(route.rule)
+        return _finish(call, await route.handler(call))
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+        most = self.desk.config.body_max_bytes
+        declared = headers.get("content-length", "0")
+        if declared.isdecimal() and int(declared) > most:
+            raise TooLarge("Request is too large.")
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Invalid("The client went away.")
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > most:
+                raise TooLarge("Request is too large.")
+            if chunk:
+                chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+
+def _action(match: Match, body: Json) -> Ready:
+    """The route of the action that a body names by its one key."""
+    if not isinstance(body, dict) or len(body) != 1:
+        raise Invalid("Malformed request body")
+    name = next(iter(body))
+    ready = match.by_action.get(name)
+    if ready is None:
+        raise Invalid(f"There is no such action: {name}")
+    return ready
+
+
+def _query(raw: bytes) -> Query:
+    if not raw:
+        return {}
+    try:
+        return parse_qs(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
+    except (ValueError, UnicodeDecodeError) as failure:
+        raise Invalid("Query string is not UTF-8 encoded or too long") from failure
+
+
+def _finish(call: Call[Any], reply: Reply) -> Answer:
+    """Carry the answer down to the version asked for, and write it."""
+    bridge = call.bridge
+    status = reply.status if reply.fixed_status or bridge.status is None else bridge.status
+    headers = list(reply.headers.items())
+    if reply.body is None:
+        return Answer(status, b"", headers)
+    if isinstance(reply.body, bytes):
+        if bridge.down and not reply.finished:
+            return Answer(status, write_json(bridge.carry_down(read_json(reply.body))), headers)
+        return Answer(status, reply.body, headers)
+    if bridge.down and not reply.finished:
+        return Answer(status, write_json(bridge.carry_down(plain(reply.body))), headers)
+    return Answer(status, write_json(reply.body), headers)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    headers = [(name.lower().encode("latin-1"), value.encode("utf-8")) for name, value in answer.headers]
+    if answer.body and not any(name == b"content-type" for name, _ in headers):
+        headers.append((b"content-type", b"application/json"))
+    headers.append((b"content-length", str(len(answer.body)).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+__all__ = ["Frontdesk"]

@@ -1,0 +1,1 @@
+"""Handlers of the Compute API, by noun, in today's full shape."""

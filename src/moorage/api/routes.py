@@ -1,0 +1,170 @@
+"""The table of routes, and a router that costs a few dictionary look-ups.
+
+A noun module makes a tuple of `Route`s; `TABLE` in api/table.py joins them.  A route's lifetime (since, until) comes
+from the past: a `Change` that lists it under `begins` or `ends`.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from moorage.api.call import Call, Reply
+from moorage.api.microversions import OLDEST, Bridge, Change, Query, Version, compile_bridge, lifetime
+from moorage.model.errors import Internal, Invalid
+
+Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Reply]]
+
+
+@dataclass(frozen=True)
+class Param:
+    """One query parameter a route knows."""
+
+    since: tuple[int, int] = (2, 1)
+    until: tuple[int, int] | None = None
+    form: str | None = None
+    """A regular expression each value must match."""
+    many: bool = True
+    """False: given more than once is refused."""
+    format: str | None = None
+    """A named format for the refusal's words (`uuid`, `date-time`)."""
+
+
+NUMBER = "^[0-9]*$"
+LIMIT = Param(form=NUMBER)
+TEXT = Param()
+
+
+@dataclass(frozen=True)
+class Params:
+    """The query a route knows; unknown names are let pass below `strict`, refused from it on."""
+
+    known: Mapping[str, Param] = field(default_factory=dict)
+    strict: tuple[int, int] = (2, 102)
+
+    def check(self, query: Query, version: Version) -> None:
+        """Raises Invalid in Nova's words."""
+        for name, values in query.items():
+            param = self.known.get(name)
+            if param is None or version < param.since or (param.until is not None and version >= param.until):
+                if version >= self.strict:
+                    raise Invalid(f"Additional properties are not allowed ('{name}' was unexpected)")
+                continue
+            if not param.many and len(values) > 1:
+                raise Invalid(f"Invalid input for query parameters {name}. Value: {values}. {values!r} is too long")
+            if param.form is not None:
+                for value in values:
+                    if not re.search(param.form, value):
+                        why = f"is not a '{param.format}'" if param.format else f"does not match '{param.form}'"
+                        raise Invalid(f"Invalid input for query parameters {name}. Value: {value}. {value!r} {why}")
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method and path (after `/v2.1`), or one action of a path that takes actions."""
+
+    method: str
+    path: str
+    handler: Handler
+    takes: type[Any] | None = None
+    """The Struct of today's body; None for a route whose body is not looked at."""
+    rule: str | None = None
+    """A policy rule asked before the handler, with the asker's own project as target; None: the handler asks."""
+    params: Params = field(default_factory=Params)
+    action: str | None = None
+    """The one key of the body that names an action."""
+
+    @property
+    def key(self) -> str:
+        """How changes name it."""
+        base = f"{self.method} {self.path}"
+        return f"{base}:{self.action}" if self.action else base
+
+
+class _Node:
+    __slots__ = ("any", "literal", "routes")
+
+    def __init__(self) -> None:
+        self.literal: dict[str, _Node] = {}
+        self.any: _Node | None = None
+        self.routes: dict[str, dict[str | None, Ready]] = {}
+
+
+class Ready:
+    """A route with its lifetime, and its bridges, compiled when a version is first asked for."""
+
+    def __init__(self, route: Route, changes: tuple[Change, ...]) -> None:
+        self.route = route
+        self.names = tuple(part[1:-1] for part in route.path.split("/") if part.startswith("{"))
+        self.since, self.until = lifetime(route.key, changes)
+        self._changes = changes
+        self._bridges: dict[Version, Bridge] = {}
+
+    def lives_at(self, version: Version) -> bool:
+        return self.since <= version and (self.until is None or version < self.until)
+
+    def bridge(self, version: Version) -> Bridge:
+        found = self._bridges.get(version)
+        if found is None:
+            found = self._bridges[version] = compile_bridge(self.route.key, version, self._changes)
+        return found
+
+
+@dataclass(frozen=True)
+class Match:
+    """Where a path led: for each action (None: no actions) a route, and the values of the path's parameters."""
+
+    by_action: Mapping[str | None, Ready]
+    values: tuple[str, ...]
+
+
+class Router:
+    """Literal names win over parameters; nothing is scanned."""
+
+    def __init__(self, routes: Iterable[Route], changes: tuple[Change, ...]) -> None:
+        self._root = _Node()
+        self.keys: set[str] = set()
+        for route in routes:
+            if route.key in self.keys:
+                raise Internal(f"the route {route.key} is in the table twice")
+            self.keys.add(route.key)
+            self._add(route, changes)
+        unknown = sorted({key for change in changes for key in change.routes()} - self.keys)
+        self.unknown_in_changes = unknown
+        """Routes that changes name and the table lacks: a test looks that there are none."""
+
+    def _add(self, route: Route, changes: tuple[Change, ...]) -> None:
+        node = self._root
+        for part in route.path.strip("/").split("/"):
+            if part.startswith("{"):
+                node.any = node.any or _Node()
+                node = node.any
+            else:
+                node = node.literal.setdefault(part, _Node())
+        node.routes.setdefault(route.method, {})[route.action] = Ready(route, changes)
+
+    def is_noun(self, first: str) -> bool:
+        """Whether a path's first segment is one of ours, not a project's id."""
+        return first in self._root.literal
+
+    def find(self, method: str, segments: tuple[str, ...]) -> Match | None:
+        found = self._walk(self._root, segments, 0, method)
+        if found is None:
+            return None
+        node, values = found
+        return Match(node.routes[method], values)
+
+    def _walk(
+        self, node: _Node, segments: tuple[str, ...], at: int, method: str
+    ) -> tuple[_Node, tuple[str, ...]] | None:
+        if at == len(segments):
+            return (node, ()) if method in node.routes else None
+        here = node.literal.get(segments[at])
+        if here is not None and (found := self._walk(here, segments, at + 1, method)) is not None:
+            return found
+        if node.any is not None and (found := self._walk(node.any, segments, at + 1, method)) is not None:
+            return found[0], (segments[at], *found[1])
+        return None
+
+
+__all__ = ["LIMIT", "NUMBER", "OLDEST", "TEXT", "Handler", "Match", "Param", "Params", "Ready", "Route", "Router"]

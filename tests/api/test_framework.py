@@ -1,0 +1,273 @@
+"""What every call goes through: ids, limits, tokens, versions, routes, policy, problems."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.api.app import Frontdesk
+from moorage.api.call import Call, Reply
+from moorage.api.desk import DeskConfig
+from moorage.api.microversions import Change
+from moorage.api.past import CHANGES
+from moorage.api.routes import LIMIT, Params, Route, Router
+from moorage.api.table import TABLE
+from moorage.api.wire import Body, Name, NovaBool, Positive32
+from moorage.model.errors import Conflict
+from moorage.testing.frontdesk import ADMIN, MEMBER, READER, Client, authenticate, front_desk, token
+
+
+class Thing(Body):
+    name: Name
+    size: Positive32 = Positive32(1)
+    shiny: NovaBool = NovaBool(False)
+    tags: tuple[str, ...] = ()
+
+
+class NewThing(Body):
+    thing: Thing
+
+
+async def create(call: Call[NewThing]) -> Reply:
+    new = call.body.thing
+    return Reply(
+        201, {"thing": {"name": new.name, "size": int(new.size), "shiny": bool(new.shiny), "past_blood": "B+"}}
+    )
+
+
+async def show(call: Call[None]) -> Reply:
+    if call.path["id"] == "taken":
+        raise Conflict("it is taken")
+    if call.path["id"] == "broken":
+        raise RuntimeError("a secret of the house")
+    return Reply(body={"thing": {"id": call.path["id"], "size": 3, "past_blood": "B+"}})
+
+
+async def poke(call: Call[Any]) -> Reply:
+    return Reply(202)
+
+
+THINGS = (
+    Route("POST", "/things", create, takes=NewThing, rule="os_compute_api:servers:create"),
+    Route(
+        "GET", "/things/{id}", show, rule="os_compute_api:servers:show", params=Params({"limit": LIMIT}, strict=(2, 75))
+    ),
+    Route("GET", "/things/detail", show),
+    Route("POST", "/things/{id}/action", poke, action="poke"),
+    Route("POST", "/things/{id}/action", poke, action="prod"),
+)
+PAST = (
+    Change(
+        at=(2, 10),
+        says="Things have a size, and can be prodded.",
+        adds={"GET /things/{id}": {"thing": ("size",)}, "POST /things": {"thing": ("size",)}},
+        refuses={"POST /things": {"thing": ("size",)}},
+        status={"POST /things": 200},
+        begins=("POST /things/{id}/action:prod",),
+    ),
+    Change(
+        at=(2, 20),
+        says="Blood types are nobody's business.",
+        retires={route: {"thing": ("past_blood",)} for route in ("GET /things/{id}", "POST /things")},
+    ),
+)
+
+
+@pytest.fixture
+async def things(tmp_path: Path) -> Any:
+    async with front_desk(tmp_path, config=DeskConfig(body_max_bytes=1000), table=THINGS, changes=PAST) as client:
+        yield client
+
+
+async def test_health_needs_no_token(things: Client) -> None:
+    answer = await things.get("/healthcheck", by=None)
+    assert (answer.status_code, answer.text) == (200, "OK")
+
+
+async def test_a_call_without_a_token_is_told_where_to_get_one(things: Client) -> None:
+    answer = await things.get("/things/1", by=None)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Keystone uri=")
+    assert answer.json()["error"]["title"] == "Unauthorized"
+
+
+async def test_every_answer_has_both_request_ids(things: Client) -> None:
+    for path in ("/things/1", "/nothing", "/things/taken"):
+        answer = await things.get(path)
+        assert answer.headers["x-openstack-request-id"].startswith("req-")
+        assert answer.headers["x-openstack-request-id"] == answer.headers["x-compute-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "version"),
+    [
+        ({}, "2.1"),
+        ({"OpenStack-API-Version": "compute 2.10"}, "2.10"),
+        ({"OpenStack-API-Version": "volume 3.1, compute 2.11"}, "2.11"),
+        ({"X-OpenStack-Nova-API-Version": "2.12"}, "2.12"),
+        ({"OpenStack-API-Version": "compute 2.13", "X-OpenStack-Nova-API-Version": "2.12"}, "2.13"),
+        ({"OpenStack-API-Version": "compute latest"}, "2.104"),
+        ({"X-OpenStack-Nova-API-Version": "latest"}, "2.104"),
+        ({"OpenStack-API-Version": "volume 3.59"}, "2.1"),
+    ],
+)
+async def test_versions_are_negotiated(things: Client, headers: dict[str, str], version: str) -> None:
+    answer = await things.get("/things/1", headers=headers)
+    assert answer.headers["OpenStack-API-Version"] == f"compute {version}"
+    assert answer.headers["X-OpenStack-Nova-API-Version"] == version
+    assert "OpenStack-API-Version" in answer.headers["vary"]
+    assert "X-OpenStack-Nova-API-Version" in answer.headers["vary"]
+
+
+async def test_versions_we_do_not_have(things: Client) -> None:
+    answer = await things.get("/things/1", at="2.105")
+    assert answer.status_code == 406
+    message = "Version 2.105 is not supported by the API. Minimum is 2.1 and maximum is 2.104."
+    assert answer.json() == {"computeFault": {"code": 406, "message": message}}
+    answer = await things.get("/things/1", at="2.x")
+    assert answer.status_code == 400
+    assert "is of invalid format" in answer.json()["badRequest"]["message"]
+
+
+async def test_version_documents(things: Client) -> None:
+    top = (await things.get("/", by=None)).json()["versions"]
+    assert [(one["id"], one["version"]) for one in top] == [("v2.0", ""), ("v2.1", "2.104")]
+    for path in ("/v2.1", "/v2.1/"):
+        one = (await things.get(path, by=None)).json()["version"]
+        assert (one["id"], one["min_version"], one["version"]) == ("v2.1", "2.1", "2.104")
+    assert (await things.get("/v2/", by=None)).json()["version"]["id"] == "v2.0"
+    assert (await things.ask("GET", "http://cloud/elsewhere", by=None)).status_code == 300
+
+
+async def test_both_forms_of_url(things: Client) -> None:
+    assert (await things.get(f"/{ADMIN.project}/things/1")).status_code == 200
+    other = await things.get(f"/{MEMBER.project}/things/1")
+    assert other.status_code == 400
+    assert "doesn't match Context's project_id" in other.json()["badRequest"]["message"]
+
+
+async def test_no_such_thing(things: Client) -> None:
+    for method, path in (("GET", "/nothing"), ("PATCH", "/things/1"), ("GET", "/things/1/2/3")):
+        answer = await things.ask(method, path)
+        assert answer.status_code == 404
+        assert answer.json()["itemNotFound"]["code"] == 404
+
+
+async def test_problems_become_novas_faults(things: Client) -> None:
+    answer = await things.get("/things/taken")
+    assert (answer.status_code, answer.json()) == (409, {"conflictingRequest": {"code": 409, "message": "it is taken"}})
+    broken = await things.get("/things/broken")
+    assert broken.status_code == 500
+    assert "secret" not in broken.text
+    assert broken.json()["computeFault"]["code"] == 500
+
+
+async def test_policy(things: Client) -> None:
+    new = {"thing": {"name": "cup"}}
+    assert (await things.ask("POST", "/things", new, by=MEMBER)).status_code == 200
+    refused = await things.ask("POST", "/things", new, by=READER)
+    message = "Policy doesn't allow os_compute_api:servers:create to be performed."
+    assert (refused.status_code, refused.json()) == (403, {"forbidden": {"code": 403, "message": message}})
+
+
+async def test_masks_and_statuses_follow_the_version(things: Client) -> None:
+    new = {"thing": {"name": "cup", "shiny": "on"}}
+    old = await things.ask("POST", "/things", new, at="2.9")
+    assert (old.status_code, old.json()) == (200, {"thing": {"name": "cup", "shiny": True, "past_blood": "B+"}})
+    middle = await things.ask("POST", "/things", new, at="2.19")
+    assert (middle.status_code, middle.json()["thing"]["size"]) == (201, 1)
+    today = await things.ask("POST", "/things", new, at="latest")
+    assert today.json() == {"thing": {"name": "cup", "size": 1, "shiny": True}}
+
+
+async def test_a_field_from_the_future_is_unknown(things: Client) -> None:
+    answer = await things.ask("POST", "/things", {"thing": {"name": "cup", "size": 3}}, at="2.9")
+    assert answer.status_code == 400
+    message = answer.json()["badRequest"]["message"]
+    assert message.endswith("Additional properties are not allowed ('size' was unexpected)")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"thing": {"name": "cup", "size": 0}}, "Invalid input for field/attribute size. Value: 0. 0 is less than the minimum of 1"),
+        ({"thing": {"name": "cup", "size": "x"}}, "Invalid input for field/attribute size. Value: x. 'x' does not match '^[0-9]*$'"),
+        ({"thing": {"name": "cup", "tags": [1]}}, "Invalid input for field/attribute 0. Value: 1. 1 is not of type 'string'"),
+        ({"thing": {"size": 1}}, "Invalid input for field/attribute thing. Value: {'size': 1}. 'name' is a required property"),
+        ({"thing": {"name": " cup"}}, "An invalid 'name' value was provided. The name must be: printable characters. "
+         "Can not start or end with whitespace."),
+        ({}, "'thing' is a required property"),
+        ({"thing": {"name": "cup"}, "more": 1}, "Additional properties are not allowed ('more' was unexpected)"),
+    ],
+)  # fmt: skip
+async def test_refusals_are_worded_as_novas(things: Client, body: Any, message: str) -> None:
+    answer = await things.ask("POST", "/things", body, at="latest")
+    assert (answer.status_code, answer.json()["badRequest"]["message"]) == (400, message)
+
+
+async def test_v2_leaves_unknown_fields_out_and_knows_no_versions(things: Client) -> None:
+    body = {"thing": {"name": "cup", "wings": 2}, "extra": 1}
+    answer = await things.ask("POST", "/v2/things", body, at="2.50")
+    assert answer.status_code == 200
+    assert "OpenStack-API-Version" not in answer.headers
+
+
+async def test_queries(things: Client) -> None:
+    assert (await things.get("/things/1?limit=x")).status_code == 400
+    assert (await things.get("/things/1?wings=2", at="2.74")).status_code == 200
+    refused = await things.get("/things/1?wings=2", at="2.75")
+    message = "Additional properties are not allowed ('wings' was unexpected)"
+    assert (refused.status_code, refused.json()["badRequest"]["message"]) == (400, message)
+
+
+async def test_actions_are_named_by_the_bodys_one_key(things: Client) -> None:
+    assert (await things.ask("POST", "/things/1/action", {"poke": None})).status_code == 202
+    unknown = await things.ask("POST", "/things/1/action", {"kick": None})
+    assert unknown.json()["badRequest"]["message"] == "There is no such action: kick"
+    assert (await things.ask("POST", "/things/1/action", {"prod": None})).status_code == 404
+    assert (await things.ask("POST", "/things/1/action", {"prod": None}, at="2.10")).status_code == 202
+    assert (await things.ask("POST", "/things/1/action", {"poke": 1, "prod": 1})).status_code == 400
+
+
+async def test_limits_on_bodies(things: Client) -> None:
+    assert (await things.ask("POST", "/things", {"thing": {"name": "x" * 2000}})).status_code == 413
+    text = await things.http.post(
+        "/v2.1/things", content=b"<x/>", headers={"X-Auth-Token": token(ADMIN), "Content-Type": "text/xml"}
+    )
+    assert text.status_code == 415
+    torn = await things.http.post("/v2.1/things", content=b"{", headers={"X-Auth-Token": token(ADMIN)})
+    assert torn.json()["badRequest"]["message"] == "Malformed request body"
+
+
+async def test_cors_is_on_when_configured(tmp_path: Path) -> None:
+    config = DeskConfig(cors_origins=("http://console",))
+    async with front_desk(tmp_path, config=config, table=THINGS, changes=PAST) as client:
+        answer = await client.get("/things/1", headers={"Origin": "http://console"})
+        assert answer.headers["access-control-allow-origin"] == "http://console"
+        assert "X-Openstack-Request-Id" in answer.headers["access-control-expose-headers"]
+
+
+async def test_a_small_get_is_cheap(things: Client) -> None:
+    """Less than half a millisecond of CPU in the framework (a generous bound: the machine is shared)."""
+    desk = Frontdesk(things.desk, authenticate, table=THINGS, changes=PAST)
+    scope = {
+        "type": "http", "method": "GET", "path": "/v2.1/things/1", "raw_path": b"/v2.1/things/1", "query_string": b"",
+        "headers": [(b"x-auth-token", token(MEMBER).encode()), (b"openstack-api-version", b"compute 2.50")],
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        pass
+
+    await desk(dict(scope), receive, send)
+    began = time.process_time()
+    for _ in range(200):
+        await desk(dict(scope), receive, send)
+    assert (time.process_time() - began) / 200 < 0.0005
+
+
+def test_changes_name_only_routes_that_exist() -> None:
+    assert Router(TABLE, CHANGES).unknown_in_changes == []
