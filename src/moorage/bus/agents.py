@@ -1,0 +1,316 @@
+"""Typed calls to hosts, with deadlines.
+
+A call is a command that is sent again until its result comes: the agent answers a repeated turn and step with the result it kept
+(RULES §10), so repeating is safe and a lost message costs time only.  Results arrive under the asking conductor's own subject.
+
+How a call may end:
+
+    the answer                 the host did it
+    HostFailed                 the host says that it could not; `code` is the host's word.  Nothing waits there any more.
+    HostFailed(host_silent)    no heartbeat for `silent_s`.  It may have begun, if it was asked before it fell silent.
+    UnknownOutcome             nobody answered in time: it may have worked, or may still; a higher turn closes the door
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from moorage.bus import subjects
+from moorage.bus.carrier import Bus, Subscription
+from moorage.bus.messages import (
+    EMPTY,
+    AttachInterface,
+    AttachVolume,
+    Command,
+    ConsoleOutput,
+    ConsoleText,
+    DetachInterface,
+    DetachVolume,
+    GuestNow,
+    Heartbeat,
+    PowerOff,
+    Reboot,
+    Result,
+    ResultKey,
+    ResultTaken,
+    StartGuest,
+    Verb,
+    encode,
+    pack,
+    read,
+)
+from moorage.model.clock import Clock
+from moorage.model.errors import HostFailed, UnknownOutcome
+from moorage.model.guest import GuestSpec, PowerState, VifData, VolumeDisk
+from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.turn import Turn
+
+AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
+
+MAX_TAKEN_WAITING = 1_000
+"""Acknowledgements kept per host until it is next heard; the host forgets old results by itself when a higher turn comes."""
+MAX_TAKEN_PER_MESSAGE = 50
+
+
+class HostAddress(msgspec.Struct, frozen=True):
+    """Where a host is: its cell and the name people know it by."""
+
+    cell: CellId
+    host: str
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """On whose behalf a host is called, and for how long."""
+
+    operation: OperationId
+    turn: Turn
+    step: str
+    patience_s: float = 60.0
+    though_silent: bool = False
+    """Call even a host without heartbeats, and wait all of the patience."""
+    request_id: str = ""
+
+
+class _Call:
+    """One command under way, and everybody in this process who waits for it."""
+
+    def __init__(self, address: HostAddress, command: Command, fails_fast: bool) -> None:
+        self.address = address
+        self.command = command
+        self.fails_fast = fails_fast
+        self.waiters: set[asyncio.Future[Result]] = set()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self, result: Result | None, problem: Exception | None = None) -> None:
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if result is not None:
+                waiter.set_result(result)
+            elif problem is not None:
+                waiter.set_exception(problem)
+
+
+class HostCaller:
+    """Made once per process that tells sagas; `start` before the first call."""
+
+    def __init__(
+        self, bus: Bus, me: ConductorId, clock: Clock, *, resend_s: float = 2.0, silent_s: float = 15.0
+    ) -> None:
+        self._bus = bus
+        self._me = me
+        self._clock = clock
+        self._resend_s = resend_s
+        self._silent_s = silent_s
+        self._calls: dict[ResultKey, _Call] = {}
+        self._heard: dict[str, float] = {}
+        self._began = clock.monotonic()
+        self._taken: dict[str, dict[ResultKey, None]] = {}
+        self._subscriptions: list[Subscription] = []
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        self._began = self._clock.monotonic()
+        self._subscriptions = [
+            await self._bus.subscribe(subjects.results_for(self._me), self._hear_result),
+            await self._bus.subscribe(subjects.ALL_HEARTBEATS, self._hear_heartbeat),
+        ]
+
+    async def stop(self) -> None:
+        for subscription in self._subscriptions:
+            await subscription.close()
+        for call in self._calls.values():
+            if call.timer is not None:
+                call.timer.cancel()
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+
+    # ---- what a host can be asked --------------------------------------------------------------------------------
+
+    async def start_guest(self, to: HostAddress, errand: Errand, guest: GuestSpec) -> PowerState:
+        """Make the guest and start it; if it is there already, this is success."""
+        return await self._change(to, errand, guest.server, Verb.START_GUEST, StartGuest(guest))
+
+    async def destroy_guest(self, to: HostAddress, errand: Errand, server: ServerId) -> None:
+        """Absent is success.  The turn stays there as a tombstone: a later `start_guest` of a lower turn is refused."""
+        await self._change(to, errand, server, Verb.DESTROY_GUEST)
+
+    async def power_on(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+        return await self._change(to, errand, server, Verb.POWER_ON)
+
+    async def power_off(
+        self, to: HostAddress, errand: Errand, server: ServerId, graceful_s: float = 60.0
+    ) -> PowerState:
+        return await self._change(to, errand, server, Verb.POWER_OFF, PowerOff(graceful_s))
+
+    async def reboot(self, to: HostAddress, errand: Errand, server: ServerId, *, hard: bool) -> PowerState:
+        return await self._change(to, errand, server, Verb.REBOOT, Reboot(hard))
+
+    async def pause(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+        return await self._change(to, errand, server, Verb.PAUSE)
+
+    async def unpause(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+        return await self._change(to, errand, server, Verb.UNPAUSE)
+
+    async def suspend(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+        return await self._change(to, errand, server, Verb.SUSPEND)
+
+    async def resume(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+        return await self._change(to, errand, server, Verb.RESUME)
+
+    async def attach_interface(self, to: HostAddress, errand: Errand, server: ServerId, vif: VifData) -> None:
+        await self._change(to, errand, server, Verb.ATTACH_INTERFACE, AttachInterface(vif))
+
+    async def detach_interface(self, to: HostAddress, errand: Errand, server: ServerId, port: str) -> None:
+        await self._change(to, errand, server, Verb.DETACH_INTERFACE, DetachInterface(port))
+
+    async def attach_volume(self, to: HostAddress, errand: Errand, server: ServerId, disk: VolumeDisk) -> None:
+        await self._change(to, errand, server, Verb.ATTACH_VOLUME, AttachVolume(disk))
+
+    async def detach_volume(self, to: HostAddress, errand: Errand, server: ServerId, volume: str) -> None:
+        await self._change(to, errand, server, Verb.DETACH_VOLUME, DetachVolume(volume))
+
+    async def console_output(
+        self, to: HostAddress, server: ServerId, lines: int | None, patience_s: float = 20.0
+    ) -> str:
+        """What the guest wrote to its console: a read, with no turn."""
+        errand = Errand(OperationId(""), Turn(0), f"console_output/{uuid.uuid4().hex}", patience_s)
+        command = self._command(errand, server, Verb.CONSOLE_OUTPUT, ConsoleOutput(lines))
+        return (await self._answer(to, errand, command, ConsoleText)).text
+
+    # ---- how it is asked ---------------------------------------------------------------------------------------------
+
+    async def _change(
+        self, to: HostAddress, errand: Errand, server: ServerId, verb: Verb, payload: msgspec.Struct | None = None
+    ) -> PowerState:
+        return (await self._answer(to, errand, self._command(errand, server, verb, payload), GuestNow)).power_state
+
+    async def _answer(self, to: HostAddress, errand: Errand, command: Command, kind: type[AnswerT]) -> AnswerT:
+        raw = await self.call(to.host, to.cell, command, though_silent=errand.though_silent)
+        return msgspec.json.decode(raw, type=kind)
+
+    def _command(self, errand: Errand, server: ServerId, verb: Verb, payload: msgspec.Struct | None) -> Command:
+        return Command(
+            server=server,
+            turn=errand.turn,
+            step=errand.step,
+            verb=verb,
+            operation=errand.operation,
+            deadline=self._clock.now() + errand.patience_s,
+            reply_to=self._me,
+            request_id=errand.request_id,
+            payload=EMPTY if payload is None else pack(payload),
+        )
+
+    async def call(self, host: str, cell: CellId, command: Command, *, though_silent: bool = False) -> msgspec.Raw:
+        """Send the command until its result comes; the result's payload."""
+        if not though_silent:
+            self._refuse_silent(host)
+        key = ResultKey(command.server, command.turn, command.step)
+        call = self._calls.get(key)
+        waiter: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        is_new = call is None
+        if call is None:
+            call = self._calls[key] = _Call(HostAddress(cell, host), command, fails_fast=not though_silent)
+        call.waiters.add(waiter)
+        try:
+            async with asyncio.timeout(max(0.0, command.deadline - self._clock.now())):
+                if is_new:
+                    await self._send(call, self._resend_s)
+                result = await waiter
+        except TimeoutError:
+            raise UnknownOutcome(
+                "the host did not answer in time",
+                private=f"{host}: {command.verb} of {command.server}, turn {command.turn}",
+            ) from None
+        finally:
+            call.waiters.discard(waiter)
+            if not call.waiters:
+                self._forget(key)
+        return self._open(host, result)
+
+    def _forget(self, key: ResultKey) -> None:
+        call = self._calls.pop(key, None)
+        if call is not None and call.timer is not None:
+            call.timer.cancel()
+
+    async def _send(self, call: _Call, again_s: float) -> None:
+        address, loop = call.address, asyncio.get_running_loop()
+
+        def again() -> None:
+            if call.fails_fast and self.is_silent(address.host):
+                call.settle(None, self._silence(address.host))
+                return
+            task = loop.create_task(self._send(call, min(again_s * 2, 10.0)))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+        call.timer = loop.call_later(again_s, again)
+        riders = self._some_taken(address.host)
+        command = msgspec.structs.replace(call.command, taken=riders) if riders else call.command
+        await self._bus.publish(subjects.to_host(address.cell, address.host), encode(command))
+
+    def _open(self, host: str, result: Result) -> msgspec.Raw:
+        if result.ok:
+            return result.payload
+        raise HostFailed(
+            result.public or "the host could not do it", private=f"{host}: {result.private}", code=result.code or None
+        )
+
+    # ---- what is heard -------------------------------------------------------------------------------------------------
+
+    async def _hear_result(self, subject: str, payload: bytes) -> None:
+        result = read(payload)
+        if not isinstance(result, Result):
+            return
+        self._heard[result.host] = self._clock.monotonic()
+        call = self._calls.get(result.key)
+        if call is None or call.address.host != result.host:
+            return  # late, or said twice, or an earlier host of the same server
+        call.settle(result)
+        taken = self._taken.setdefault(result.host, {})
+        if len(taken) < MAX_TAKEN_WAITING:
+            taken[result.key] = None
+
+    async def _hear_heartbeat(self, subject: str, payload: bytes) -> None:
+        beat = read(payload)
+        if not isinstance(beat, Heartbeat):
+            return
+        self._heard[beat.host] = self._clock.monotonic()
+        taken = self._taken.get(beat.host)
+        if not taken:
+            return
+        # Only when the host still keeps what we have taken is a message of its own spent on it; and what it no longer keeps is done.
+        mine = tuple(key for key in beat.untaken if key in taken)
+        if mine:
+            for key in mine:
+                del taken[key]
+            await self._bus.publish(subjects.to_host(beat.cell, beat.host), encode(ResultTaken(mine)))
+        elif not beat.untaken:
+            taken.clear()
+
+    def _some_taken(self, host: str) -> tuple[ResultKey, ...]:
+        """Acknowledgements that ride on the next command; if it is lost, the host's next heartbeat still lists them and we say it again."""
+        return tuple(key for key, _ in zip(self._taken.get(host, ()), range(MAX_TAKEN_PER_MESSAGE), strict=False))
+
+    def is_silent(self, host: str) -> bool:
+        """No sign of life for too long, counted at the earliest from when we began to listen."""
+        return self._clock.monotonic() - max(self._heard.get(host, 0.0), self._began) > self._silent_s
+
+    def silent(self, hosts: Iterable[str]) -> list[str]:
+        return [host for host in hosts if self.is_silent(host)]
+
+    def _refuse_silent(self, host: str) -> None:
+        if self.is_silent(host):
+            raise self._silence(host)
+
+    def _silence(self, host: str) -> HostFailed:
+        return HostFailed(
+            "the host has not been heard of for a while",
+            private=f"{host}: no heartbeat for {self._silent_s:.0f} s",
+            code="host_silent",
+        )

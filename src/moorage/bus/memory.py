@@ -1,0 +1,147 @@
+"""The carrier inside one process, with a dial for everything that can go wrong on a real one."""
+
+import asyncio
+import random
+from collections import Counter, deque
+from dataclasses import dataclass
+
+from moorage.bus.carrier import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
+from moorage.bus.subjects import matches
+
+
+@dataclass
+class Dials:
+    """Chances are from 0 to 1, for each message and each subscription; all are drawn from one seed."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay_s: tuple[float, float] = (0.0, 0.0)
+    reorder: float = 0.0
+    reorder_s: float = 0.02
+    """A message that is to be overtaken is held this long."""
+    cut: bool = False
+    """Nothing passes, and the carrier knows it."""
+
+
+class _Listener:
+    def __init__(self, bus: "MemoryBus", pattern: str, handler: Handler) -> None:
+        self.pattern = pattern
+        self._bus = bus
+        self._handler = handler
+        self._waiting: deque[tuple[str, bytes]] = deque(maxlen=MAX_PENDING_MESSAGES)
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def give(self, subject: str, payload: bytes) -> None:
+        if self._closed:
+            return
+        self._waiting.append((subject, payload))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._drain())
+
+    @property
+    def busy(self) -> bool:
+        return self._task is not None
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                await hand_over(self._handler, *self._waiting.popleft())
+        finally:
+            self._task = None
+
+    async def close(self) -> None:
+        self._closed = True
+        self._waiting.clear()
+        self._bus.forget(self)
+        task = self._task
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+class MemoryBus:
+    """See `carrier.Bus`."""
+
+    def __init__(self, dials: Dials | None = None, *, seed: int = 0) -> None:
+        self.dials = dials or Dials()
+        self.lost = 0
+        self._published: Counter[str] = Counter()
+        self._dice = random.Random(seed)
+        self._exact: dict[str, list[_Listener]] = {}
+        self._patterns: list[_Listener] = []
+        self._late: set[asyncio.TimerHandle] = set()
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is held back or being handled: for tests that must know that no more will come."""
+        return not self._late and not any(each.busy for each in self._listeners())
+
+    @property
+    def healthy(self) -> bool:
+        return not self.dials.cut
+
+    @property
+    def published(self) -> Counter[str]:
+        return self._published
+
+    async def publish(self, subject: str, payload: bytes) -> None:
+        if too_big(subject, payload):
+            return
+        self._published[subject] += 1
+        for listener in [
+            *self._exact.get(subject, ()),
+            *(each for each in self._patterns if matches(each.pattern, subject)),
+        ]:
+            self._send(listener, subject, payload)
+
+    def _send(self, listener: _Listener, subject: str, payload: bytes) -> None:
+        dials = self.dials
+        if dials.cut or (dials.drop and self._dice.random() < dials.drop):
+            self.lost += 1
+            return
+        copies = 2 if dials.duplicate and self._dice.random() < dials.duplicate else 1
+        for _ in range(copies):
+            delay_s = self._dice.uniform(*dials.delay_s) if dials.delay_s[1] else 0.0
+            if dials.reorder and self._dice.random() < dials.reorder:
+                delay_s += dials.reorder_s
+            if delay_s:
+                self._later(delay_s, listener, subject, payload)
+            else:
+                listener.give(subject, payload)
+
+    def _later(self, delay_s: float, listener: _Listener, subject: str, payload: bytes) -> None:
+        def arrive() -> None:
+            self._late.discard(handle)
+            listener.give(subject, payload)
+
+        handle = asyncio.get_running_loop().call_later(delay_s, arrive)
+        self._late.add(handle)
+
+    async def subscribe(self, pattern: str, handler: Handler) -> Subscription:
+        listener = _Listener(self, pattern, handler)
+        if "*" in pattern or ">" in pattern:
+            self._patterns.append(listener)
+        else:
+            self._exact.setdefault(pattern, []).append(listener)
+        return listener
+
+    def forget(self, listener: _Listener) -> None:
+        if listener in self._patterns:
+            self._patterns.remove(listener)
+        else:
+            same = self._exact.get(listener.pattern, [])
+            if listener in same:
+                same.remove(listener)
+            if not same:
+                self._exact.pop(listener.pattern, None)
+
+    async def close(self) -> None:
+        for handle in self._late:
+            handle.cancel()
+        self._late.clear()
+        for listener in self._listeners():
+            await listener.close()
+
+    def _listeners(self) -> list[_Listener]:
+        return [*self._patterns, *(each for same in self._exact.values() for each in same)]

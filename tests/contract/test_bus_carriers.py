@@ -1,0 +1,138 @@
+"""One suite, two carriers: what every room may expect of the bus, and no more."""
+
+import asyncio
+import uuid
+
+import pytest
+
+from moorage.bus import nats
+from moorage.bus.carrier import MAX_MESSAGE_BYTES, Bus
+from moorage.bus.memory import Dials, MemoryBus
+from moorage.model.errors import Unavailable
+from moorage.testing.nats import NatsServer
+from moorage.testing.waiting import until
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+
+    async def __call__(self, subject: str, payload: bytes) -> None:
+        self.heard.append((subject, payload))
+
+
+def fresh() -> str:
+    return f"test.{uuid.uuid4().hex}"
+
+
+async def test_a_message_reaches_everybody_who_listens(bus: Bus) -> None:
+    here, there, elsewhere, root = Ear(), Ear(), Ear(), fresh()
+    await bus.subscribe(f"{root}.a", here)
+    await bus.subscribe(f"{root}.*", there)
+    await bus.subscribe(f"{root}.b.>", elsewhere)
+    await bus.publish(f"{root}.a", b"1")
+    await bus.publish(f"{root}.b.c.d", b"2")
+    await until(lambda: here.heard and there.heard and elsewhere.heard)
+    assert here.heard == there.heard == [(f"{root}.a", b"1")]
+    assert elsewhere.heard == [(f"{root}.b.c.d", b"2")]
+    assert bus.healthy
+    assert bus.published[f"{root}.a"] == 1
+
+
+async def test_nobody_listening_is_no_problem(bus: Bus) -> None:
+    await bus.publish(fresh(), b"into the void")
+
+
+async def test_a_handler_that_breaks_loses_one_message_only(bus: Bus) -> None:
+    heard: list[bytes] = []
+    subject = fresh()
+
+    async def fragile(_: str, payload: bytes) -> None:
+        if payload == b"bad":
+            raise ValueError("broke")
+        heard.append(payload)
+
+    await bus.subscribe(subject, fragile)
+    for payload in (b"1", b"bad", b"2"):
+        await bus.publish(subject, payload)
+    await until(lambda: heard == [b"1", b"2"])
+
+
+async def test_one_subscription_hears_one_message_at_a_time(bus: Bus) -> None:
+    subject, inside, most, done = fresh(), 0, 0, 0
+
+    async def slow(_: str, __: bytes) -> None:
+        nonlocal inside, most, done
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+        done += 1
+
+    await bus.subscribe(subject, slow)
+    for _ in range(20):
+        await bus.publish(subject, b"x")
+    await until(lambda: done == 20)
+    assert most == 1
+
+
+async def test_a_closed_subscription_hears_nothing_more(bus: Bus) -> None:
+    closed, still, subject = Ear(), Ear(), fresh()
+    subscription = await bus.subscribe(subject, closed)
+    await bus.subscribe(subject, still)
+    await subscription.close()
+    await bus.publish(subject, b"x")
+    await until(lambda: still.heard)
+    assert closed.heard == []
+
+
+async def test_what_is_too_big_is_not_sent(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    ear, subject = Ear(), fresh()
+    await bus.subscribe(subject, ear)
+    await bus.publish(subject, b"x" * (MAX_MESSAGE_BYTES + 1))
+    await bus.publish(subject, b"x" * MAX_MESSAGE_BYTES)
+    await until(lambda: ear.heard)
+    assert [len(payload) for _, payload in ear.heard] == [MAX_MESSAGE_BYTES]
+    assert "is not sent" in caplog.text
+
+
+async def test_the_nats_carrier_comes_back_by_itself(nats_server: NatsServer) -> None:
+    with NatsServer() as server:
+        bus = await nats.connect([server.url])
+        ear, subject = Ear(), fresh()
+        await bus.subscribe(subject, ear)
+        server.stop()
+        await until(lambda: not bus.healthy)
+        await bus.publish(subject, b"kept or lost, but no error")
+        server.start()
+        await until(lambda: bus.healthy)
+        await bus.publish(subject, b"after")
+        await until(lambda: (subject, b"after") in ear.heard)
+        await bus.close()
+
+
+async def test_a_nats_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(Unavailable, match="not reachable"):
+        await nats.connect(["nats://127.0.0.1:1"], patience_s=0.2)
+
+
+async def test_dials_of_the_memory_carrier_all_turn() -> None:
+    async def run(dials: Dials, seed: int = 1) -> list[bytes]:
+        bus, ear = MemoryBus(dials, seed=seed), Ear()
+        await bus.subscribe("a", ear)
+        for each in range(200):
+            await bus.publish("a", b"%d" % each)
+        await until(lambda: bus.quiet)
+        await bus.close()
+        return [payload for _, payload in ear.heard]
+
+    straight = [b"%d" % each for each in range(200)]
+    assert await run(Dials()) == straight
+    assert 0 < len(await run(Dials(drop=0.5))) < 200
+    assert 200 < len(await run(Dials(duplicate=0.5))) < 400
+    shuffled = await run(Dials(reorder=0.3))
+    assert shuffled != straight
+    assert sorted(shuffled) == sorted(straight)
+    assert await run(Dials(cut=True)) == []
+    assert await run(Dials(drop=0.5), seed=7) == await run(Dials(drop=0.5), seed=7)
+    assert not MemoryBus(Dials(cut=True)).healthy
