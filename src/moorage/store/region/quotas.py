@@ -1,0 +1,154 @@
+"""Quotas: limits by project and class, and one row of counters per project, taken by one guarded statement (RULES §5).
+
+A limit is the project's own, else the `default` class's, else the configuration's.  A limit may be set below what is
+used already; nothing more is given then.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from moorage.model.quota import COUNTED, DEFAULT_LIMITS, Shortfall, shortfall
+from moorage.sql import Tx, upsert
+from moorage.store.region.tables import region_metadata
+
+DEFAULT_CLASS = "default"
+
+quota_limits = sa.Table(
+    "quota_limits",
+    region_metadata,
+    sa.Column("project", sa.String(255), primary_key=True),
+    sa.Column("resource", sa.String(64), primary_key=True),
+    sa.Column("hard_limit", sa.Integer, nullable=False),
+)
+quota_classes = sa.Table(
+    "quota_classes",
+    region_metadata,
+    sa.Column("class", sa.String(255), primary_key=True),
+    sa.Column("resource", sa.String(64), primary_key=True),
+    sa.Column("hard_limit", sa.Integer, nullable=False),
+)
+quota_usage = sa.Table(
+    "quota_usage",
+    region_metadata,
+    sa.Column("project", sa.String(255), primary_key=True),
+    sa.Column("instances", sa.BigInteger, nullable=False),
+    sa.Column("cores", sa.BigInteger, nullable=False),
+    sa.Column("ram", sa.BigInteger, nullable=False),
+)
+
+
+# ------------------------------------------------------------------------------------------------ counters
+
+
+def _limit(resource: str) -> sa.ColumnElement[int]:
+    own = sa.select(quota_limits.c.hard_limit).where(
+        quota_limits.c.project == sa.bindparam("b_project"), quota_limits.c.resource == resource
+    )
+    common = sa.select(quota_classes.c.hard_limit).where(
+        quota_classes.c["class"] == DEFAULT_CLASS, quota_classes.c.resource == resource
+    )
+    fallback = sa.bindparam(f"b_{resource}_default", type_=sa.Integer)
+    return sa.func.coalesce(own.scalar_subquery(), common.scalar_subquery(), fallback)
+
+
+def _fits(resource: str, used: sa.ColumnElement[int] | None) -> sa.ColumnElement[bool]:
+    """Nothing asked always fits, even where a limit was set below what is used."""
+    wanted = sa.bindparam(f"b_{resource}", type_=sa.BigInteger)
+    after = wanted if used is None else used + wanted
+    return sa.or_(wanted <= 0, _limit(resource) < 0, after <= _limit(resource))
+
+
+@cache
+def _take(dialect: str) -> sa.Executable:
+    """Insert the first counters, or add to them, where every limit allows."""
+    insert = sqlite.insert(quota_usage) if dialect == "sqlite" else postgresql.insert(quota_usage)
+    wanted = [sa.bindparam(f"b_{resource}", type_=sa.BigInteger) for resource in COUNTED]
+    first = sa.select(sa.bindparam("b_project", type_=sa.String), *wanted).where(
+        *(_fits(each, None) for each in COUNTED)
+    )
+    return (
+        insert.from_select(["project", *COUNTED], first)
+        .on_conflict_do_update(
+            index_elements=["project"],
+            set_={each: quota_usage.c[each] + insert.excluded[each] for each in COUNTED},
+            where=sa.and_(*(_fits(each, quota_usage.c[each]) for each in COUNTED)),
+        )
+        .returning(quota_usage.c.project)
+    )
+
+
+def reserve(
+    tx: Tx, project: str, wants: Mapping[str, int], defaults: Mapping[str, int] = DEFAULT_LIMITS
+) -> Shortfall | None:
+    """Take `{"instances": 1, "cores": 2, "ram": 512}` from the project's quota, all or nothing: one statement.
+
+    The answer names every limit that would be broken (then nothing is taken; more statements find out which).
+    """
+    values: dict[str, object] = {"b_project": project}
+    for resource in COUNTED:
+        values[f"b_{resource}"] = wants.get(resource, 0)
+        values[f"b_{resource}_default"] = defaults.get(resource, DEFAULT_LIMITS[resource])
+    if tx.row(_take(tx.dialect), values) is not None:
+        return None
+    return shortfall(wants, usage(tx, project), limits(tx, project, defaults))
+
+
+def release(tx: Tx, project: str, amounts: Mapping[str, int]) -> None:
+    """Give back; never below nothing."""
+    columns = {
+        each: sa.case((quota_usage.c[each] > amounts[each], quota_usage.c[each] - amounts[each]), else_=0)
+        for each in COUNTED
+        if amounts.get(each)
+    }
+    if columns:
+        tx.run(quota_usage.update().where(quota_usage.c.project == project).values(columns))
+
+
+def recount(tx: Tx, project: str, amounts: Mapping[str, int]) -> None:
+    """What a reconciler counted replaces what is kept."""
+    values = {"project": project, **{each: amounts.get(each, 0) for each in COUNTED}}
+    tx.run(upsert(tx.dialect, quota_usage, values, key=("project",)))
+
+
+def usage(tx: Tx, project: str) -> dict[str, int]:
+    row = tx.row(sa.select(quota_usage).where(quota_usage.c.project == project))
+    return {each: 0 if row is None else getattr(row, each) for each in COUNTED}
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+def limits(tx: Tx, project: str, defaults: Mapping[str, int] = DEFAULT_LIMITS) -> dict[str, int]:
+    """Every limit of a project."""
+    own = tx.rows(
+        sa.select(quota_limits.c.resource, quota_limits.c.hard_limit).where(quota_limits.c.project == project)
+    )
+    return {**class_limits(tx, DEFAULT_CLASS, defaults), **{row.resource: row.hard_limit for row in own}}
+
+
+def class_limits(tx: Tx, name: str, defaults: Mapping[str, int] = DEFAULT_LIMITS) -> dict[str, int]:
+    """Every limit of a class."""
+    rows = tx.rows(
+        sa.select(quota_classes.c.resource, quota_classes.c.hard_limit).where(quota_classes.c["class"] == name)
+    )
+    return {**DEFAULT_LIMITS, **defaults, **{row.resource: row.hard_limit for row in rows}}
+
+
+def set_limits(tx: Tx, project: str, changes: Mapping[str, int]) -> None:
+    rows = [{"project": project, "resource": name, "hard_limit": limit} for name, limit in sorted(changes.items())]
+    if rows:
+        tx.run(upsert(tx.dialect, quota_limits, rows, key=("project", "resource")))
+
+
+def set_class_limits(tx: Tx, name: str, changes: Mapping[str, int]) -> None:
+    rows = [{"class": name, "resource": each, "hard_limit": limit} for each, limit in sorted(changes.items())]
+    if rows:
+        tx.run(upsert(tx.dialect, quota_classes, rows, key=("class", "resource")))
+
+
+def forget_limits(tx: Tx, project: str) -> None:
+    """Back to the defaults."""
+    tx.run(quota_limits.delete().where(quota_limits.c.project == project))
