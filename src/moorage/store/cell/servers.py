@@ -1,0 +1,126 @@
+"""Servers in their cell, and the fence around them (RULES §3).
+
+A saga writes with `write`: the generation must be the one it read, and no later operation, and no later teller of the same
+operation, may have written since.  That order is one number, `fence_of(seq, epoch)`: operations of a server count up, and
+tellers of an operation count up within it; so it never needs to be reset.  The cell conductor writes observed columns only,
+with `observe`, and touches neither the fence nor the generation.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.errors import NotFound, Stale
+from moorage.model.ids import OperationId, ServerId
+from moorage.model.server import Server
+from moorage.sql import Tx, upsert
+from moorage.store.cell.tables import cell_metadata
+from moorage.store.servers import record_columns, server_columns, server_indexes, server_of, server_values
+
+EPOCHS_PER_OPERATION = 1 << 20
+
+servers = sa.Table("servers", cell_metadata, *server_columns(), *server_indexes("servers"))
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """Who writes: the operation, its place among the server's operations, its teller's epoch, the journal's line."""
+
+    operation: OperationId
+    seq: int
+    epoch: int
+    line: int
+
+    @property
+    def rank(self) -> int:
+        return self.seq * EPOCHS_PER_OPERATION + self.epoch
+
+
+def record(tx: Tx, server: Server, fence: Fence) -> Server:
+    """Insert the server, or replace what an earlier attempt of ours left. Raises Stale when somebody later wrote."""
+    fenced = _fenced(server, fence)
+    statement = upsert(tx.dialect, servers, server_values(fenced), key=("id",))
+    guarded = statement.on_conflict_do_update(
+        index_elements=["id"],
+        set_={name: statement.excluded[name] for name in server_values(fenced) if name != "id"},
+        where=servers.c.op_epoch <= fence.rank,
+    )
+    row = tx.row(guarded.returning(servers.c.id))
+    if row is None:
+        raise Stale(f"server {server.id} belongs to a later operation")
+    return fenced
+
+
+def write(tx: Tx, server: Server, fence: Fence) -> Server:
+    """Replace the record that was read with generation `server.generation`; the new one comes back.
+
+    Raises Stale when it changed in between, or belongs to a later operation or teller; NotFound when it is not here.
+    A write of ours that was done before (the reply was lost) is found again and counts as done.
+    """
+    after = _fenced(msgspec.structs.replace(server, generation=server.generation + 1), fence)
+    values = server_values(after)
+    row = tx.row(
+        servers.update()
+        .where(
+            servers.c.id == server.id,
+            servers.c.generation == server.generation,
+            servers.c.op_epoch <= fence.rank,
+        )
+        .values({name: value for name, value in values.items() if name != "id"})
+        .returning(servers.c.id)
+    )
+    if row is not None:
+        return after
+    found = get(tx, server.id)
+    if found is None:
+        raise NotFound(f"server {server.id} is not in this cell")
+    if found.operation == fence.operation and found.op_line >= fence.line and found.op_epoch <= fence.rank:
+        return found
+    raise Stale(f"server {server.id} was changed meanwhile")
+
+
+def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
+    """Take the row away (the server is to be in another cell); safe when it is not here."""
+    tx.run(servers.delete().where(servers.c.id == server, servers.c.op_epoch <= fence.rank))
+
+
+def get(tx: Tx, server: ServerId) -> Server | None:
+    row = tx.row(sa.select(*record_columns(servers)).where(servers.c.id == server))
+    return None if row is None else server_of(row)
+
+
+def on_host(tx: Tx, host: str) -> Sequence[Server]:
+    """The servers that are to be on a host and are not deleted."""
+    rows = tx.rows(sa.select(*record_columns(servers)).where(servers.c.host == host, servers.c.deleted_at.is_(None)))
+    return [server_of(row) for row in rows]
+
+
+def observe(tx: Tx, host: str, power_states: Mapping[ServerId, int]) -> Sequence[ServerId]:
+    """Write what a host sees of its guests; those that changed come back."""
+    changed: list[ServerId] = []
+    for state in set(power_states.values()):
+        ids = [server for server, seen in power_states.items() if seen == state]
+        rows = tx.rows(
+            servers.update()
+            .where(servers.c.id.in_(ids), servers.c.host == host, servers.c.power_state != state)
+            .values(power_state=state)
+            .returning(servers.c.id)
+        )
+        changed += [ServerId(row.id) for row in rows]
+    return changed
+
+
+def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
+    """Remove rows of servers deleted before then, a bounded number at a time."""
+    old = (
+        sa.select(servers.c.id)
+        .where(servers.c.deleted_at.is_not(None), servers.c.deleted_at < before_us)
+        .limit(limit)
+        .scalar_subquery()
+    )
+    rows = tx.rows(servers.delete().where(servers.c.id.in_(old)).returning(servers.c.id))
+    return [ServerId(row.id) for row in rows]
+
+
+def _fenced(server: Server, fence: Fence) -> Server:
+    return msgspec.structs.replace(server, operation=fence.operation, op_epoch=fence.rank, op_line=fence.line)

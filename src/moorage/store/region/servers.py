@@ -1,0 +1,174 @@
+"""Servers as the region knows them: in which cell each is, which operation holds it, and, until a cell has it, all of it.
+
+`doc` is the order (RULES §1): all that is shown until the cell's row exists, and for ever when no host was found.  It is
+dropped by the commit that ends the boot.  `task` is what the holding operation is doing, in Nova's words, so that it shows
+from the moment it was accepted.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.ids import CellId, OperationId, ServerId
+from moorage.model.server import Server, TaskState
+from moorage.sql import Tx
+from moorage.store.region.tables import region_metadata
+from moorage.store.servers import record_columns, server_columns, server_indexes, server_of, server_values
+
+servers = sa.Table(
+    "servers",
+    region_metadata,
+    *server_columns(doc_nullable=True),
+    sa.Column("cell", sa.String(64)),
+    sa.Column("op_seq", sa.BigInteger, nullable=False),
+    sa.Column("task", sa.String(32)),
+    *server_indexes("servers"),
+    sa.Index(
+        "servers_with_order", "id", sqlite_where=sa.text("doc IS NOT NULL"), postgresql_where=sa.text("doc IS NOT NULL")
+    ),
+    sa.Index(
+        "servers_busy",
+        "id",
+        sqlite_where=sa.text("operation IS NOT NULL"),
+        postgresql_where=sa.text("operation IS NOT NULL"),
+    ),
+)
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """What the region says of one server."""
+
+    id: ServerId
+    project: str
+    cell: CellId | None
+    operation: OperationId | None
+    op_seq: int
+    task: TaskState | None
+    order: Server | None
+    """The order, while the region still has it."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The slot of a server was taken, or who has it."""
+
+    seq: int
+    holder: OperationId | None = None
+    """Set when somebody else holds it; `seq` is then the one to come."""
+
+
+def insert(tx: Tx, born: Sequence[Server]) -> None:
+    """Write the orders of one request, each held by its boot: one statement."""
+    tx.run(servers.insert().values([{**server_values(each), "op_seq": 1, "cell": None, "task": None} for each in born]))
+
+
+_place = (
+    servers.update()
+    .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
+    .values(cell=sa.bindparam("b_cell"))
+    .returning(servers.c.id)
+)
+
+
+def place(tx: Tx, server: ServerId, operation: OperationId, cell: CellId) -> bool:
+    """The claim's transaction says in which cell the server is to be; False when the operation does not hold it."""
+    return tx.row(_place, {"b_id": server, "b_operation": operation, "b_cell": cell}) is not None
+
+
+def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | None) -> Held | None:
+    """Let an operation hold a free server (compare-and-set); None when there is no such server."""
+    row = tx.row(
+        servers.update()
+        .where(servers.c.id == server, servers.c.operation.is_(None))
+        .values(operation=operation, op_seq=servers.c.op_seq + 1, task=None if task is None else task.value)
+        .returning(servers.c.op_seq)
+    )
+    if row is not None:
+        return Held(seq=row.op_seq)
+    held = tx.row(sa.select(servers.c.operation, servers.c.op_seq).where(servers.c.id == server))
+    return None if held is None else Held(seq=held.op_seq + 1, holder=OperationId(held.operation))
+
+
+def queue(tx: Tx, server: ServerId, task: TaskState) -> Held | None:
+    """Stand in line behind the holder: the next turn number is taken, and the task shows at once."""
+    row = tx.row(
+        servers.update()
+        .where(servers.c.id == server)
+        .values(op_seq=servers.c.op_seq + 1, task=task.value)
+        .returning(servers.c.op_seq, servers.c.operation)
+    )
+    return None if row is None else Held(seq=row.op_seq, holder=row.operation)
+
+
+def let_go(
+    tx: Tx, server: ServerId, operation: OperationId, *, heir: OperationId | None = None, drop_order: bool = False
+) -> None:
+    """End an operation's hold; `heir` is the one that waited in line.  `drop_order`: the cell's row is finished."""
+    values: dict[str, Any] = {"operation": heir}
+    if heir is None:
+        values["task"] = None
+    if drop_order:
+        values["doc"] = None
+    tx.run(servers.update().where(servers.c.id == server, servers.c.operation == operation).values(**values))
+
+
+def write_order(tx: Tx, server: Server) -> bool:
+    """Replace the order while the region still has it; False when it has not."""
+    values = server_values(server)
+    for kept in ("id", "operation", "op_epoch", "op_line"):
+        del values[kept]
+    row = tx.row(
+        servers.update()
+        .where(servers.c.id == server.id, servers.c.doc.is_not(None))
+        .values(values)
+        .returning(servers.c.id)
+    )
+    return row is not None
+
+
+def bring_back(tx: Tx, server: Server) -> None:
+    """The server has no cell any more: the region's row is its record again."""
+    values = server_values(server)
+    for kept in ("id", "operation", "op_epoch", "op_line"):
+        del values[kept]
+    tx.run(servers.update().where(servers.c.id == server.id).values({**values, "cell": None}))
+
+
+def find(tx: Tx, server: str) -> Whereabouts | None:
+    row = tx.row(
+        sa.select(
+            *record_columns(servers),
+            servers.c.id,
+            servers.c.project,
+            servers.c.cell,
+            servers.c.op_seq,
+            servers.c.task,
+        ).where(servers.c.id == server)
+    )
+    return None if row is None else _whereabouts(row)
+
+
+def busy_tasks(tx: Tx) -> dict[ServerId, TaskState]:
+    """The servers something is being done to, and what: laid over the rows of cells in lists."""
+    rows = tx.rows(
+        sa.select(servers.c.id, servers.c.task).where(servers.c.operation.is_not(None), servers.c.task.is_not(None))
+    )
+    return {ServerId(row.id): TaskState(row.task) for row in rows}
+
+
+def cells_of(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, CellId | None]:
+    rows = tx.rows(sa.select(servers.c.id, servers.c.cell).where(servers.c.id.in_(ids)))
+    return {ServerId(row.id): row.cell for row in rows}
+
+
+def _whereabouts(row: Any) -> Whereabouts:
+    return Whereabouts(
+        id=row.id,
+        project=row.project,
+        cell=row.cell,
+        operation=row.operation,
+        op_seq=row.op_seq,
+        task=None if row.task is None else TaskState(row.task),
+        order=None if row.doc is None else server_of(row),
+    )

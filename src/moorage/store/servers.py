@@ -1,0 +1,141 @@
+"""The record of a server as SQL sees it: common columns, row ↔ `Server`, and the guarded write.
+
+Both kinds of database keep servers: the region while a server has no cell, its cell afterwards (RULES §1).  They build
+their tables from `server_columns()` and share what is here; the tables themselves, and who may write which, are theirs.
+
+`doc` is the whole record; the other columns repeat what is filtered, sorted or fenced on.  Two kinds of write exist.
+One writes the record: `server_values(server)` sets every column, and `generation` must rise.  The other moves only
+columns of `ROW_WINS` (the fence, and what a host observed), for which the row is right and `doc` may lag.  Lists are
+in `store/server_lists.py`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import TEXT as POSTGRESQL_TEXT
+
+from moorage.model.server import Server
+from moorage.sql.engine import Tx
+
+ROW_WINS = ("generation", "operation", "op_epoch", "op_line", "power_state")
+
+TEXT = sa.Text().with_variant(POSTGRESQL_TEXT(collation="C"), "postgresql")
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Server)
+
+
+def server_columns(*, doc_nullable: bool = False) -> list[sa.Column[Any]]:
+    """The columns both tables of servers have.  The region's `doc` is empty once the cell's row is finished."""
+    return [
+        sa.Column("id", TEXT, primary_key=True),
+        sa.Column("project", TEXT, nullable=False),
+        sa.Column("user", TEXT, nullable=False),
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("vm_state", TEXT, nullable=False),
+        *(sa.Column(each, TEXT) for each in ("task_state", "host", "node", "availability_zone", "image")),
+        sa.Column("flavor", TEXT, nullable=False),
+        *(sa.Column(each, TEXT) for each in ("key_name", "hostname", "reservation_id", "config_drive")),
+        sa.Column("power_state", sa.Integer, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        *(sa.Column(each, sa.BigInteger) for each in ("updated_at", "deleted_at", "launched_at", "terminated_at")),
+        sa.Column("locked", sa.Boolean, nullable=False),
+        sa.Column("tags", TEXT, nullable=False),
+        sa.Column("ips", TEXT, nullable=False),
+        sa.Column("ip6s", TEXT, nullable=False),
+        sa.Column("generation", sa.BigInteger, nullable=False),
+        sa.Column("operation", TEXT),
+        sa.Column("op_epoch", sa.BigInteger, nullable=False),
+        sa.Column("op_line", sa.BigInteger, nullable=False),
+        sa.Column("doc", TEXT, nullable=doc_nullable),
+    ]
+
+
+def server_indexes(table_name: str) -> list[sa.Index]:
+    """What lists need: by project and by host, newest first."""
+    return [
+        sa.Index(f"{table_name}_by_project", "project", "created_at", "id"),
+        sa.Index(f"{table_name}_by_time", "created_at", "id"),
+        sa.Index(f"{table_name}_by_host", "host"),
+    ]
+
+
+def server_values(server: Server) -> dict[str, Any]:
+    """Every common column of a server's row."""
+    return {
+        "id": server.id,
+        "project": server.project,
+        "user": server.user,
+        "name": server.name,
+        "vm_state": server.vm_state.value,
+        "task_state": server.task_state.value if server.task_state else None,
+        "host": server.host,
+        "node": server.node,
+        "availability_zone": server.availability_zone,
+        "image": server.image,
+        "flavor": server.flavor.id,
+        "key_name": server.key_name,
+        "hostname": server.hostname,
+        "reservation_id": server.reservation_id,
+        "config_drive": "True" if server.config_drive else "",
+        "power_state": server.power_state,
+        "created_at": server.created_at,
+        "updated_at": server.updated_at,
+        "deleted_at": server.deleted_at,
+        "launched_at": server.launched_at,
+        "terminated_at": server.terminated_at,
+        "locked": server.locked,
+        "tags": _joined_tags(server.tags),
+        "ips": _addresses(server, 4),
+        "ip6s": _addresses(server, 6),
+        "generation": server.generation,
+        "operation": server.operation,
+        "op_epoch": server.op_epoch,
+        "op_line": server.op_line,
+        "doc": _encoder.encode(server).decode(),
+    }
+
+
+def record_columns(table: sa.Table) -> list[sa.Column[Any]]:
+    """What `server_of` wants to be given: `doc`, then the columns that win over it."""
+    return [table.c.doc, *(table.c[each] for each in ROW_WINS)]
+
+
+def server_of(row: Sequence[Any]) -> Server:
+    """The server of a row of `record_columns`; more columns may follow."""
+    return _with_row(_decoder.decode(row[0]), row[1 : 1 + len(ROW_WINS)])
+
+
+def find_server(tx: Tx, table: sa.Table, server_id: str) -> Server | None:
+    """The server of that id, also when it is deleted; None when there is no record of it here."""
+    row = tx.row(sa.select(*record_columns(table)).where(table.c.id == server_id, table.c.doc.is_not(None)))
+    return None if row is None else server_of(row)
+
+
+def replace_server(tx: Tx, table: sa.Table, server: Server, *, was: int) -> Server | None:
+    """Write the whole record if its generation is still `was`; the new record, or None when somebody was first.
+
+    The fence columns stay as the row has them: whoever holds the server's operation writes those (RULES §3).
+    """
+    after = msgspec.structs.replace(server, generation=was + 1)
+    values = server_values(after)
+    for fence in ("id", "operation", "op_epoch", "op_line"):
+        del values[fence]
+    guarded = table.update().where(table.c.id == server.id, table.c.generation == was, table.c.doc.is_not(None))
+    row = tx.row(guarded.values(values).returning(*record_columns(table)))
+    return None if row is None else server_of(row)
+
+
+def _with_row(server: Server, wins: Sequence[Any]) -> Server:
+    differing = {name: value for name, value in zip(ROW_WINS, wins, strict=True) if getattr(server, name) != value}
+    return msgspec.structs.replace(server, **differing) if differing else server
+
+
+def _joined_tags(tags: Sequence[str]) -> str:
+    """`/a/b/`: a tag holds no slash, so `/a/` is found exactly where `a` is a tag."""
+    return "/" + "".join(f"{tag}/" for tag in tags) if tags else ""
+
+
+def _addresses(server: Server, version: int) -> str:
+    return "\n".join(each.address for nic in server.nics for each in nic.addresses if each.version == version)
