@@ -1,0 +1,55 @@
+"""How long, how often, and by whose clock."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    """Time, passed in: proofs hold it."""
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
+        """Raises TimeoutError when the block takes longer."""
+        ...
+
+
+class WallClock:
+    """The machine's."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
+        return asyncio.timeout(seconds)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long, and how often.  A do's own patience is its step's."""
+
+    undo_patience_s: float = 3600.0
+    undo_try_s: float = 120.0
+    try_least_s: float = 1.0
+    pause_first_s: float = 0.1
+    pause_most_s: float = 15.0
+    waiting_shown_after_s: float = 5.0
+
+
+class CancelHint(Protocol):
+    """An asyncio.Event, or like one: set when the row's `cancel` word may have been written."""
+
+    async def wait(self) -> Any: ...
+
+    def clear(self) -> None: ...
+
+
+WALL = WallClock()
+LIMITS = Limits()

@@ -1,0 +1,440 @@
+"""Telling a story: forward, to another host, and back.
+
+**Why it is hard.**  A teller may die between any two instructions, and the world outside cannot be asked in the same
+breath as the journal is written.  So an effect outside may begin only after a commit that says it may (an *intent*), and
+what was meant but has no result must be taken as perhaps done.  If every intent and every result were a commit, a boot
+would need fifteen of them; it has three.
+
+**How.**  One intent covers all the steps up to the next place where a commit is made anyway: a region step, whose own
+transaction carries the results before it and the intent after it, or a point of no return.  Results wait in memory
+(`_pending`) for the next commit.  If the teller dies first, they are lost, and the steps are done again with
+`run.unsure`.  That is sound because a do may run twice and an undo is safe though its do never ran; `prove` checks it.
+The teller who wrote an intent knows which steps it really began, and takes back those only.  An adopter does not know,
+and takes back all that the intent covers.  Hence a Failed or Turn line carries the list of what is open: it is the
+intent of the undoing, and must be there before the first undo, because an undo closes the door behind it (a turn at
+the agent, a tombstone), after which the do of the same attempt would be refused.
+
+**Another host.**  When a host-local step fails, or any other step of the group is refused, what is host-local is undone,
+newest first, the failed one too, and the first step chooses again.  An outage of a service that all hosts share turns
+the story instead: the next host would fare no better.  The error people see in the end is that of the last step that
+failed, not "no capacity" of the search after it.
+
+**When not to unwind.**  (1) The asyncio task is cancelled: the process goes down, the story stays where it is.  (2)
+`Fenced`: somebody else tells it.  (3) `Torn`: a write of the journal has no known outcome; whoever leases the operation
+reads it again and tells with `adopted=True`.  (4) After the point of no return: from there on each step is tried until
+it works, and past its patience the operation is stuck, which people see.  An adopter who finds a point of no return
+covered but without result asks `passed`; a story that has none goes forward, deaf to cancel.
+
+**What we tried.**  Intent per step: seven more commits.  The fence before the work: the work's answer (which host?) is
+one of the lines, so it would be a second UPDATE; last in the transaction it guards as well.  A number of lines as the
+cell's fence: it moves with retries and adoptions, so `run.line` is counted off the story instead.
+"""
+
+import asyncio
+import logging
+import random
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+from msgspec import Raw, Struct
+
+from moorage.model.errors import Internal, NoCapacity, Problem, Unavailable, UnknownOutcome
+from moorage.model.ids import OperationId
+from moorage.saga.book import Book
+from moorage.saga.log import (
+    FIRST_EPOCH,
+    Cause,
+    Ended,
+    Failed,
+    Fenced,
+    Intent,
+    Log,
+    Reason,
+    Result,
+    Stalled,
+    Status,
+    Stuck,
+    Torn,
+    Turn,
+    Undone,
+    Unwound,
+    Waiting,
+)
+from moorage.saga.pace import LIMITS, WALL, CancelHint, Clock, Limits
+from moorage.saga.scribe import Scribe
+from moorage.saga.step import Phase, Run, Step
+from moorage.saga.story import Saga
+
+T = TypeVar("T")
+AskedT = TypeVar("AskedT", bound=Struct)
+RoomsT = TypeVar("RoomsT")
+logger = logging.getLogger("moorage.saga")
+
+BUG = "bug"
+"""The code of the Internal problem that an unforeseen exception becomes."""
+
+
+class _Turning(Exception):
+    def __init__(self, step: str, problem: Problem, reason: Reason = "failed") -> None:
+        super().__init__(step)
+        self.step = step
+        self.problem = problem
+        self.reason: Reason = reason
+
+
+class _Interrupted(Exception):
+    """A cancel hint reached a waiting do."""
+
+
+async def tell(
+    saga: Saga[AskedT, RoomsT],
+    operation: OperationId,
+    asked: AskedT,
+    rooms: RoomsT,
+    log: Log,
+    *,
+    clock: Clock = WALL,
+    limits: Limits = LIMITS,
+    cancel_hint: CancelHint | None = None,
+    adopted: bool = False,
+    max_attempts: int | None = None,
+) -> Any:
+    """Tell the story from where its journal stands, and answer the last step's result.
+
+    Raises Unwound (it turned, and all is taken back), Stuck, Fenced, or Torn.  `adopted` must be set when an earlier
+    telling in this epoch ended in Torn; an epoch above the first, or lines beyond the first, say it by themselves.
+    """
+    teller = _Teller(saga, operation, asked, rooms, log, clock, limits, max_attempts)
+    return await teller.tell(cancel_hint, adopted or log.epoch > FIRST_EPOCH or len(log.journal) > 1)
+
+
+class _Teller:
+    def __init__(
+        self,
+        saga: Saga[Any, Any],
+        operation: OperationId,
+        asked: Any,
+        rooms: Any,
+        log: Log,
+        clock: Clock,
+        limits: Limits,
+        max_attempts: int | None,
+    ) -> None:
+        self.saga, self.operation, self.asked, self.rooms = saga, operation, asked, rooms
+        self.log, self.clock, self.limits = log, clock, limits
+        self.max_attempts = max_attempts or (saga.group.max_attempts if saga.group else 0)
+        self.book = Book(saga, log.journal)
+        self.scribe = Scribe(log, self.book)
+        self.dice = random.Random(operation)
+        self.unsure: set[str] = set()
+        self.deaf = False  # past a point of no return, or perhaps: cancel is not heard
+        self.past = False  # past it for certain: only forward
+        self.word: str | None = None  # the cancel word that turned the story
+        self._listening = False
+        self._interrupted = False
+
+    # ------------------------------------------------------------------------------------------------- the story
+
+    async def tell(self, hint: CancelHint | None, adopted: bool) -> Any:
+        book = self.book
+        if book.ended is None and book.turn is None:
+            watcher = asyncio.create_task(self._watch(hint, asyncio.current_task())) if hint is not None else None
+            try:
+                await self._forward(adopted)
+            except _Turning as turning:
+                await self._turn(turning)
+            finally:
+                if watcher is not None:
+                    watcher.cancel()
+        if book.turn is None:
+            last = self.saga.steps[-1]
+            return self.result_of(last, book.held_attempt())[1]
+        if book.ended is None:
+            await self._unwind()
+        raise Unwound(book.turn.cause.step, book.turn.cause.problem(), book.turn.reason)
+
+    async def _forward(self, adopted: bool) -> None:
+        steps, group_at = self.saga.steps, self.saga.group_at
+        at = await self._resume() if adopted else 0
+        while at < len(steps):
+            if at in group_at and at == group_at.start and (self.book.over or self.book.attempt == 0):
+                await self._leave_host()
+                self.book.next_attempt()
+            at = at + 1 if self.book.is_done(steps[at].name) else await self._take(at)
+        work = self._bound(self.saga.ended, "done")
+        await self.scribe.append([Ended("done")], work, status="done")
+
+    async def _resume(self) -> int:
+        """An adopter does not know what was begun; only `passed` can say that a point of no return lies behind."""
+        self.unsure = self.book.assume_begun()
+        for at, step in enumerate(self.saga.steps):
+            if not step.point_of_no_return:
+                continue
+            if self.book.is_done(step.name):
+                self.deaf = self.past = True
+            elif step.name in self.unsure and step.passed_when is None:
+                self.deaf = True
+            elif step.name in self.unsure and await self._look(step):
+                self.deaf = self.past = True
+                return at
+        return 0
+
+    async def _look(self, step: Step[Any, Any, Any]) -> bool:
+        look = step.passed_when
+        assert look is not None
+        try:
+            return await self._again(
+                step,
+                "do",
+                step.patience_s,
+                lambda unsure: look(self._run(step, "do", self.book.attempt_of(step.name), True)),
+            )
+        except Problem as problem:
+            await self._stuck(step.name, "do", problem)
+
+    async def _take(self, at: int) -> int:
+        """Do step `at`; answers which is next."""
+        step, book = self.saga.steps[at], self.book
+        self._heed_cancel(step)
+        if not step.region and not book.is_covered(step.name):
+            await self.scribe.append([Intent(self.saga.covered_from(at), book.attempt)])
+            self._heed_cancel(step)
+        attempt = book.attempt_of(step.name)
+        if not step.region:
+            book.open[step.name] = attempt
+        self.deaf = self.deaf or step.point_of_no_return
+        unsure_at_first = step.name in self.unsure
+        try:
+            result = await self._again(
+                step,
+                "do",
+                step.patience_s,
+                lambda unsure: self._listen(step.do(self._run(step, "do", attempt, unsure or unsure_at_first))),
+            )
+        except _Interrupted:
+            raise _Turning(step.name, self._cancelled(), "cancel") from None
+        except Problem as problem:
+            return await self._failed(at, problem)
+        if not book.is_done(step.name):
+            self.scribe.note(Result(step.name, attempt, Raw(step.encode(result))))
+        self.past = self.past or step.point_of_no_return
+        return at + 1
+
+    async def _failed(self, at: int, problem: Problem) -> int:
+        """Another host, or the turn, or (past the point of no return) stuck."""
+        step, book = self.saga.steps[at], self.book
+        logger.info("%s: %s failed: %s %s", self.operation, step.name, problem, problem.private)
+        if self.past or (step.point_of_no_return and isinstance(problem, Unavailable)):
+            await self._stuck(step.name, "do", problem)
+        if at not in self.saga.group_at:
+            raise _Turning(step.name, problem)
+        if at == self.saga.group_at.start:
+            if isinstance(problem, NoCapacity) and book.causes:
+                last = book.causes[-1]
+                blamed = last.problem()
+                blamed.private += f"; and then no other host: {problem.private or problem.public}"
+                raise _Turning(last.step, blamed)
+            raise _Turning(step.name, problem)
+        elsewhere = step.host_local or not isinstance(problem, Unavailable)
+        if not elsewhere or problem.code == BUG or book.attempt >= self.max_attempts:
+            raise _Turning(step.name, problem)
+        await self.scribe.append([Failed(Cause.of(problem, step.name, book.attempt), book.left_open())])
+        return self.saga.group_at.start
+
+    async def _leave_host(self) -> None:
+        """Between two attempts: only what is host-local; what moves is replaced by its next do."""
+        for begun in self.book.left_open():
+            step = self.saga.steps[self.saga.at[begun.step]]
+            if step.host_local and self.book.over:
+                try:
+                    await self._undo(step, begun.attempt)
+                except Problem:
+                    last = self.book.causes[-1]
+                    raise _Turning(last.step, last.problem()) from None
+                await self.scribe.flush("running")
+
+    # ---------------------------------------------------------------------------------------------- the way back
+
+    async def _turn(self, turning: _Turning) -> None:
+        cause = Cause.of(turning.problem, turning.step, self.book.attempt)
+        self.word = self.scribe.cancel if turning.reason == "cancel" else None
+        line = Turn(turning.reason, cause, self.word, self.book.attempt, self.book.left_open())
+        work = self._bound(self.saga.turned, turning.problem, turning.reason)
+        try:
+            await self.scribe.append([line], work, status="cleaning")
+        except (Fenced, Torn):
+            raise
+        except Exception as failure:  # noqa: BLE001  the saga's own `turned` failed: the story can neither go on nor turn
+            await self._stuck(turning.step, "turn", _as_problem(turning.step, failure))
+
+    async def _unwind(self) -> None:
+        left = self.book.left_open()
+        for at, begun in enumerate(left, start=1):
+            step = self.saga.steps[self.saga.at[begun.step]]
+            if step.undo_with is not None:
+                try:
+                    await self._undo(step, begun.attempt)
+                except Problem as problem:
+                    await self._stuck(step.name, "undo", problem)
+                if at < len(left):
+                    await self.scribe.flush("cleaning")
+        await self.scribe.append([Ended("unwound")], self._bound(self.saga.ended, "unwound"), status="unwound")
+
+    async def _undo(self, step: Step[Any, Any, Any], attempt: int) -> None:
+        undo = step.undo_with
+        assert undo is not None
+        patience_s = self.limits.undo_patience_s
+        await self._again(step, "undo", patience_s, lambda _: undo(self._run(step, "undo", attempt, True)))
+        if step.name in self.book.open:
+            self.scribe.note(Undone(step.name, attempt))
+
+    async def _stuck(self, step: str, phase: str, problem: Problem) -> NoReturn:
+        logger.error("%s: stuck at %s: %s %s", self.operation, step, problem, problem.private)
+        await self.scribe.append([Stalled(step, phase, Cause.of(problem, step, self.book.attempt))], status="stuck")
+        raise Stuck(step, problem)
+
+    # --------------------------------------------------------------------------------------------- again and again
+
+    async def _again(
+        self, step: Step[Any, Any, Any], phase: Phase, patience_s: float, once: Callable[[bool], Awaitable[T]]
+    ) -> T:
+        """Try what is worth trying again, within its patience; the last problem is raised."""
+        since, tries, unsure, shown = self.clock.monotonic(), 0, False, False
+        while True:
+            left_s = patience_s - (self.clock.monotonic() - since)
+            limit_s = left_s if phase == "do" else min(left_s, self.limits.undo_try_s)
+            try:
+                return await self._once(step, phase, limit_s, once, unsure)
+            except Problem as failure:
+                problem = failure
+            tries += 1
+            pause_s = self._pause_s(tries)
+            waited_s = self.clock.monotonic() - since
+            worth_it = isinstance(problem, Unavailable) or self.past or phase == "undo"
+            committed = phase == "do" and self.book.is_done(step.name)
+            if not worth_it or committed or waited_s + pause_s > patience_s:
+                raise problem
+            unsure = unsure or isinstance(problem, UnknownOutcome)
+            logger.info("%s: %s of %s will be tried again: %s", self.operation, phase, step.name, problem)
+            if not shown and waited_s + pause_s > self.limits.waiting_shown_after_s:
+                shown = True
+                status: Status = "running" if self.book.turn is None else "cleaning"
+                await self.scribe.append(
+                    [Waiting(step.name, self.book.attempt_of(step.name), problem.public)], status=status
+                )
+            await self._listen(self.clock.sleep(pause_s))
+
+    async def _once(
+        self,
+        step: Step[Any, Any, Any],
+        phase: Phase,
+        limit_s: float,
+        once: Callable[[bool], Awaitable[T]],
+        unsure: bool,
+    ) -> T:
+        try:
+            async with self.clock.timeout(max(limit_s, self.limits.try_least_s)):
+                answer = await once(unsure)
+        except (Fenced, Torn, _Interrupted):
+            raise
+        except Exception as failure:
+            if self.scribe.broken is not None:
+                raise self.scribe.broken from failure
+            if isinstance(failure, TimeoutError):
+                raise UnknownOutcome(f"{step.name} ({phase}) did not end within its time") from failure
+            raise _as_problem(step.name, failure) from failure
+        if self.scribe.broken is not None:
+            raise self.scribe.broken
+        return answer
+
+    def _pause_s(self, tries: int) -> float:
+        longest = min(self.limits.pause_first_s * 2.0 ** min(tries - 1, 30), self.limits.pause_most_s)
+        return longest * (0.5 + 0.5 * self.dice.random())
+
+    # ------------------------------------------------------------------------------------------------------ cancel
+
+    async def _watch(self, hint: CancelHint, teller: "asyncio.Task[Any] | None") -> None:
+        """A hint may be false: the row says whether there is a cancel.  A commit is never interrupted."""
+        while self.scribe.cancel is None:
+            await hint.wait()
+            hint.clear()
+            try:
+                self.scribe.cancel = await self.log.cancel_word()
+            except Problem as problem:
+                logger.info("%s: the cancel word could not be read: %s", self.operation, problem)
+        if self._listening and not self.scribe.writing and not self.deaf and teller is not None:
+            self._interrupted = True
+            teller.cancel()
+
+    async def _listen(self, waiting: Awaitable[T]) -> T:
+        """Await what a cancel hint may interrupt."""
+        teller = asyncio.current_task()
+        assert teller is not None
+        self._listening = self.book.turn is None and not self.book.over
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if self._interrupted:
+                self._interrupted = False
+                if teller.uncancel() == 0:
+                    raise _Interrupted from None
+            raise
+        finally:
+            self._listening = False
+            if self._interrupted:  # the do took the interruption for its own affair, and ended
+                self._interrupted = False
+                teller.uncancel()
+
+    def _heed_cancel(self, step: Step[Any, Any, Any]) -> None:
+        if self.scribe.cancel is not None and not self.deaf:
+            raise _Turning(step.name, self._cancelled(), "cancel")
+
+    def _cancelled(self) -> Problem:
+        return Problem(f"cancelled: {self.scribe.cancel}", code="cancelled")
+
+    # --------------------------------------------------------------------------------------------- what a step sees
+
+    def result_of(self, step: Step[Any, Any, Any], view: int) -> tuple[bool, Any]:
+        value = self.book.results.get((step.name, view if self.saga.in_group(step.name) else 0))
+        return (False, None) if value is None else (True, step.decode(value))
+
+    def _run(self, step: Step[Any, Any, Any] | None, phase: Phase, attempt: int, unsure: bool) -> Run[Any, Any]:
+        book, name = self.book, "" if step is None else step.name
+        at = self.saga.at.get(name, 0)
+        held = attempt if at in self.saga.group_at and name else book.held_attempt()
+        return Run(
+            asked=self.asked,
+            rooms=self.rooms,
+            operation=self.operation,
+            epoch=self.log.epoch,
+            attempt=attempt,
+            tried=book.tried(),
+            causes=tuple(book.causes),
+            unsure=unsure,
+            cancelled=book.turn.cancelled if book.turn else self.word,
+            phase=phase,
+            line=self._line(at, phase, attempt),
+            _step=name,
+            _view=held,
+            _teller=self,
+            _scribe=self.scribe,
+        )
+
+    def _line(self, at: int, phase: Phase, attempt: int) -> int:
+        """Counted off the story: attempts are laps, each a way there and a way back."""
+        steps = len(self.saga.steps) + 1
+        lap = attempt or (self.book.attempt if phase == "undo" or at >= self.saga.group_at.stop else 0)
+        return 2 * lap * steps + at + 1 if phase == "do" else (2 * lap + 1) * steps + (steps - at - 1)
+
+    def _bound(self, told: Callable[..., object] | None, *facts: Any) -> Callable[[Any], object] | None:
+        if told is None:
+            return None
+        return lambda tx: told(tx, self._run(None, "do", 0, False), *facts)
+
+
+def _as_problem(step: str, failure: Exception) -> Problem:
+    if isinstance(failure, Problem):
+        return failure
+    private = "".join(traceback.format_exception(failure))
+    return Internal(f"something unforeseen happened in {step}", private=private, code=BUG)

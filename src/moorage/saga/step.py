@@ -1,0 +1,223 @@
+"""A step: a do, and beside it the undo that takes it back.
+
+The rules of a step (RULES §2, §3, §8 to §12 say them exactly):
+
+1. **Do may run twice.**  When `run.unsure` is set, look before you act, or use a verb that cannot double.
+2. **Undo may run twice, and though do never ran or never finished.**  Absent is success.  It reads what was *asked* and
+   what *earlier* steps left, never its own result.  A result that no commit carried is lost when the teller dies: an undo
+   reads with `run.get(step)`, or only what a region step wrote.
+3. **Key by what this saga creates.**
+4. **Undo closes the door.**  A request that timed out may still arrive: whatever is commanded carries a turn or a revision.
+5. **One effect per step.**  If its name needs an *and*, it is two steps.
+6. **Bounded.**  `Unavailable` is tried again within `patience_s`; anything else turns the story.
+7. **Cancel is not failure.**  A teller that is shut down leaves the story where it is.
+8. **Some stories do not unwind.**  After `point_of_no_return` a story only goes forward.
+9. **A region step** (`region=True`) changes the region's database only, through `run.commit`, once: its work, its result,
+   the results before it and the next intent are one transaction.
+"""
+
+import copy
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_type_hints, overload
+
+import msgspec
+
+from moorage.model.errors import Internal
+from moorage.model.ids import OperationId
+from moorage.saga.log import Cause
+
+AskedT = TypeVar("AskedT")
+RoomsT = TypeVar("RoomsT")
+ResultT = TypeVar("ResultT")
+T = TypeVar("T")
+Asked_co = TypeVar("Asked_co", covariant=True)
+Rooms_co = TypeVar("Rooms_co", covariant=True)
+Asked_contra = TypeVar("Asked_contra", contravariant=True)
+Rooms_contra = TypeVar("Rooms_contra", contravariant=True)
+
+Phase: TypeAlias = Literal["do", "undo"]
+PATIENCE_S = 300.0
+ATTEMPTS_MAX = 3
+
+
+class Teller(Protocol):
+    """What a Run asks of whoever tells the story."""
+
+    def result_of(self, step: "Step[Any, Any, Any]", view: int) -> tuple[bool, Any]: ...
+
+
+class Writer(Protocol):
+    """And of whoever writes it down."""
+
+    async def commit(self, run: "Run[Any, Any]", work: Callable[[Any], T]) -> T: ...
+
+
+@dataclass(eq=False)
+class Run(Generic[Asked_co, Rooms_co]):
+    """What a step sees of its story."""
+
+    asked: Asked_co
+    rooms: Rooms_co
+    operation: OperationId
+    epoch: int
+    attempt: int
+    """0 outside `on_some_host`; inside it 1, 2, …"""
+    tried: tuple[str, ...]
+    """The hosts of the earlier attempts, from the first step's results."""
+    causes: tuple[Cause, ...]
+    """How the earlier attempts ended."""
+    unsure: bool
+    """This step may have been done already: by a teller who died, or by a try that never answered.  Look before you act."""
+    cancelled: str | None
+    phase: Phase
+    line: int
+    """A number that grows along the story, and is the same whenever the same step of the same attempt is done again."""
+    _step: str
+    _view: int
+    _teller: Teller
+    _scribe: Writer
+
+    def __getitem__(self, step: "Step[Any, Any, ResultT]") -> ResultT:
+        """What an earlier step answered, in this attempt."""
+        if step.name == self._step:
+            raise Internal(f"{step.name} asks for its own result, which a step must not rely on")
+        there, result = self._teller.result_of(step, self._view)
+        if not there:
+            raise Internal(f"{self._step} asks for the result of {step.name}, and there is none")
+        return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
+
+    def get(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
+        """The same, or None when it was not done or its result was lost with its teller: for undos."""
+        if step.name == self._step:
+            raise Internal(f"{step.name} asks for its own result, which a step must not rely on")
+        there, result = self._teller.result_of(step, self._view)
+        return result if there else None
+
+    async def commit(self, work: Callable[[Any], T]) -> T:
+        """One transaction: `work(tx)`, all lines not yet written, this step's result (what `work` returns), the next intent.
+
+        When the work refuses (`tx.refuse(x)`) nothing is written and `x` is returned: try the next candidate.
+        """
+        return await self._scribe.commit(self, work)
+
+
+Do: TypeAlias = Callable[[Run[AskedT, RoomsT]], Awaitable[ResultT]]
+Undo: TypeAlias = Callable[[Run[AskedT, RoomsT]], Awaitable[None]]
+Look: TypeAlias = Callable[[Run[AskedT, RoomsT]], Awaitable[bool]]
+
+
+class Step(Generic[Asked_contra, Rooms_contra, ResultT]):
+    """Made by `@step`; named after its do."""
+
+    def __init__(
+        self,
+        do: Callable[[Run[Asked_contra, Rooms_contra]], Awaitable[ResultT]],
+        *,
+        patience_s: float = PATIENCE_S,
+        needs: tuple["Step[Any, Any, Any]", ...] = (),
+        moves: bool = False,
+        host_local: bool = False,
+        no_undo: str | None = None,
+        point_of_no_return: bool = False,
+        region: bool = False,
+    ) -> None:
+        self.do = do
+        self.name: str = do.__name__
+        self.__doc__ = do.__doc__
+        self.patience_s = patience_s
+        self.needs = tuple(each.name for each in needs)
+        self.moves = moves
+        self.host_local = host_local
+        self.no_undo = no_undo
+        self.point_of_no_return = point_of_no_return
+        self.region = region
+        self.undo_with: Undo[Any, Any] | None = None
+        self.passed_when: Look[Any, Any] | None = None
+        self._decoder: msgspec.json.Decoder[ResultT] | None = None
+
+    def undo(self, undo: Undo[AskedT, RoomsT]) -> Undo[AskedT, RoomsT]:
+        """Register the undo; its name should be a real verb (`release_host`, never `undo_claim`)."""
+        self.undo_with = undo
+        return undo
+
+    def passed(self, look: Look[AskedT, RoomsT]) -> Look[AskedT, RoomsT]:
+        """For a point of no return: has it been passed?  Asked by an adopter, who cannot know; reads region results only."""
+        self.passed_when = look
+        return look
+
+    def encode(self, result: ResultT) -> bytes:
+        return msgspec.json.encode(result)
+
+    def decode(self, value: bytes | msgspec.Raw) -> ResultT:
+        return self._decodes().decode(value)
+
+    def _decodes(self) -> msgspec.json.Decoder[ResultT]:
+        if self._decoder is None:
+            self._decoder = msgspec.json.Decoder(get_type_hints(self.do)["return"])
+        return self._decoder
+
+    def but(
+        self,
+        do: Callable[[Run[Any, Any]], Awaitable[Any]] | None = None,
+        undo: Undo[Any, Any] | None = None,
+    ) -> "Step[Asked_contra, Rooms_contra, ResultT]":
+        """The same step with another do or undo, under the same name: for the proof."""
+        changed = copy.copy(self)
+        if do is not None:
+            changed._decoder, changed.do = self._decodes(), do
+        if undo is not None:
+            changed.undo_with = undo
+        return changed
+
+
+class SomeHost(Generic[Asked_contra, Rooms_contra]):
+    """Steps that are tried together on one host, and if that fails on the next; made by `on_some_host`."""
+
+    def __init__(
+        self, steps: tuple[Step[Asked_contra, Rooms_contra, Any], ...], max_attempts: int, host: Callable[[Any], str]
+    ) -> None:
+        self.steps = steps
+        self.max_attempts = max_attempts
+        self.host = host
+
+
+def _itself(result: Any) -> str:
+    return str(result)
+
+
+def on_some_host(
+    first: Step[AskedT, RoomsT, Any],
+    *rest: Step[AskedT, RoomsT, Any],
+    max_attempts: int = ATTEMPTS_MAX,
+    host: Callable[[Any], str] = _itself,
+) -> SomeHost[AskedT, RoomsT]:
+    """`first` chooses a host; when one of `rest` fails, what is `host_local` is undone and `first` chooses again.
+
+    `host` reads the host's id off the first step's result, for `run.tried`.
+    """
+    return SomeHost((first, *rest), max_attempts, host)
+
+
+@overload
+def step(do: Callable[[Run[AskedT, RoomsT]], Awaitable[ResultT]], /) -> Step[AskedT, RoomsT, ResultT]: ...
+
+
+@overload
+def step(
+    *,
+    patience_s: float = PATIENCE_S,
+    needs: tuple[Step[Any, Any, Any], ...] = (),
+    moves: bool = False,
+    host_local: bool = False,
+    no_undo: str | None = None,
+    point_of_no_return: bool = False,
+    region: bool = False,
+) -> Callable[[Callable[[Run[AskedT, RoomsT]], Awaitable[ResultT]]], Step[AskedT, RoomsT, ResultT]]: ...
+
+
+def step(do: Any = None, /, **options: Any) -> Any:
+    """Make a Step of an async function; bare, or with what is special about it."""
+    if do is not None:
+        return Step(do)
+    return lambda do: Step(do, **options)
