@@ -233,7 +233,7 @@ class _Teller:
             if isinstance(problem, NoCapacity) and book.causes:
                 last = book.causes[-1]
                 blamed = last.problem()
-                blamed.private += f"; and then no other host: {problem.private or problem.public}"
+                blamed.private = f"{blamed.private}\nand then no other host: {problem.private or problem.public}"
                 raise _Turning(last.step, blamed)
             raise _Turning(step.name, problem)
         elsewhere = step.host_local or not isinstance(problem, Unavailable)
