@@ -245,7 +245,8 @@ class Frontdesk:
         route = ready.route
         call.bridge = ready.bridge(call.version)
         call.path = dict(zip(ready.names, match.values, strict=True))
-        route.params.check(call.query, call.version)
+        if call.query:
+            call.query = _known(route, method, call)
         for translate in call.bridge.queries:
             call.query = translate(call.query)
         if route.takes is not None:
@@ -273,6 +274,13 @@ class Frontdesk:
                 chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
+
+
+def _known(route: Route, method: str, call: Call[Any]) -> Query:
+    """What the route knows of the query; only GET refuses what no route of its kind has ever looked at."""
+    if route.params.known or method == "GET":
+        return route.params.check(call.query, call.version)
+    return {}
 
 
 def _action(match: Match, body: Json) -> Ready:

@@ -37,17 +37,18 @@ TEXT = Param()
 
 @dataclass(frozen=True)
 class Params:
-    """The query a route knows; unknown names are let pass below `strict`, refused from it on."""
+    """The query a route knows; unknown names are left out below `strict`, refused from it on (None: never)."""
 
     known: Mapping[str, Param] = field(default_factory=dict)
-    strict: tuple[int, int] = (2, 102)
+    strict: tuple[int, int] | None = (2, 102)
 
-    def check(self, query: Query, version: Version) -> None:
-        """Raises Invalid in Nova's words."""
+    def check(self, query: Query, version: Version) -> Query:
+        """What of the query this version knows.  Raises Invalid in Nova's words."""
+        kept: Query = {}
         for name, values in query.items():
             param = self.known.get(name)
             if param is None or version < param.since or (param.until is not None and version >= param.until):
-                if version >= self.strict:
+                if self.strict is not None and version >= self.strict:
                     raise Invalid(f"Additional properties are not allowed ('{name}' was unexpected)")
                 continue
             if not param.many and len(values) > 1:
@@ -57,6 +58,8 @@ class Params:
                     if not re.search(param.form, value):
                         why = f"is not a '{param.format}'" if param.format else f"does not match '{param.form}'"
                         raise Invalid(f"Invalid input for query parameters {name}. Value: {value}. {value!r} {why}")
+            kept[name] = values
+        return kept
 
 
 @dataclass(frozen=True)

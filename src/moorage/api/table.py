@@ -1,5 +1,9 @@
 """Every method and path of the Compute API: each noun module's routes, joined."""
 
+from moorage.api.compute import extra_specs, flavors
 from moorage.api.routes import Route
 
-TABLE: tuple[Route, ...] = ()
+TABLE: tuple[Route, ...] = (
+    *extra_specs.ROUTES,
+    *flavors.ROUTES,
+)

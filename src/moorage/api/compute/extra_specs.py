@@ -1,0 +1,88 @@
+"""`/flavors/{id}/os-extra_specs`: what a flavor asks of a host, by name."""
+
+import re
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.flavors import find
+from moorage.api.compute.known_specs import check_spec
+from moorage.api.past import v2_086
+from moorage.api.routes import Route
+from moorage.api.when import now_us
+from moorage.api.wire import Body
+from moorage.model.errors import Invalid, NotFound
+from moorage.operations.nouns import flavors as writes
+
+RULE = "os_compute_api:os-flavor-extra-specs:"
+NAME_FORM = re.compile(r"^[a-zA-Z0-9-_:. ]{1,255}$")
+VALUE_MAX_CHARS = 255
+
+
+class SpecsBody(Body):
+    extra_specs: dict[str, str | int | float]
+
+
+def _checked(call: Call[Any], specs: dict[str, str | int | float]) -> dict[str, str]:
+    """Names and values as text.  Raises Invalid; from 2.86 on also for known names with impossible values."""
+    texts: dict[str, str] = {}
+    for name, value in specs.items():
+        if not NAME_FORM.match(name):
+            raise Invalid(
+                f"Invalid input for field/attribute extra_specs. Value: {specs}. Additional properties are not allowed "
+                f"('{name}' was unexpected)"
+            )
+        text = str(value)
+        if isinstance(value, bool) or len(text) > VALUE_MAX_CHARS:
+            reason = "is too long" if len(text) > VALUE_MAX_CHARS else "is not of type 'string', 'number'"
+            raise Invalid(f"Invalid input for field/attribute {name}. Value: {text[:300]}. {text[:300]!r} {reason}")
+        if call.version >= v2_086.KNOWN_SPECS_CHECKED:
+            check_spec(name, text)
+        texts[name] = text
+    return texts
+
+
+async def index(call: Call[None]) -> Reply:
+    flavor = await find(call, call.path["id"])
+    return Reply(body={"extra_specs": dict(flavor.extra_specs)})
+
+
+async def create(call: Call[SpecsBody]) -> Reply:
+    call.require(RULE + "create", {})
+    texts = _checked(call, call.body.extra_specs)
+    await writes.set_specs(call.desk.region, call.path["id"], texts, now_us(call.desk.clock))
+    return Reply(body={"extra_specs": call.body.extra_specs})
+
+
+async def update(call: Call[dict[str, str | int | float]]) -> Reply:
+    if len(call.body) != 1:
+        few = "does not have enough properties" if not call.body else "has too many properties"
+        raise Invalid(f"{call.body} {few}")
+    call.require(RULE + "update", {})
+    texts = _checked(call, call.body)
+    if call.path["name"] not in call.body:
+        raise Invalid("Request body and URI mismatch")
+    await writes.set_specs(call.desk.region, call.path["id"], texts, now_us(call.desk.clock))
+    return Reply(body=call.body)
+
+
+async def show(call: Call[None]) -> Reply:
+    flavor = await find(call, call.path["id"])
+    name = call.path["name"]
+    if name not in flavor.extra_specs:
+        raise NotFound(f"Flavor {flavor.id} has no extra specs with key {name}.")
+    return Reply(body={name: flavor.extra_specs[name]})
+
+
+async def delete(call: Call[None]) -> Reply:
+    call.require(RULE + "delete", {})
+    await writes.drop_spec(call.desk.region, call.path["id"], call.path["name"], now_us(call.desk.clock))
+    return Reply(200)
+
+
+ROUTES = (
+    Route("GET", "/flavors/{id}/os-extra_specs", index, rule=RULE + "index"),
+    Route("POST", "/flavors/{id}/os-extra_specs", create, takes=SpecsBody),
+    Route("GET", "/flavors/{id}/os-extra_specs/{name}", show, rule=RULE + "show"),
+    Route("PUT", "/flavors/{id}/os-extra_specs/{name}", update, takes=dict[str, str | int | float]),
+    Route("DELETE", "/flavors/{id}/os-extra_specs/{name}", delete),
+)

@@ -1,0 +1,24 @@
+"""2.75: clean-ups. Lists refuse query parameters they do not know (in the routes' `Params`); values settle."""
+
+from moorage.api.microversions import Change, Json, rows_at
+
+
+def no_swap_is_empty_text(body: Json) -> Json:
+    """A flavor without swap said `""`, not 0."""
+    for place in ("flavor", "flavors"):
+        for row in rows_at(body, place):
+            if row.get("swap") == 0:
+                row["swap"] = ""
+    return body
+
+
+CHANGE = Change(
+    at=(2, 75),
+    says="Unknown query parameters of lists are refused; a flavor without swap says 0.",
+    response={
+        "GET /flavors/detail": no_swap_is_empty_text,
+        "GET /flavors/{id}": no_swap_is_empty_text,
+        "POST /flavors": no_swap_is_empty_text,
+        "PUT /flavors/{id}": no_swap_is_empty_text,
+    },
+)
