@@ -98,17 +98,25 @@ class HostCaller:
     """Made once per process that tells sagas; `start` before the first call."""
 
     def __init__(
-        self, bus: Bus, me: ConductorId, clock: Clock, *, resend_s: float = 2.0, silent_s: float = 15.0
+        self,
+        bus: Bus,
+        me: ConductorId,
+        clock: Clock,
+        *,
+        resend_s: float = 2.0,
+        silent_s: float = 15.0,
+        taken_after_s: float = 30.0,
     ) -> None:
         self._bus = bus
         self._me = me
         self._clock = clock
         self._resend_s = resend_s
         self._silent_s = silent_s
+        self._taken_after_s = taken_after_s
         self._calls: dict[ResultKey, _Call] = {}
         self._heard: dict[str, float] = {}
         self._began = clock.monotonic()
-        self._taken: dict[str, dict[ResultKey, None]] = {}
+        self._taken: dict[str, dict[ResultKey, float]] = {}
         self._subscriptions: list[Subscription] = []
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -274,7 +282,7 @@ class HostCaller:
         call.settle(result)
         taken = self._taken.setdefault(result.host, {})
         if len(taken) < MAX_TAKEN_WAITING:
-            taken[result.key] = None
+            taken[result.key] = self._clock.monotonic()
 
     async def _hear_heartbeat(self, subject: str, payload: bytes) -> None:
         beat = read(payload)
@@ -284,18 +292,24 @@ class HostCaller:
         taken = self._taken.get(beat.host)
         if not taken:
             return
-        # Only when the host still keeps what we have taken is a message of its own spent on it; and what it no longer keeps is done.
-        mine = tuple(key for key in beat.untaken if key in taken)
+        # Only when the host still keeps what we have taken is a message of its own spent on it.
+        mine = tuple(key for key in self._settled(beat.host) if key in beat.untaken)
         if mine:
-            for key in mine:
-                del taken[key]
             await self._bus.publish(subjects.to_host(beat.cell, beat.host), encode(ResultTaken(mine)))
         elif not beat.untaken:
             taken.clear()
 
+    def _settled(self, host: str) -> list[ResultKey]:
+        """Results that came long enough ago: whoever waited wrote them down, or died and its adopter has asked again."""
+        before = self._clock.monotonic() - self._taken_after_s
+        return [key for key, at in self._taken.get(host, {}).items() if at <= before]
+
     def _some_taken(self, host: str) -> tuple[ResultKey, ...]:
-        """Acknowledgements that ride on the next command; if it is lost, the host's next heartbeat still lists them and we say it again."""
-        return tuple(key for key, _ in zip(self._taken.get(host, ()), range(MAX_TAKEN_PER_MESSAGE), strict=False))
+        """Acknowledgements that ride on a command, once; if it is lost, the host forgets when its server's turn is next raised."""
+        riders = self._settled(host)[:MAX_TAKEN_PER_MESSAGE]
+        for key in riders:
+            del self._taken[host][key]
+        return tuple(riders)
 
     def is_silent(self, host: str) -> bool:
         """No sign of life for too long, counted at the earliest from when we began to listen."""

@@ -1,0 +1,251 @@
+"""What a host remembers through its own restart: the highest turn per server, and results that nobody has taken (RULES §10).
+
+One SQLite file and one thread for as many hosts as live in the process (a real host has one; a cloud in one process has all of its
+simulated ones).  Writes that come while another is being synced share the next sync.  Reading is from memory.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from moorage.bus.messages import ResultKey
+from moorage.model.errors import Internal
+from moorage.model.ids import ServerId
+from moorage.model.turn import Turn
+
+MAX_GROUP = 500
+CLOSE_S = 10.0
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS turns (
+    host TEXT NOT NULL, server TEXT NOT NULL, operation_seq INTEGER NOT NULL, attempt INTEGER NOT NULL, phase INTEGER NOT NULL,
+    running INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (host, server)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS results (
+    host TEXT NOT NULL, server TEXT NOT NULL, step TEXT NOT NULL, result BLOB NOT NULL,
+    PRIMARY KEY (host, server, step)) WITHOUT ROWID;
+"""
+
+_RAISE = """
+INSERT INTO turns (host, server, operation_seq, attempt, phase) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET operation_seq=excluded.operation_seq, attempt=excluded.attempt, phase=excluded.phase
+"""
+_DROP_RESULTS = "DELETE FROM results WHERE host=? AND server=?"
+_KEEP = "INSERT OR REPLACE INTO results (host, server, step, result) VALUES (?, ?, ?, ?)"
+_RUNNING = "UPDATE turns SET running=? WHERE host=? AND server=?"
+_TAKEN = "DELETE FROM results WHERE host=? AND server=? AND step=?"
+_FORGET = "DELETE FROM turns WHERE host=? AND server=?"
+
+Statement = tuple[str, Sequence[Any]]
+
+
+@dataclass
+class _Work:
+    statements: Sequence[Statement]
+    loop: asyncio.AbstractEventLoop
+    done: "asyncio.Future[None]"
+
+
+class JournalFile:
+    """The file and its thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.commits = 0
+
+    def open(self) -> None:
+        """Begin; done by itself with the first host's `open`."""
+        if self._thread is not None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=CLOSE_S)
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=FULL")
+        database.executescript(_SCHEMA)
+        self._thread = threading.Thread(target=self._write_forever, args=(database,), name="agent-journal", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """What was asked before is written first."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(CLOSE_S)
+            self._thread = None
+
+    def read(self, question: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        database = sqlite3.connect(self.path)
+        try:
+            return database.execute(question, values).fetchall()
+        finally:
+            database.close()
+
+    async def write(self, statements: Sequence[Statement]) -> None:
+        """Return when it is on the disk."""
+        if self._thread is None:
+            raise Internal("the host's journal is closed", private=str(self.path))
+        loop = asyncio.get_running_loop()
+        work = _Work(statements, loop, loop.create_future())
+        self._queue.put(work)
+        await work.done
+
+    def _write_forever(self, database: sqlite3.Connection) -> None:
+        more = True
+        while more:
+            group, more = self._next_group()
+            problem: Exception | None = None
+            try:
+                _commit(database, group)
+                self.commits += 1
+            except sqlite3.Error as error:
+                problem = Internal("the host's journal cannot be written", private=f"{self.path}: {error}")
+            for loop in {id(work.loop): work.loop for work in group}.values():
+                _tell(loop, [work.done for work in group if work.loop is loop], problem)
+        database.close()
+
+    def _next_group(self) -> tuple[list[_Work], bool]:
+        group: list[_Work] = []
+        work = self._queue.get()
+        while work is not None:
+            group.append(work)
+            if len(group) >= MAX_GROUP:
+                return group, True
+            try:
+                work = self._queue.get_nowait()
+            except Empty:
+                return group, True
+        return group, False
+
+
+def _commit(database: sqlite3.Connection, group: Iterable[_Work]) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        for work in group:
+            for statement, values in work.statements:
+                database.execute(statement, values)
+        database.execute("COMMIT")
+    except sqlite3.Error:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _tell(loop: asyncio.AbstractEventLoop, waiting: list["asyncio.Future[None]"], problem: Exception | None) -> None:
+    def tell() -> None:
+        for each in waiting:
+            if each.done():
+                continue
+            if problem is None:
+                each.set_result(None)
+            else:
+                each.set_exception(problem)
+
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(tell)
+
+
+@dataclass
+class _Memory:
+    turn: Turn
+    running: bool = False
+    results: dict[str, bytes] = field(default_factory=dict)
+    """By step, all of the highest turn: an older turn's results answer nobody."""
+
+
+class Journal:
+    """One host's part of the file.  `raise_turn` and `keep` return when it is on the disk."""
+
+    def __init__(self, file: JournalFile, host: str) -> None:
+        self._file = file
+        self._host = host
+        self._servers: dict[ServerId, _Memory] = {}
+        self._later: list[Statement] = []
+
+    async def open(self) -> None:
+        def remember() -> dict[ServerId, _Memory]:
+            self._file.open()
+            turns = self._file.read(
+                "SELECT server, operation_seq, attempt, phase, running FROM turns WHERE host=?", (self._host,)
+            )
+            servers = {
+                ServerId(server): _Memory(Turn(seq, attempt, phase), bool(on))
+                for server, seq, attempt, phase, on in turns
+            }
+            for server, step, result in self._file.read(
+                "SELECT server, step, result FROM results WHERE host=?", (self._host,)
+            ):
+                servers[ServerId(server)].results[step] = result
+            return servers
+
+        self._servers = await asyncio.to_thread(remember)
+
+    def turn_of(self, server: ServerId) -> Turn | None:
+        memory = self._servers.get(server)
+        return memory.turn if memory else None
+
+    def turns(self) -> dict[ServerId, Turn]:
+        return {server: memory.turn for server, memory in self._servers.items()}
+
+    def running(self) -> set[ServerId]:
+        """Servers whose last obeyed command left them on."""
+        return {server for server, memory in self._servers.items() if memory.running}
+
+    def result_of(self, key: ResultKey) -> bytes | None:
+        memory = self._servers.get(key.server)
+        return memory.results.get(key.step) if memory and memory.turn == key.turn else None
+
+    def untaken(self, at_most: int) -> tuple[ResultKey, ...]:
+        found: list[ResultKey] = []
+        for server, memory in self._servers.items():
+            found += [ResultKey(server, memory.turn, step) for step in memory.results]
+            if len(found) >= at_most:
+                return tuple(found[:at_most])
+        return tuple(found)
+
+    async def raise_turn(self, server: ServerId, turn: Turn) -> None:
+        """To be awaited before anything is done in this turn.  The results of earlier turns go."""
+        memory = self._servers.get(server)
+        statements: list[Statement] = [(_RAISE, (self._host, server, turn.operation_seq, turn.attempt, turn.phase))]
+        if memory is not None and memory.results:
+            statements.append((_DROP_RESULTS, (self._host, server)))
+        await self._write(statements)
+        self._servers[server] = _Memory(turn, memory.running if memory else False)
+
+    async def keep(self, key: ResultKey, result: bytes, running: bool | None) -> None:
+        """The result of the server's present turn, and whether the guest is meant to be on now (None: as before)."""
+        memory = self._servers.get(key.server)
+        if memory is None or memory.turn != key.turn:
+            return  # forgotten meanwhile
+        statements: list[Statement] = [(_KEEP, (self._host, key.server, key.step, result))]
+        if running is not None and running != memory.running:
+            statements.append((_RUNNING, (running, self._host, key.server)))
+            memory.running = running
+        memory.results[key.step] = result
+        await self._write(statements)
+
+    def taken(self, keys: Iterable[ResultKey]) -> None:
+        """Somebody else has these results now.  Written with the next thing that must be: nothing is lost by keeping them longer."""
+        for key in keys:
+            memory = self._servers.get(key.server)
+            if memory and memory.turn == key.turn and memory.results.pop(key.step, None) is not None:
+                self._later.append((_TAKEN, (self._host, key.server, key.step)))
+
+    def forget(self, servers: Iterable[ServerId]) -> None:
+        """Servers that are gone for ever: the tombstone goes too, with the next write."""
+        for server in servers:
+            if self._servers.pop(server, None) is not None:
+                self._later += [(_FORGET, (self._host, server)), (_DROP_RESULTS, (self._host, server))]
+
+    async def _write(self, statements: list[Statement]) -> None:
+        first, self._later = self._later, []
+        await self._file.write([*first, *statements])
+
+    async def flush(self) -> None:
+        """Write what waits for company."""
+        if self._later:
+            await self._write([])

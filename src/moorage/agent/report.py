@@ -1,0 +1,64 @@
+"""What a host says of itself: a heartbeat often, the whole report seldom.  Nothing of it is ever written to a database by the beat."""
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+
+import msgspec
+
+from moorage import __version__
+from moorage.bus.messages import MAX_LISTED, HostReport
+from moorage.model.guest import HostDescription, PowerState
+from moorage.model.ids import CellId, HostId, ServerId
+
+LEVEL = 3
+"""Ports arrive bound; the agent has no way to the network service."""
+
+_HOSTS = uuid.UUID("8a6f2f0e-6a0f-5c0e-9f0e-2b7f5f1d9c11")
+
+
+def host_id(host: str) -> HostId:
+    """A host's resource provider: made from its name, so that a host that lost its disk is still itself."""
+    return HostId(str(uuid.uuid5(_HOSTS, host)))
+
+
+def digest(states: Mapping[ServerId, PowerState]) -> str:
+    """The same for the same states, whatever their order."""
+    whole = hashlib.blake2b(digest_size=8)
+    for server in sorted(states):
+        whole.update(f"{server}={int(states[server])};".encode())
+    return whole.hexdigest()
+
+
+def changes(before: Mapping[ServerId, PowerState], now: Mapping[ServerId, PowerState]) -> dict[ServerId, PowerState]:
+    """What differs; a guest that is no more shows as NOSTATE."""
+    differ = {server: power for server, power in now.items() if before.get(server) is not power}
+    differ.update((server, PowerState.NOSTATE) for server in before if server not in now)
+    return differ
+
+
+def report(
+    host: str, cell: CellId, boot: str, description: HostDescription, states: Mapping[ServerId, PowerState]
+) -> HostReport:
+    return HostReport(
+        host=host,
+        cell=cell,
+        host_id=host_id(host),
+        boot=boot,
+        level=LEVEL,
+        version=__version__,
+        inventory=description.inventory,
+        traits=description.traits,
+        physical_networks=description.physical_networks,
+        guests=dict(list(states.items())[:MAX_LISTED]),
+        hypervisor_type=description.hypervisor_type,
+        hypervisor_version=description.hypervisor_version,
+        hypervisor_hostname=description.hypervisor_hostname or host,
+        cpu_info=description.cpu_info,
+        address=description.address,
+    )
+
+
+def described(description: HostDescription) -> bytes:
+    """To see whether the host has changed."""
+    return msgspec.json.encode(description, order="sorted")

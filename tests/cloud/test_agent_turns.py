@@ -1,0 +1,220 @@
+"""What RULES §10 promises of an agent: turns, kept results, tombstones; on a bus that loses, repeats and reorders."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hosts import CELL, HOST, SERVER, errand, guest, place
+
+from moorage.agent.serve import Agent
+from moorage.bus import subjects
+from moorage.bus.memory import Dials as BusDials
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import Command, Result, ResultTaken, StartGuest, Verb, encode, pack, read
+from moorage.drivers.dials import Dials, VerbDial
+from moorage.model.errors import HostFailed, UnknownOutcome
+from moorage.model.guest import PowerState
+from moorage.model.ids import ConductorId, OperationId, ServerId
+from moorage.model.turn import Turn
+from moorage.testing.waiting import until
+
+
+def command(turn: Turn, step: str, verb: str, *, deadline: float = 4e9) -> Command:
+    payload = pack(StartGuest(guest()))
+    return Command(SERVER, turn, step, verb, OperationId("o"), deadline, ConductorId("ear"), payload)
+
+
+async def test_a_guest_is_made_and_its_console_read(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        assert await at.caller.start_guest(HOST, errand(), guest()) is PowerState.RUNNING
+        console = await at.caller.console_output(HOST, SERVER, None)
+        assert "fa:16:3e:00:00:01" in console
+        assert console.endswith("web login: ")
+        assert await at.caller.console_output(HOST, SERVER, 1) == "web login: "
+        await at.caller.destroy_guest(HOST, errand(2), SERVER)
+        assert await at.host.driver.guests() == {}
+
+
+async def test_a_boot_costs_two_messages_here(tmp_path: Path) -> None:
+    """Of the six of the budget (RULES §2): one command, one result, heard by the asker and the cell alike."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        before = at.bus.published.copy()
+        await at.caller.start_guest(HOST, errand(), guest())
+        sent = at.bus.published - before
+        assert sent[subjects.to_host(CELL, HOST.host)] == 1
+        assert sum(count for subject, count in sent.items() if ".result." in subject) == 1
+        await until(at.cell.results)
+
+
+async def test_all_power_verbs(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        call, seq = at.caller, iter(range(1, 20))
+        await call.start_guest(HOST, errand(next(seq)), guest())
+        assert await call.power_off(HOST, errand(next(seq)), SERVER) is PowerState.SHUTDOWN
+        assert await call.power_on(HOST, errand(next(seq)), SERVER) is PowerState.RUNNING
+        assert await call.reboot(HOST, errand(next(seq)), SERVER, hard=False) is PowerState.RUNNING
+        assert await call.pause(HOST, errand(next(seq)), SERVER) is PowerState.PAUSED
+        assert await call.unpause(HOST, errand(next(seq)), SERVER) is PowerState.RUNNING
+        assert await call.suspend(HOST, errand(next(seq)), SERVER) is PowerState.SUSPENDED
+        assert await call.resume(HOST, errand(next(seq)), SERVER) is PowerState.RUNNING
+        assert await call.reboot(HOST, errand(next(seq)), SERVER, hard=True) is PowerState.RUNNING
+
+
+async def test_a_repeat_gets_the_kept_result_and_does_nothing(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.reboot(HOST, errand(2, step="reboot"), SERVER, hard=True)
+        boots = (await at.caller.console_output(HOST, SERVER, None)).count("Linux version")
+        await at.caller.reboot(HOST, errand(2, step="reboot"), SERVER, hard=True)
+        assert (await at.caller.console_output(HOST, SERVER, None)).count("Linux version") == boots == 2
+        await at.host.restart()
+        await at.caller.reboot(HOST, errand(2, step="reboot"), SERVER, hard=True)
+        assert (await at.caller.console_output(HOST, SERVER, None)).count("Linux version") == 2
+
+
+async def test_a_lower_turn_is_refused_also_after_a_restart(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1, 1), guest())
+        await at.caller.destroy_guest(HOST, errand(1, 1, undo=True), SERVER)
+        for _ in range(2):
+            with pytest.raises(HostFailed) as refused:
+                await at.caller.start_guest(HOST, errand(1, 1), guest())
+            assert refused.value.code == "turn_is_past"
+            assert await at.host.driver.guests() == {}
+            await at.host.restart()
+        await at.caller.start_guest(HOST, errand(1, 2), guest())
+        assert SERVER in await at.host.driver.guests()
+
+
+async def test_destroy_before_start_closes_the_door(tmp_path: Path) -> None:
+    """The undo overtakes its do: the guest is never made."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.destroy_guest(HOST, errand(1, undo=True), SERVER)
+        with pytest.raises(HostFailed, match="could not"):
+            await at.caller.start_guest(HOST, errand(1), guest())
+        assert await at.host.driver.guests() == {}
+
+
+async def test_a_tombstone_stays_until_the_server_is_gone(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.destroy_guest(HOST, errand(9), SERVER)
+        await until(lambda: at.host.journal.turn_of(SERVER) == Turn(9))
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ResultTaken(gone=(SERVER,))))
+        await until(lambda: at.host.journal.turn_of(SERVER) is None)
+        await at.host.restart()
+        await at.host.agent.home.wait()
+        assert at.host.journal.turns() == {}
+
+
+async def test_taken_results_go(tmp_path: Path) -> None:
+    """`taken` rides on a heartbeat's answer, or on the next command; the turn stays."""
+    async with place(MemoryBus(), tmp_path, taken_after_s=0.0) as at:
+        await at.caller.start_guest(HOST, errand(3), guest())
+        await until(lambda: not at.host.journal.untaken(1))
+        assert at.host.journal.turn_of(SERVER) == Turn(3)
+
+
+async def test_a_bad_bus_changes_nothing(tmp_path: Path) -> None:
+    """Twenty servers made and half of them destroyed, with a fifth of all messages lost, a fifth repeated and many overtaken."""
+    bad = BusDials(drop=0.2, duplicate=0.2, delay_s=(0.0, 0.01), reorder=0.3)
+    async with place(MemoryBus(bad, seed=5), tmp_path) as at:
+        servers = [ServerId(f"7f4b2c1e-0000-4000-8000-0000000001{each:02d}") for each in range(20)]
+        await asyncio.gather(
+            *(at.caller.start_guest(HOST, errand(1, patience_s=20), guest(server)) for server in servers)
+        )
+        await asyncio.gather(
+            *(at.caller.destroy_guest(HOST, errand(2, patience_s=20), server) for server in servers[::2])
+        )
+        await until(lambda: at.bus.lost > 0)
+        assert set(await at.host.driver.guests()) == set(servers[1::2])
+        for server in servers[1::2]:
+            assert (await at.caller.console_output(HOST, server, None)).count("Linux version") == 1
+
+
+async def test_one_server_waits_for_itself_and_for_nobody_else(tmp_path: Path) -> None:
+    dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
+    async with place(MemoryBus(), tmp_path, dials) as at:
+        stuck = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=1.5), guest()))
+        await until(lambda: at.host.journal.turn_of(SERVER) == Turn(1))
+        other = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
+        await at.caller.start_guest(HOST, errand(1), guest(other))
+        assert not stuck.done()
+        with pytest.raises((UnknownOutcome, HostFailed)):
+            await stuck
+        await at.caller.destroy_guest(HOST, errand(1, undo=True), SERVER)
+        assert set(await at.host.driver.guests()) == {other}
+
+
+async def test_problems_of_the_host_arrive_by_name(tmp_path: Path) -> None:
+    dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, says="no disk", code="guest_failed")})
+    async with place(MemoryBus(), tmp_path, dials) as at:
+        with pytest.raises(HostFailed, match="no disk") as failed:
+            await at.caller.start_guest(HOST, errand(1), guest())
+        assert failed.value.code == "guest_failed"
+        with pytest.raises(HostFailed) as absent:
+            await at.caller.power_off(HOST, errand(2), SERVER)
+        assert absent.value.code == "guest_not_found"
+
+
+async def test_a_destroy_that_failed_is_tried_again_in_its_turn(tmp_path: Path) -> None:
+    dials = Dials(verbs={"destroy_guest": VerbDial(fail_times=2)})
+    async with place(MemoryBus(), tmp_path, dials) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        for _ in range(2):
+            with pytest.raises(HostFailed):
+                await at.caller.destroy_guest(HOST, errand(1, undo=True), SERVER)
+        await at.caller.destroy_guest(HOST, errand(1, undo=True), SERVER)
+        assert await at.host.driver.guests() == {}
+
+
+async def test_late_unknown_and_garbled_commands_are_answered(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        answers: list[Result] = []
+
+        async def hear(_: str, payload: bytes) -> None:
+            answer = read(payload)
+            assert isinstance(answer, Result)
+            answers.append(answer)
+
+        await at.bus.subscribe(subjects.results_for(ConductorId("ear")), hear)
+        for each in (
+            command(Turn(1), "a", Verb.START_GUEST, deadline=1.0),
+            command(Turn(1), "b", "levitate"),
+            command(Turn(1), "c", Verb.ATTACH_INTERFACE),
+        ):
+            await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(each))
+        await until(lambda: len(answers) == 3)
+        assert [each.code for each in answers] == ["too_late", "not_supported", "garbled"]
+        assert await at.host.driver.guests() == {}
+
+
+async def test_a_silent_host_is_refused_at_once_and_a_waiting_call_given_up(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path, silent_s=0.3) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.host.stop()
+        await until(lambda: at.caller.is_silent(HOST.host))
+        with pytest.raises(HostFailed) as silent:
+            await at.caller.power_off(HOST, errand(2), SERVER)
+        assert silent.value.code == "host_silent"
+        with pytest.raises(UnknownOutcome):
+            await at.caller.power_off(HOST, errand(2, patience_s=0.1, though_silent=True), SERVER)
+        at.host.begin()
+        await at.host.start()
+        await until(lambda: not at.caller.is_silent(HOST.host))
+        waiting = asyncio.create_task(at.caller.power_off(HOST, errand(3, step="x"), SERVER))
+        assert await waiting is PowerState.SHUTDOWN
+
+
+def test_an_agent_has_no_way_to_the_network_service() -> None:
+    """S0.20: nothing that could be one is passed in, and nothing that could make one is imported."""
+    assert set(inspect.signature(Agent).parameters) == {
+        *("host", "cell", "bus", "driver", "journal", "clock", "beat_s", "beats_per_look", "at_once")
+    }
+    loaded = "import sys, moorage.agent.serve, moorage.drivers.simulated; print(' '.join(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
+    forbidden = ("httpx", "moorage.clients", "sqlalchemy", "moorage.store", "moorage.operations", "starlette", "nats")
+    assert not [each for each in modules if each.startswith(forbidden)]
