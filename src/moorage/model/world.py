@@ -162,6 +162,8 @@ class World:
     slots_by_name: Mapping[str, int]
     segments: Mapping[ProviderId, Segment]
     physnets: Mapping[str, Mask]
+    physnets_known: Mask
+    """False: the host never said what it is wired to; the network service will judge."""
     aggregates: Sequence[HostAggregate]
     groups: Mapping[str, Group]
     failures: NDArray[np.int16]

@@ -1,0 +1,204 @@
+"""Claims: host, addresses and group place in one go, inside the caller's transaction; the database is the judge (RULES §5, §11)."""
+
+from collections.abc import Iterable
+from math import gcd
+
+from moorage.model.ids import HostId, ProviderId
+from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.verdict import Claimed, Row, Shortage
+from moorage.model.world import Ask, Choice
+from moorage.sql import Tx
+from moorage.store.region.placement import claims as sql
+from moorage.store.region.placement import groups
+from moorage.store.region.placement.claims import Holder, Key, Owner, Want
+from moorage.store.region.placement.providers import now_s
+from moorage.store.region.placement.tables import Stamp, stamp
+
+
+def portions(choice: Choice, ask: Ask) -> list[tuple[ProviderId, str, int]]:
+    """What the ask takes there, one entry per request group: the host's own amounts, then each NIC's addresses."""
+    host = ProviderId(choice.host)
+    own = [(host, resource, amount) for resource, amount in ask.resources.items() if amount > 0]
+    nics = [
+        (segment, IPV4_ADDRESS, nic.addresses)
+        for nic, segment in zip(ask.nics, choice.segments, strict=True)
+        if segment is not None and nic.addresses > 0
+    ]
+    return own + nics
+
+
+def amounts_of(parts: Iterable[tuple[ProviderId, str, int]]) -> dict[Key, int]:
+    """Summed by row: two NICs on one segment are one allocation of 2."""
+    total: dict[Key, int] = {}
+    for provider, resource, amount in parts:
+        total[provider, resource] = total.get((provider, resource), 0) + amount
+    return total
+
+
+def wants(parts: Iterable[tuple[ProviderId, str, int]], old: dict[Key, int]) -> list[Want]:
+    """The net change of every row; portions are judged one by one, capacity on the sum."""
+    found: dict[Key, Want] = {key: Want(*key, -amount) for key, amount in old.items()}
+    for provider, resource, amount in parts:
+        was = found.get((provider, resource), Want(provider, resource, 0))
+        found[provider, resource] = was._replace(
+            change=was.change + amount,
+            least=min(was.least or amount, amount),
+            most=max(was.most, amount),
+            unit=gcd(was.unit, amount),
+        )
+    return list(found.values())
+
+
+def claim(tx: Tx, owner: Owner, choice: Choice, ask: Ask, *, replace: bool) -> Claimed | Shortage:
+    """Everything or nothing. On a Shortage the caller must take the transaction back (`tx.refuse`)."""
+    at = stamp(tx)
+    old: dict[Key, int] = {}
+    left: HostId | None = None
+    if replace:
+        old = sql.drop(tx, owner.consumer)
+        left = _leave(tx, sql.owner(tx, owner.consumer), at)
+    parts = portions(choice, ask)
+    rows = _take(tx, wants(parts, old), at, choice)
+    if isinstance(rows, Shortage):
+        return rows
+    if ask.group is not None and not groups.join(tx, ask.group, choice.host, at):
+        return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
+    group = None if ask.group is None else (ask.group.id, left, choice.host)
+    sql.write(tx, _in_group(owner, choice, ask), amounts_of(parts), now_s())
+    return Claimed(owner.consumer, choice, tuple(rows), group)
+
+
+def _in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
+    group = ask.group
+    return owner._replace(
+        host=choice.host,
+        server_group=None if group is None else group.id,
+        group_policy=None if group is None else group.policy,
+    )
+
+
+def _take(tx: Tx, asked: list[Want], at: Stamp, choice: Choice) -> list[Row] | Shortage:
+    rows = sql.take(tx, asked, at)
+    if len(rows) == sum(1 for want in asked if want.change):
+        return rows
+    short, missing = sql.short(tx, asked, rows)
+    return Shortage(choice, tuple(short), tuple(missing))
+
+
+def _leave(tx: Tx, owner: Owner | None, at: Stamp) -> HostId | None:
+    if owner is None or owner.server_group is None or owner.host is None:
+        return None
+    groups.leave(tx, owner.server_group, owner.group_policy or "", owner.host, at)
+    return owner.host
+
+
+def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> Claimed | Shortage:
+    """Claim more for a consumer that already holds something: an interface that is attached later."""
+    at = stamp(tx)
+    owner = sql.owner(tx, consumer)
+    if owner is None:
+        return Shortage(choice, gone=((ProviderId(choice.host), "consumer"),))
+    parts = portions(choice, ask)
+    rows = _take(tx, wants(parts, {}), at, choice)
+    if isinstance(rows, Shortage):
+        return rows
+    sql.write(tx, owner, amounts_of(parts), now_s())
+    return Claimed(consumer, choice, tuple(rows))
+
+
+def shrink(tx: Tx, consumer: str, amounts: dict[Key, int]) -> tuple[Row, ...]:
+    """Give back a part, never more than is held: an interface that is detached."""
+    held = sql.held(tx, consumer)
+    given = {key: min(amount, held.get(key, 0)) for key, amount in amounts.items() if held.get(key, 0) > 0}
+    owner = sql.owner(tx, consumer)
+    if not given or owner is None:
+        return ()
+    at = stamp(tx)
+    sql.drop(tx, consumer)
+    rows = sql.take(tx, [Want(*key, -amount) for key, amount in given.items()], at)
+    left = {key: amount - given.get(key, 0) for key, amount in held.items()}
+    sql.write(tx, owner, {key: amount for key, amount in left.items() if amount > 0}, now_s())
+    return tuple(rows)
+
+
+def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
+    """Give everything back; nothing held is success. The rows are the new values."""
+    old = sql.drop(tx, consumer)
+    owner = sql.forget(tx, consumer)
+    if not old and owner is None:
+        return ()
+    at = stamp(tx)
+    rows = sql.take(tx, [Want(*key, -amount) for key, amount in old.items()], at)
+    _leave(tx, owner, at)
+    return tuple(rows)
+
+
+def holder(tx: Tx, consumer: str) -> Holder | None:
+    """Who holds the consumer's claim: "been here before" means this operation *and* this attempt (RULES §8)."""
+    owner = sql.owner(tx, consumer)
+    if owner is None or owner.host is None:
+        return None
+    return Holder(owner.host, owner.operation or "", owner.attempt)
+
+
+def move(tx: Tx, server: Owner, migration: str, choice: Choice, ask: Ask) -> Claimed | Shortage:
+    """A move begins, or takes an alternate: the source's rows to the migration, new rows for the server (RULES §11).
+
+    Rows of segments stay with the server and are never doubled: they are replaced.  Anti-affinity counts both hosts until the
+    migration consumer is gone.  Whether the move has begun is read from the migration consumer, so this is safe twice.
+    """
+    at = stamp(tx)
+    begun = sql.owner(tx, migration) is not None
+    left: HostId | None = None
+    if begun:
+        old = sql.drop(tx, server.consumer)
+        left = _leave(tx, sql.owner(tx, server.consumer), at)
+    else:
+        source = sql.owner(tx, server.consumer)
+        if source is None:
+            return Shortage(choice, gone=((ProviderId(choice.host), "consumer"),))
+        held = sql.held(tx, server.consumer)
+        staying = [key for key in held if key[1] == IPV4_ADDRESS]
+        moving = [key for key in held if key[1] != IPV4_ADDRESS]
+        sql.rename(tx, server.consumer, migration, moving)
+        sql.write(
+            tx,
+            source._replace(consumer=migration, type=sql.MIGRATION, operation=server.operation, attempt=server.attempt),
+            {},
+            now_s(),
+        )
+        old = {key: held[key] for key in staying}
+        sql.drop(tx, server.consumer)
+    parts = portions(choice, ask)
+    rows = _take(tx, wants(parts, old), at, choice)
+    if isinstance(rows, Shortage):
+        return rows
+    if ask.group is not None and not groups.join(tx, ask.group, choice.host, at):
+        return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
+    sql.write(tx, _in_group(server, choice, ask), amounts_of(parts), now_s())
+    group = None if ask.group is None else (ask.group.id, left, choice.host)
+    return Claimed(server.consumer, choice, tuple(rows), group)
+
+
+def move_back(tx: Tx, server: str, migration: str, *, segments: dict[Key, int] | None = None) -> tuple[Row, ...]:
+    """A move is undone: the server's rows at the destination go, the migration's come back. No migration: nothing to do.
+
+    `segments` are the address rows the server had before, where the destination used others; None: they are kept as they are.
+    """
+    source = sql.owner(tx, migration)
+    if source is None:
+        return ()
+    at = stamp(tx)
+    dropped = sql.drop(tx, server)
+    addresses = {key: amount for key, amount in dropped.items() if key[1] == IPV4_ADDRESS}
+    wanted = addresses if segments is None else segments
+    change: dict[Key, int] = {key: -amount for key, amount in dropped.items()}
+    for key, amount in wanted.items():
+        change[key] = change.get(key, 0) + amount
+    rows = sql.take(tx, [Want(*key, amount, 1, 1, 1) for key, amount in change.items()], at)
+    _leave(tx, sql.owner(tx, server), at)
+    back = sql.held(tx, migration)
+    sql.rename(tx, migration, server, list(back))
+    sql.forget(tx, migration)
+    sql.write(tx, source._replace(consumer=server, type=sql.INSTANCE), wanted, now_s())
+    return tuple(rows)

@@ -1,0 +1,265 @@
+"""The engine: the only door from operations and from the API to placement; one per process.
+
+    verdict = engine.rank(ask)
+    for choice in verdict.best:
+        with engine.holding(choice, ask):                       # rivals in this process see it at once
+            answer = await region.write(work)                   # in it: engine.claim(tx, consumer, choice, ask, ...)
+        if isinstance(answer, Claimed): engine.claimed(answer)  # pending → confirmed
+        else: engine.lost(answer)                               # the true numbers; try the next
+
+`rank` looks at the picture and does not wait; before any "no" it is asked again with `rank_fresh`, after one catch-up.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from moorage.model.ids import HostId, ProviderId, SegmentId
+from moorage.model.verdict import Claimed, Row, Shortage, Verdict
+from moorage.model.world import Ask, Choice, Group, World
+from moorage.placement import claims, inventory
+from moorage.placement.inventory import HostReport, SegmentReport
+from moorage.placement.world import Picture
+from moorage.sql import Database, Tx
+from moorage.store.region.placement.changes import NEVER, Changes, since
+from moorage.store.region.placement.claims import Holder, Key, Owner
+
+CATCH_UP_EVERY_S = 0.2
+RELOAD_AFTER_S = 1800.0
+"""Half the time that deletions leave a trace."""
+
+Ranker = Callable[[Ask, World], Verdict]
+
+
+class Engine:
+    """The picture, kept fresh, and claims that SQL decides.
+
+    `rank` is the scheduler, as a function: placement does not know it.
+    """
+
+    def __init__(
+        self,
+        region: Database,
+        rank: Ranker,
+        *,
+        clock: Callable[[], float] | None = None,
+        every_s: float = CATCH_UP_EVERY_S,
+    ) -> None:
+        self._region = region
+        self._rank = rank
+        self._clock = clock
+        self._every_s = every_s
+        self._horizon = NEVER
+        self._read_at = 0.0
+        self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self.picture = Picture()
+        self.failure: BaseException | None = None
+
+    async def start(self) -> None:
+        """Load everything, then stay fresh."""
+        await self.catch_up()
+        self._keeper = asyncio.create_task(self._keep(), name="placement-picture")
+
+    async def close(self) -> None:
+        """Stop staying fresh."""
+        for task in (self._keeper, self._next, self._running):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        self._keeper = self._next = self._running = None
+
+    # ---------------------------------------------------------------------------------------------- the picture
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            try:
+                await self.catch_up()
+                self.failure = None
+            except Exception as failure:  # noqa: BLE001  the next round tries again; whoever needs it fresh hears it
+                self.failure = failure
+
+    async def catch_up(self) -> None:
+        """Read what is new. Callers share a round, but never one that began before they called (RULES §6.4)."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._catch_up())
+            await asyncio.shield(self._running)
+            return
+        if self._next is None or self._next.done():
+            self._next = asyncio.create_task(self._catch_up_after(self._running))
+        await asyncio.shield(self._next)
+
+    async def _catch_up_after(self, earlier: "asyncio.Task[None]") -> None:
+        await asyncio.wait([earlier])
+        self._running, self._next = self._next, None
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
+        horizon = self._horizon if now - self._read_at < RELOAD_AFTER_S else NEVER
+        changes = await self._region.read(lambda tx: since(tx, horizon))
+        self.apply(changes)
+        self._read_at = now
+
+    def apply(self, changes: Changes) -> None:
+        """Take in what was read."""
+        self.picture.apply(changes)
+        self._horizon = changes.horizon
+
+    def world(self) -> World:
+        """All hosts in columns, as this process sees them now; read it before the next await."""
+        return self.picture.world()
+
+    # ------------------------------------------------------------------------------------------------ decisions
+
+    def rank(self, ask: Ask) -> Verdict:
+        """The best hosts on the picture as it is, less what this process is about to claim."""
+        return self._rank(ask, self.picture.world())
+
+    async def rank_fresh(self, ask: Ask) -> Verdict:
+        """The same after one catch-up: nobody is told "no" on old news."""
+        await self.catch_up()
+        return self.rank(ask)
+
+    @contextmanager
+    def holding(self, choice: Choice, ask: Ask) -> Iterator[None]:
+        """While the commit is under way its amounts count as taken here, so that the next decision looks elsewhere."""
+        parts = claims.portions(choice, ask)
+        self.picture.pend(parts, +1)
+        try:
+            yield
+        finally:
+            self.picture.pend(parts, -1)
+
+    def claim(
+        self,
+        tx: Tx,
+        consumer: str,
+        host: Choice,
+        ask: Ask,
+        *,
+        project: str,
+        user: str,
+        operation: str,
+        attempt: int,
+        replace: bool,
+    ) -> Claimed | Shortage:
+        """Inside the caller's transaction; on a Shortage the caller does `tx.refuse(shortage)`."""
+        owner = Owner(consumer, project, user, operation=operation, attempt=attempt)
+        return claims.claim(tx, owner, host, ask, replace=replace)
+
+    def claimed(self, claimed: Claimed) -> None:
+        """Committed: its numbers are true."""
+        self.picture.settle(claimed.rows)
+        if claimed.group is not None:
+            group_id, left, joined = claimed.group
+            group = self.picture.groups.setdefault(group_id, Group())
+            if left is not None and group.hosts.get(left, 0) > 1:
+                group.hosts[left] -= 1
+            elif left is not None:
+                group.hosts.pop(left, None)
+            group.hosts[joined] = group.hosts.get(joined, 0) + 1
+
+    def lost(self, shortage: Shortage) -> None:
+        """Somebody was first: take in the true numbers."""
+        self.picture.settle(shortage.rows)
+        if shortage.group is not None and shortage.group_home is not None:
+            self.picture.groups.setdefault(shortage.group, Group()).home = shortage.group_home
+
+    def settle(self, rows: Sequence[Row]) -> None:
+        """Numbers that a committed release, extension or move returned."""
+        self.picture.settle(rows)
+
+    def release(self, tx: Tx, consumer: str) -> tuple[Row, ...]:
+        """Give everything back; safe twice. Hand the rows to `settle` after the commit, or let catch-up find them."""
+        return claims.release(tx, consumer)
+
+    def holder(self, tx: Tx, consumer: str) -> Holder | None:
+        """(host, operation, attempt) of the consumer's claim."""
+        return claims.holder(tx, consumer)
+
+    def extend(self, tx: Tx, consumer: str, host: Choice, ask: Ask) -> Claimed | Shortage:
+        """Claim more for a consumer that holds something already."""
+        return claims.extend(tx, consumer, host, ask)
+
+    def shrink(self, tx: Tx, consumer: str, amounts: dict[Key, int]) -> tuple[Row, ...]:
+        """Give a part back."""
+        return claims.shrink(tx, consumer, amounts)
+
+    def move(
+        self,
+        tx: Tx,
+        server: str,
+        migration: str,
+        host: Choice,
+        ask: Ask,
+        *,
+        project: str,
+        user: str,
+        operation: str,
+        attempt: int,
+    ) -> Claimed | Shortage:
+        """Source rows to the migration consumer, new rows for the server; alternates replace only the server's (RULES §11)."""
+        owner = Owner(server, project, user, operation=operation, attempt=attempt)
+        return claims.move(tx, owner, migration, host, ask)
+
+    def move_back(
+        self, tx: Tx, server: str, migration: str, *, segments: dict[Key, int] | None = None
+    ) -> tuple[Row, ...]:
+        """Undo of a move; safe twice."""
+        return claims.move_back(tx, server, migration, segments=segments)
+
+    # -------------------------------------------------------------------------------------------------- reports
+
+    async def report_host(self, report: HostReport) -> HostId:
+        """Inventory, traits and facts of a host; what does not differ is not written."""
+        found = await self._region.write(lambda tx: inventory.report_host(tx, report))
+        self.picture.set_level(report.host, report.level)
+        await self.catch_up()
+        return found
+
+    async def report_segments(self, reports: Sequence[SegmentReport]) -> list[ProviderId]:
+        """Address pools and the hosts wired to them."""
+
+        def work(tx: Tx) -> list[ProviderId]:
+            return [inventory.report_segment(tx, report) for report in reports]
+
+        found = await self._region.write(work)
+        await self.catch_up()
+        return found
+
+    async def drop_segment(self, segment: SegmentId) -> bool:
+        """The network deleted a segment; False while addresses of it are held."""
+        done = await self._region.write(lambda tx: inventory.drop_segment(tx, segment))
+        await self.catch_up()
+        return done
+
+    async def set_host_enabled(self, host: HostId, enabled: bool) -> bool:
+        """In or out of service, for every process; False: no such host."""
+        done = await self._region.write(lambda tx: inventory.set_enabled(tx, host, enabled))
+        await self.catch_up()
+        return done
+
+    def set_alive(self, host: str, alive: bool) -> None:
+        """Heard from, or not, in this process; hosts are taken to be alive until somebody says otherwise."""
+        self.picture.set_alive(host, alive)
+
+    def set_level(self, host: str, level: int) -> None:
+        """The protocol level its agent spoke last."""
+        self.picture.set_level(host, level)
+
+    def count_failure(self, host: HostId, *, failed: bool) -> None:
+        """A build failed there, or worked."""
+        self.picture.count_failure(host, failed=failed)
+
+    def set_host_aggregates(self, aggregates: Sequence[tuple[str, Mapping[str, str], Sequence[str]]]) -> None:
+        """Aggregates of the compute API: (name, metadata, host names)."""
+        self.picture.set_host_aggregates(aggregates)
+
+    def host_named(self, name: str) -> HostId | None:
+        """The id of the host with this name, if the picture has it."""
+        slot = self.picture.slots_by_name.get(name)
+        return None if slot is None else self.picture.host_ids[slot]

@@ -1,0 +1,165 @@
+"""What hosts and segments have, from their reports; only what differs is written, and never `used`."""
+
+import uuid
+
+import msgspec
+
+from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
+from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS, Inventory
+from moorage.sql import Tx
+from moorage.store.region.placement import providers as sql
+from moorage.store.region.placement.tables import Stamp, stamp
+
+HOSTS_NAMESPACE = uuid.UUID("6f1a8a0e-8f4d-5b43-9c0b-6d2f4f6f9e11")
+SEGMENTS_NAMESPACE = uuid.UUID("0c9c2f35-52c1-5d7e-8f57-3a9d4d0f7b52")
+
+
+class HostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host says it is and has."""
+
+    host: str
+    node: str = ""
+    """The hypervisor hostname; empty: the same as the host."""
+    cell: CellId
+    inventories: dict[str, Inventory]
+    traits: tuple[str, ...] = ()
+    zone: str = "nova"
+    physnets: tuple[str, ...] | None = None
+    """Physical networks it is wired to; None: it cannot say."""
+    level: int = 3
+    enabled: bool | None = None
+    """None: leave it as the administrator set it."""
+
+
+class SegmentReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment of a routed network: its addresses, and the hosts wired to it."""
+
+    segment: SegmentId
+    name: str
+    total: int
+    reserved: int = 0
+    hosts: tuple[str, ...] = ()
+    """Names of hosts."""
+
+
+def host_id(name: str) -> HostId:
+    """The provider's id of a host (by hypervisor hostname) that has none yet: always the same for the same name."""
+    return HostId(str(uuid.uuid5(HOSTS_NAMESPACE, name)))
+
+
+def segment_aggregate(segment: str) -> str:
+    """The aggregate that ties a segment's provider to its hosts."""
+    return str(uuid.uuid5(SEGMENTS_NAMESPACE, segment))
+
+
+def report_host(tx: Tx, report: HostReport) -> HostId:
+    """Make or mend the host's provider; nothing is written when nothing differs."""
+    node = report.node or report.host
+    known = sql.find_by_name(tx, node)
+    provider = host_id(node) if known is None else HostId(known.uuid)
+    at: Stamp | None = None
+    if known is None:
+        at = stamp(tx)
+        sql.create(tx, provider, node, None, provider, at)
+    at = _inventories(tx, provider, report.inventories, at)
+    at = _traits(tx, provider, report, at)
+    facts = {
+        "host": report.host,
+        "node": node,
+        "cell": report.cell,
+        "zone": report.zone,
+        "physnets": None if report.physnets is None else ",".join(sorted(report.physnets)),
+        "level": report.level,
+    }
+    have = sql.host_row(tx, provider)
+    if have is None or any(have[name] != value for name, value in facts.items()):
+        at = at or stamp(tx)
+        sql.put_host(tx, provider, facts)
+    if at is not None and known is not None:
+        sql.advance(tx, provider, at)
+    return provider
+
+
+def _inventories(tx: Tx, provider: HostId, want: dict[str, Inventory], at: Stamp | None) -> Stamp | None:
+    have = sql.inventories_of(tx, provider)
+    for resource, inventory in want.items():
+        if resource not in have or have[resource][0] != inventory:
+            at = at or stamp(tx)
+            sql.put_inventory(tx, provider, resource, inventory, at)
+    if unwanted := set(have) - set(want):
+        at = at or stamp(tx)
+        sql.drop_inventories(
+            tx, provider, unwanted
+        )  # those in use stay until they are free; the next report tries again
+    return at
+
+
+def _traits(tx: Tx, provider: HostId, report: HostReport, at: Stamp | None) -> Stamp | None:
+    """Standard traits are the host's to say; custom ones and the administrator's are kept."""
+    have = sql.traits_of(tx, provider)
+    kept = {name for name in have if name.startswith("CUSTOM_") or name == DISABLED_TRAIT}
+    if report.enabled is not None:
+        kept = kept - {DISABLED_TRAIT} if report.enabled else kept | {DISABLED_TRAIT}
+    want = kept | set(report.traits)
+    if want == have:
+        return at
+    at = at or stamp(tx)
+    sql.set_traits(tx, provider, have, want)
+    return at
+
+
+def set_enabled(tx: Tx, provider: HostId, enabled: bool) -> bool:
+    """Put the host in or out of service; False: there is no such host."""
+    if sql.find(tx, provider) is None:
+        return False
+    have = sql.traits_of(tx, provider)
+    want = have - {DISABLED_TRAIT} if enabled else have | {DISABLED_TRAIT}
+    if want != have:
+        at = stamp(tx)
+        sql.set_traits(tx, provider, have, want)
+        sql.advance(tx, provider, at)
+    return True
+
+
+def report_segment(tx: Tx, report: SegmentReport) -> ProviderId:
+    """Make or mend the segment's provider (its id is the segment's), and tie it to its hosts by an aggregate."""
+    provider = ProviderId(report.segment)
+    known = sql.find(tx, provider)
+    at: Stamp | None = None
+    if known is None:
+        at = stamp(tx)
+        sql.create(tx, provider, report.name, None, provider, at)
+    inventory = Inventory(total=report.total, reserved=report.reserved, max_unit=1)
+    have = sql.inventories_of(tx, provider)
+    if IPV4_ADDRESS not in have or have[IPV4_ADDRESS][0] != inventory:
+        at = at or stamp(tx)
+        sql.put_inventory(tx, provider, IPV4_ADDRESS, inventory, at)
+    aggregate = segment_aggregate(report.segment)
+    want = {provider, *(ProviderId(host) for host in sql.providers_named_hosts(tx, report.hosts))}
+    tied = sql.members(tx, aggregate)
+    for member in sorted(want ^ tied):
+        at = at or stamp(tx)
+        aggregates = sql.aggregates_of(tx, member)
+        changed = aggregates | {aggregate} if member in want else aggregates - {aggregate}
+        sql.set_aggregates(tx, member, aggregates, changed)
+        sql.advance(tx, member, at)
+    if at is not None and known is not None and provider not in want ^ tied:
+        sql.advance(tx, provider, at)
+    return provider
+
+
+def drop_segment(tx: Tx, segment: SegmentId) -> bool:
+    """The segment is gone; False: addresses of it are still held, and it stays."""
+    provider = ProviderId(segment)
+    if sql.find(tx, provider) is None:
+        return True
+    if sql.in_use(tx, provider):
+        return False
+    at = stamp(tx)
+    aggregate = segment_aggregate(segment)
+    for member in sorted(sql.members(tx, aggregate) - {provider}):
+        aggregates = sql.aggregates_of(tx, member)
+        sql.set_aggregates(tx, member, aggregates, aggregates - {aggregate})
+        sql.advance(tx, member, at)
+    sql.delete(tx, provider, at)
+    return True

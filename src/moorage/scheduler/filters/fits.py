@@ -1,0 +1,52 @@
+"""Amounts: what is free on the host, class by class, in the portions the inventory allows."""
+
+import numpy as np
+
+from moorage.model.world import Ask, Mask, Refusals, World
+
+WORDS = {"VCPU": "vCPUs", "MEMORY_MB": "memory", "DISK_GB": "disk"}
+
+
+def _short(world: World, resource: str, amount: int) -> Mask:
+    free = world.free.get(resource)
+    if free is None:
+        return np.ones(world.size, dtype=np.bool_)
+    mask: Mask = free < amount
+    units, size = world.units[resource], world.size
+    if amount > units.lowest_maximum:
+        mask |= units.maximum[:size] < amount
+    if amount < units.highest_minimum:
+        mask |= units.minimum[:size] > amount
+    if units.highest_step > 1:
+        mask |= amount % units.step[:size] != 0
+    return mask
+
+
+def _why(world: World, resource: str, amount: int, slot: int) -> str:
+    free = world.free.get(resource)
+    if free is None or world.capacity[resource][slot] <= 0:
+        return f"offers no {resource}"
+    units = world.units[resource]
+    if free[slot] < amount:
+        return f"{amount} {resource} asked, {max(0, int(free[slot]))} of {int(world.capacity[resource][slot])} free"
+    if amount > units.maximum[slot]:
+        return f"{amount} {resource} asked, at most {int(units.maximum[slot])} may be given at once"
+    if amount < units.minimum[slot]:
+        return f"{amount} {resource} asked, at least {int(units.minimum[slot])} must be"
+    return f"{amount} {resource} asked, given only in steps of {int(units.step[slot])}"
+
+
+def fits(ask: Ask, world: World) -> Refusals | None:
+    """Everything asked of the host itself is free there."""
+    if not ask.resources:
+        return None
+    short = {resource: _short(world, resource, amount) for resource, amount in ask.resources.items()}
+    mask = np.zeros(world.size, dtype=np.bool_)
+    for part in short.values():
+        mask |= part
+
+    def why(slot: int) -> str:
+        return "; ".join(_why(world, name, ask.resources[name], slot) for name, part in short.items() if part[slot])
+
+    words = [WORDS.get(name, name) for name, part in short.items() if part.any()]
+    return Refusals(mask, why, f"not enough {' or '.join(words)}" if words else "not enough resources")

@@ -1,0 +1,46 @@
+"""What the request says about hosts by name: this one only, not those, near these, away from those."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from moorage.model.ids import HostId
+from moorage.model.world import Ask, Mask, Refusals, World
+
+
+def _where(world: World, hosts: Iterable[HostId]) -> Mask:
+    mask = np.zeros(world.size, dtype=np.bool_)
+    mask[[world.slots[host] for host in hosts if host in world.slots]] = True
+    return mask
+
+
+def tried_before(ask: Ask, world: World) -> Refusals | None:
+    """A host that failed this request once is not asked again."""
+    if not ask.not_on:
+        return None
+    return Refusals(_where(world, ask.not_on), lambda slot: "tried before", "tried before")
+
+
+def forced_host(ask: Ask, world: World) -> Refusals | None:
+    """The request names its host."""
+    if ask.host is None and ask.node is None:
+        return None
+    mask = np.ones(world.size, dtype=np.bool_)
+    for slot, (name, node) in enumerate(zip(world.names, world.nodes, strict=True)):
+        if ask.host in (None, name) and ask.node in (None, node):
+            mask[slot] = False
+    wanted = ask.host or ask.node
+    return Refusals(mask, lambda slot: f"not {wanted}, which was asked for", "not the host that was asked for")
+
+
+def hinted_hosts(ask: Ask, world: World) -> Refusals | None:
+    """The hints `same_host` and `different_host`."""
+    if ask.same_host is None and not ask.different_host:
+        return None
+    away = _where(world, ask.different_host)
+    mask = away if ask.same_host is None else away | ~_where(world, ask.same_host)
+
+    def why(slot: int) -> str:
+        return "a server to stay away from is here" if away[slot] else "no server to be together with is here"
+
+    return Refusals(mask, why, "not where the scheduler hints ask")

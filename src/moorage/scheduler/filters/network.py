@@ -1,0 +1,101 @@
+"""Where the request's networks are: wires first, then free addresses on the segments."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from moorage.model.ids import ProviderId
+from moorage.model.world import Ask, Mask, Refusals, World
+
+
+class _Demand(NamedTuple):
+    """Equal NICs together: so many of them, so many addresses each, from any of these segments."""
+
+    segments: tuple[ProviderId, ...]
+    addresses: int
+    nics: int
+
+
+def _demands(ask: Ask) -> list[_Demand]:
+    counted = Counter((nic.segments, nic.addresses) for nic in ask.nics if nic.segments)
+    return [_Demand(segments, addresses, nics) for (segments, addresses), nics in counted.items()]
+
+
+def network_reach(ask: Ask, world: World) -> Refusals | None:
+    """A host must be wired to each NIC's physical network, and to one of the segments that could serve it."""
+    unreached: dict[str, Mask] = {}
+    for names in {nic.physnets for nic in ask.nics if nic.physnets}:
+        reached = ~world.physnets_known
+        for name in names:
+            if (mask := world.physnets.get(name)) is not None:
+                reached = reached | mask
+        unreached["physical network " + " or ".join(names)] = ~reached
+    for demand in _demands(ask):
+        wired = np.zeros(world.size, dtype=np.bool_)
+        for segment in demand.segments:
+            if segment in world.segments:
+                wired |= world.segments[segment].wired
+        unreached["any of the network's segments"] = ~wired | unreached.get("any of the network's segments", False)
+    if not unreached:
+        return None
+    mask = np.zeros(world.size, dtype=np.bool_)
+    for part in unreached.values():
+        mask |= part
+
+    def why(slot: int) -> str:
+        return "not wired to " + ", nor to ".join(what for what, part in unreached.items() if part[slot])
+
+    return Refusals(mask, why, "not wired to the network")
+
+
+def segment_addresses(ask: Ask, world: World) -> Refusals | None:
+    """Free addresses on the segments that the host is wired to, for all NICs together."""
+    demands = _demands(ask)
+    if not demands:
+        return None
+    mask = np.zeros(world.size, dtype=np.bool_)
+    for demand in demands:
+        served = np.zeros(world.size, dtype=np.int32)
+        for segment in (world.segments[s] for s in demand.segments if s in world.segments):
+            nics = min(demand.nics, max(0, segment.free) // max(1, demand.addresses))
+            if nics:
+                served += segment.wired * np.int32(nics)
+        mask |= served < demand.nics
+    numbers = {
+        s: (world.segments[s].name, max(0, world.segments[s].free), world.segments[s].total)
+        for demand in demands
+        for s in demand.segments
+        if s in world.segments
+    }
+
+    def why(slot: int) -> str:
+        return "; ".join(
+            f"{name} has {free} of {total} addresses free"
+            for s, (name, free, total) in numbers.items()
+            if world.segments[s].wired[slot]
+        )
+
+    return Refusals(mask, why, "no free address on the network's segment")
+
+
+def choose_segments(ask: Ask, world: World, slot: int) -> tuple[ProviderId | None, ...] | None:
+    """For each NIC the segment with the most free addresses that this host is wired to; None: they do not suffice."""
+    if not any(nic.segments for nic in ask.nics):
+        return tuple(None for _ in ask.nics)
+    left: dict[ProviderId, int] = {}
+    chosen: dict[int, ProviderId] = {}
+    order = sorted(range(len(ask.nics)), key=lambda index: len(ask.nics[index].segments))
+    for index in order:
+        nic = ask.nics[index]
+        if not nic.segments:
+            continue
+        wired = [s for s in nic.segments if s in world.segments and world.segments[s].wired[slot]]
+        free = {s: left.get(s, world.segments[s].free) for s in wired}
+        enough = [s for s in wired if free[s] >= nic.addresses]
+        if not enough:
+            return None
+        best = max(enough, key=lambda s: free[s])
+        left[best] = free[best] - nic.addresses
+        chosen[index] = best
+    return tuple(chosen.get(index) for index in range(len(ask.nics)))

@@ -1,0 +1,263 @@
+"""Taking and giving back: the only statements that move `used`, always together with `allocations` (RULES §5).
+
+One guarded UPDATE over every (provider, class) row of a claim, host, NICs and segments alike.  Fewer rows back than asked
+means somebody was first: the caller takes the transaction back.  "Lock the host, insert if it fits" is not enough: an address
+shared by many hosts was over-committed in most trials.  On PostgreSQL the rows are locked first, in (provider, class) order, so
+that two claims over several rows cannot wait for each other in a circle; on SQLite there is one writer.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from moorage.model.ids import HostId, ProviderId
+from moorage.model.verdict import Row
+from moorage.sql import Tx
+from moorage.store.region.placement.tables import Stamp, allocations, consumers, inventories
+
+INSTANCE = "INSTANCE"
+MIGRATION = "MIGRATION"
+ROWS_PER_CLAIM_MAX = 1000
+
+Key = tuple[ProviderId, str]
+
+
+class Want(NamedTuple):
+    """A change of one inventory: `change` in all, of portions between `least` and `most`, all multiples of `unit`."""
+
+    provider: ProviderId
+    resource: str
+    change: int
+    least: int = 0
+    most: int = 0
+    unit: int = 0
+
+
+class Holder(NamedTuple):
+    """Which operation holds a claim for a consumer, in which attempt, and on which host."""
+
+    host: HostId
+    operation: str
+    attempt: int
+
+
+class Owner(NamedTuple):
+    """Whose a claim is."""
+
+    consumer: str
+    project: str
+    user: str
+    type: str = INSTANCE
+    host: HostId | None = None
+    operation: str | None = None
+    attempt: int = 0
+    server_group: str | None = None
+    group_policy: str | None = None
+
+
+_GUARD = """(w.change <= 0 OR (i.used + w.change <= i.cap
+        AND w.least >= i.min_unit AND w.most <= i.max_unit AND w.unit % i.step = 0))"""
+
+_TAKE_POSTGRESQL = sa.text(
+    f"""WITH want AS (
+    SELECT * FROM unnest(:provider, :class, :change, :least, :most, :unit)
+        AS w(provider, class, change, least, most, unit)
+), locked AS (
+    SELECT i.provider, i.class FROM inventories AS i JOIN want AS w ON i.provider = w.provider AND i.class = w.class
+    ORDER BY i.provider, i.class FOR UPDATE OF i
+)
+UPDATE inventories AS i
+SET used = i.used + w.change, changed = pg_current_xact_id()::text::bigint, version = nextval('placement_versions')
+FROM want AS w JOIN locked AS l ON l.provider = w.provider AND l.class = w.class
+WHERE i.provider = w.provider AND i.class = w.class
+    AND {_GUARD}
+RETURNING i.provider, i.class, i.used, i.cap, i.version"""
+).bindparams(
+    *(sa.bindparam(name, type_=ARRAY(sa.Text)) for name in ("provider", "class")),
+    *(sa.bindparam(name, type_=ARRAY(sa.BigInteger)) for name in ("change", "least", "most", "unit")),
+)
+
+
+@lru_cache(maxsize=64)
+def _take_sqlite(count: int) -> sa.TextClause:
+    rows = ", ".join(f"(:p{n}, :c{n}, :d{n}, :l{n}, :m{n}, :u{n})" for n in range(count))
+    return sa.text(
+        f"""WITH want(provider, class, change, least, most, unit) AS (VALUES {rows})
+UPDATE inventories AS i
+SET used = i.used + w.change, changed = :stamp, version = :stamp
+FROM want AS w
+WHERE i.provider = w.provider AND i.class = w.class
+    AND {_GUARD}
+RETURNING provider, class, used, cap, version"""
+    )
+
+
+def take(tx: Tx, wants: Sequence[Want], at: Stamp) -> list[Row]:
+    """Change the counters of all that fit, in one statement; fewer rows back than wants: somebody was first."""
+    wants = sorted(want for want in wants if want.change)
+    if not wants:
+        return []
+    if tx.dialect == "postgresql":
+        columns = list(zip(*wants, strict=True))
+        names = ("provider", "class", "change", "least", "most", "unit")
+        found = tx.rows(_TAKE_POSTGRESQL, {name: list(c) for name, c in zip(names, columns, strict=True)})
+    else:
+        parameters: dict[str, Any] = {"stamp": at.changed}
+        for n, want in enumerate(wants):
+            parameters.update(zip((f"p{n}", f"c{n}", f"d{n}", f"l{n}", f"m{n}", f"u{n}"), want, strict=True))
+        found = tx.rows(_take_sqlite(len(wants)), parameters)
+    amounts = {(want.provider, want.resource): want.change for want in wants}
+    return [Row(p, c, amounts[p, c], used, cap, version) for p, c, used, cap, version in found]
+
+
+def short(tx: Tx, wants: Sequence[Want], taken: Sequence[Row]) -> tuple[list[Row], list[Key]]:
+    """Of the wants that were not taken: those short of capacity, with numbers, and those not offered in such portions."""
+    have = {(row.provider, row.resource) for row in taken}
+    missing = {(w.provider, w.resource): w for w in wants if w.change and (w.provider, w.resource) not in have}
+    i = inventories.c
+    found = tx.rows(
+        sa.select(i.provider, i["class"], i.used, i.cap, i.version).where(
+            i.provider.in_({provider for provider, _ in missing})
+        )
+    )
+    rows = []
+    for provider, resource, used, cap, version in found:
+        want = missing.get((provider, resource))
+        if want is not None and used + want.change > cap:
+            rows.append(Row(provider, resource, want.change, used, cap, version))
+            del missing[provider, resource]
+    return rows, list(missing)
+
+
+_OWN = """INSERT INTO consumers
+    (uuid, generation, project, user_id, type, host, operation, attempt, server_group, group_policy, updated_at)
+VALUES (:uuid, 1, :project, :user_id, :type, :host, :operation, :attempt, :server_group, :group_policy, :now)
+ON CONFLICT (uuid) DO UPDATE SET generation = consumers.generation + 1, project = excluded.project,
+    user_id = excluded.user_id, type = excluded.type, host = excluded.host, operation = excluded.operation,
+    attempt = excluded.attempt, server_group = excluded.server_group, group_policy = excluded.group_policy,
+    updated_at = excluded.updated_at"""
+
+_OWN_SQLITE = sa.text(_OWN)
+_OWN_TYPES: tuple[sa.BindParameter[Any], ...] = (
+    *(
+        sa.bindparam(name, type_=sa.Text)
+        for name in ("uuid", "project", "user_id", "type", "host", "operation", "server_group", "group_policy")
+    ),
+    sa.bindparam("attempt", type_=sa.Integer),
+    sa.bindparam("now", type_=sa.BigInteger),
+)
+_WRITE_POSTGRESQL = sa.text(
+    f"""WITH owner AS ({_OWN} RETURNING uuid)
+INSERT INTO allocations (consumer, provider, class, used)
+SELECT owner.uuid, a.provider, a.class, a.used
+FROM owner, unnest(:provider, :class, :used) AS a(provider, class, used)
+ON CONFLICT (consumer, provider, class) DO UPDATE SET used = allocations.used + excluded.used"""
+).bindparams(
+    *_OWN_TYPES,
+    *(sa.bindparam(name, type_=ARRAY(sa.Text)) for name in ("provider", "class")),
+    sa.bindparam("used", type_=ARRAY(sa.BigInteger)),
+)
+
+
+@lru_cache(maxsize=64)
+def _write_sqlite(count: int) -> sa.TextClause:
+    rows = ", ".join(f"(:uuid, :p{n}, :c{n}, :u{n})" for n in range(count))
+    return sa.text(
+        f"""INSERT INTO allocations (consumer, provider, class, used) VALUES {rows}
+ON CONFLICT (consumer, provider, class) DO UPDATE SET used = allocations.used + excluded.used"""
+    )
+
+
+def write(tx: Tx, owner: Owner, amounts: Mapping[Key, int], now: int) -> None:
+    """The consumer and its allocations; amounts add to what the consumer already holds of the same row."""
+    parameters: dict[str, Any] = {
+        "uuid": owner.consumer,
+        "project": owner.project,
+        "user_id": owner.user,
+        "type": owner.type,
+        "host": owner.host,
+        "operation": owner.operation,
+        "attempt": owner.attempt,
+        "server_group": owner.server_group,
+        "group_policy": owner.group_policy,
+        "now": now,
+    }
+    ordered = sorted(amounts.items())
+    if tx.dialect == "postgresql":
+        parameters["provider"] = [provider for (provider, _), _ in ordered]
+        parameters["class"] = [resource for (_, resource), _ in ordered]
+        parameters["used"] = [amount for _, amount in ordered]
+        tx.run(_WRITE_POSTGRESQL, parameters)
+        return
+    tx.run(_OWN_SQLITE, parameters)
+    if ordered:
+        values: dict[str, Any] = {"uuid": owner.consumer}
+        for n, ((provider, resource), amount) in enumerate(ordered):
+            values |= {f"p{n}": provider, f"c{n}": resource, f"u{n}": amount}
+        tx.run(_write_sqlite(len(ordered)), values)
+
+
+def drop(tx: Tx, consumer: str) -> dict[Key, int]:
+    """Remove the consumer's allocations and say what they were; the counters are the caller's next statement."""
+    a = allocations.c
+    found = tx.rows(sa.delete(allocations).where(a.consumer == consumer).returning(a.provider, a["class"], a.used))
+    return {(provider, resource): used for provider, resource, used in found}
+
+
+def forget(tx: Tx, consumer: str) -> Owner | None:
+    """Remove the consumer's row and say what it was."""
+    found = tx.row(sa.delete(consumers).where(consumers.c.uuid == consumer).returning(*consumers.c))
+    return None if found is None else _owner(found)
+
+
+def owner(tx: Tx, consumer: str) -> Owner | None:
+    found = tx.row(sa.select(*consumers.c).where(consumers.c.uuid == consumer))
+    return None if found is None else _owner(found)
+
+
+def _owner(found: sa.Row[Any]) -> Owner:
+    return Owner(
+        consumer=found.uuid,
+        project=found.project,
+        user=found.user_id,
+        type=found.type,
+        host=found.host,
+        operation=found.operation,
+        attempt=found.attempt,
+        server_group=found.server_group,
+        group_policy=found.group_policy,
+    )
+
+
+def held(tx: Tx, consumer: str) -> dict[Key, int]:
+    """What a consumer holds."""
+    a = allocations.c
+    found = tx.rows(sa.select(a.provider, a["class"], a.used).where(a.consumer == consumer))
+    return {(provider, resource): used for provider, resource, used in found}
+
+
+def rename(tx: Tx, old: str, new: str, keys: Sequence[Key]) -> None:
+    """Give these rows of one consumer to another: `used` does not move."""
+    a = allocations.c
+    for provider, resource in keys:
+        tx.run(
+            sa.update(allocations)
+            .where(a.consumer == old, a.provider == provider, a["class"] == resource)
+            .values(consumer=new)
+        )
+
+
+def drift(tx: Tx) -> list[tuple[ProviderId, str, int, int]]:
+    """(provider, class, used, sum of allocations) wherever the two differ, for the reconciler and for tests."""
+    i, a = inventories.c, allocations.c
+    total = sa.func.coalesce(sa.func.sum(a.used), 0)
+    query = (
+        sa.select(i.provider, i["class"], i.used, sa.cast(total, sa.BigInteger))
+        .select_from(inventories.outerjoin(allocations, (a.provider == i.provider) & (a["class"] == i["class"])))
+        .group_by(i.provider, i["class"], i.used)
+        .having(i.used != total)
+    )
+    return [(p, c, used, sum_) for p, c, used, sum_ in tx.rows(query)]

@@ -1,0 +1,80 @@
+"""Counters of server groups, in the same commit as the claim (RULES §5).
+
+Anti-affinity: members per host, never above the group's maximum.  Affinity: one home, free again when the last member left.
+Soft policies are counted too, so that weighers know who is where, and never refuse.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from moorage.model.ids import HostId
+from moorage.model.world import GroupAsk
+from moorage.sql import Tx
+from moorage.store.region.placement.tables import Stamp, group_homes, group_hosts
+
+
+def _insert(tx: Tx, table: sa.Table) -> Any:
+    return postgresql.insert(table) if tx.dialect == "postgresql" else sqlite.insert(table)
+
+
+def join(tx: Tx, group: GroupAsk, host: HostId, at: Stamp) -> bool:
+    """Count one more member on the host; False: the policy has no place for it there."""
+    if group.policy == "affinity" and not _settle(tx, group.id, host, at):
+        return False
+    n = group_hosts.c
+    allowed = n.n < group.max_per_host if group.policy == "anti-affinity" else sa.true()
+    statement = (
+        _insert(tx, group_hosts)
+        .values(server_group=group.id, host=host, n=1, changed=at.changed)
+        .on_conflict_do_update(
+            index_elements=[n.server_group, n.host], set_={"n": n.n + 1, "changed": at.changed}, where=allowed
+        )
+        .returning(n.n)
+    )
+    return tx.row(statement) is not None
+
+
+def _settle(tx: Tx, group: str, host: HostId, at: Stamp) -> bool:
+    h = group_homes.c
+    statement = (
+        _insert(tx, group_homes)
+        .values(server_group=group, home=host, members=1, changed=at.changed)
+        .on_conflict_do_update(
+            index_elements=[h.server_group],
+            set_={"home": host, "members": h.members + 1, "changed": at.changed},
+            where=(h.members == 0) | (h.home == host),
+        )
+        .returning(h.members)
+    )
+    return tx.row(statement) is not None
+
+
+def leave(tx: Tx, group: str, policy: str, host: HostId, at: Stamp) -> None:
+    """Count one member less."""
+    n = group_hosts.c
+    tx.run(
+        sa.update(group_hosts)
+        .where(n.server_group == group, n.host == host, n.n > 0)
+        .values(n=n.n - 1, changed=at.changed)
+    )
+    if policy == "affinity":
+        h = group_homes.c
+        tx.run(
+            sa.update(group_homes)
+            .where(h.server_group == group, h.members > 0)
+            .values(members=h.members - 1, changed=at.changed)
+        )
+
+
+def home(tx: Tx, group: str) -> HostId | None:
+    """Where an affinity group lives now."""
+    found = tx.row(sa.select(group_homes.c.home).where(group_homes.c.server_group == group, group_homes.c.members > 0))
+    return None if found is None else HostId(found[0])
+
+
+def forget(tx: Tx, group: str) -> None:
+    """The group was deleted."""
+    tx.run(sa.delete(group_hosts).where(group_hosts.c.server_group == group))
+    tx.run(sa.delete(group_homes).where(group_homes.c.server_group == group))

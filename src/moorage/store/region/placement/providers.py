@@ -1,0 +1,213 @@
+"""What providers are and have: trees, inventories, traits, aggregates.  Nothing here writes `used` (RULES §5)."""
+
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from moorage.model.ids import HostId, ProviderId
+from moorage.model.resources import Inventory
+from moorage.sql import Tx
+from moorage.store.region.placement.tables import (
+    Stamp,
+    allocations,
+    gone,
+    hosts,
+    inventories,
+    provider_aggregates,
+    provider_traits,
+    providers,
+)
+
+GONE_KEPT_S = 3600
+
+
+def now_s() -> int:
+    """The wall clock in seconds, for `Last-Modified` and for forgetting."""
+    return int(time.time())
+
+
+def upsert(tx: Tx, table: sa.Table) -> Any:
+    """An INSERT of the dialect at hand, which knows ON CONFLICT."""
+    return postgresql.insert(table) if tx.dialect == "postgresql" else sqlite.insert(table)
+
+
+def create(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stamp) -> None:
+    """A new provider at generation 0; the caller has looked whether uuid and name are free, the constraints judge."""
+    tx.run(
+        sa.insert(providers).values(
+            uuid=uuid,
+            name=name,
+            parent=parent,
+            root=root,
+            generation=0,
+            changed=at.changed,
+            version=at.version,
+            updated_at=now_s(),
+        )
+    )
+
+
+def find(tx: Tx, uuid: str) -> sa.Row[Any] | None:
+    found: sa.Row[Any] | None = tx.row(sa.select(*providers.c).where(providers.c.uuid == uuid))
+    return found
+
+
+def find_by_name(tx: Tx, name: str) -> sa.Row[Any] | None:
+    found: sa.Row[Any] | None = tx.row(sa.select(*providers.c).where(providers.c.name == name))
+    return found
+
+
+def advance(tx: Tx, uuid: str, at: Stamp, expected: int | None = None) -> int | None:
+    """Bump the provider's generation and stamp it; None: it is gone, or no longer at the expected generation."""
+    statement = sa.update(providers).where(providers.c.uuid == uuid)
+    if expected is not None:
+        statement = statement.where(providers.c.generation == expected)
+    found: int | None = tx.scalar(
+        statement.values(
+            generation=providers.c.generation + 1, changed=at.changed, version=at.version, updated_at=now_s()
+        ).returning(providers.c.generation)
+    )
+    return found
+
+
+def touch(tx: Tx, uuid: str, at: Stamp) -> None:
+    """Stamp without a new generation: something readers must see, that clients do not count."""
+    tx.run(sa.update(providers).where(providers.c.uuid == uuid).values(changed=at.changed, version=at.version))
+
+
+def inventories_of(tx: Tx, uuid: str) -> dict[str, tuple[Inventory, int]]:
+    """Class → (inventory, used)."""
+    i = inventories.c
+    found = tx.rows(sa.select(*i).where(i.provider == uuid))
+    return {
+        r._mapping["class"]: (
+            Inventory(r.total, r.reserved, r.ratio, r.min_unit, r.max_unit, r.step),
+            r.used,
+        )
+        for r in found
+    }
+
+
+def put_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, at: Stamp) -> None:
+    """Write one inventory; `used` stays as it is, and may be above the new capacity."""
+    values = {
+        "total": inventory.total,
+        "reserved": inventory.reserved,
+        "ratio": inventory.ratio,
+        "min_unit": inventory.min_unit,
+        "max_unit": inventory.max_unit,
+        "step": inventory.step,
+        "cap": inventory.capacity,
+        "changed": at.changed,
+        "version": at.version,
+    }
+    statement = upsert(tx, inventories).values({"provider": uuid, "class": resource, "used": 0} | values)
+    tx.run(
+        statement.on_conflict_do_update(
+            index_elements=[inventories.c.provider, inventories.c["class"]],
+            set_={name: statement.excluded[name] for name in values},
+        )
+    )
+
+
+def drop_inventories(tx: Tx, uuid: str, resources: Collection[str]) -> list[str]:
+    """Delete these; the answer names those that are in use and were kept."""
+    if not resources:
+        return []
+    i = inventories.c
+    dropped = tx.rows(
+        sa.delete(inventories)
+        .where(i.provider == uuid, i["class"].in_(sorted(resources)), i.used == 0)
+        .returning(i["class"])
+    )
+    left = set(resources) - {row[0] for row in dropped}
+    if not left:
+        return []
+    kept = tx.rows(sa.select(i["class"]).where(i.provider == uuid, i["class"].in_(sorted(left))))
+    return sorted(row[0] for row in kept)
+
+
+def traits_of(tx: Tx, uuid: str) -> frozenset[str]:
+    found = tx.rows(sa.select(provider_traits.c.trait).where(provider_traits.c.provider == uuid))
+    return frozenset(row[0] for row in found)
+
+
+def set_traits(tx: Tx, uuid: str, have: Collection[str], want: Collection[str]) -> None:
+    _set_members(tx, provider_traits, "trait", uuid, have, want)
+
+
+def aggregates_of(tx: Tx, uuid: str) -> frozenset[str]:
+    found = tx.rows(sa.select(provider_aggregates.c.aggregate).where(provider_aggregates.c.provider == uuid))
+    return frozenset(row[0] for row in found)
+
+
+def set_aggregates(tx: Tx, uuid: str, have: Collection[str], want: Collection[str]) -> None:
+    _set_members(tx, provider_aggregates, "aggregate", uuid, have, want)
+
+
+def _set_members(tx: Tx, table: sa.Table, column: str, uuid: str, have: Collection[str], want: Collection[str]) -> None:
+    have, want = set(have), set(want)
+    if removed := have - want:
+        tx.run(sa.delete(table).where(table.c.provider == uuid, table.c[column].in_(sorted(removed))))
+    if added := want - have:
+        tx.run(
+            upsert(tx, table)
+            .values([{"provider": uuid, column: name} for name in sorted(added)])
+            .on_conflict_do_nothing()
+        )
+
+
+def delete(tx: Tx, uuid: str, at: Stamp) -> None:
+    """Remove a provider without children, allocations or used inventory (the caller looked), and leave a row in `gone`."""
+    for table in (hosts, provider_traits, provider_aggregates, inventories):
+        tx.run(sa.delete(table).where(table.c.provider == uuid))
+    tx.run(sa.delete(providers).where(providers.c.uuid == uuid))
+    bury(tx, uuid, at)
+
+
+def bury(tx: Tx, uuid: str, at: Stamp) -> None:
+    statement = upsert(tx, gone).values(provider=uuid, changed=at.changed, at=now_s())
+    tx.run(
+        statement.on_conflict_do_update(
+            index_elements=[gone.c.provider], set_={"changed": statement.excluded.changed, "at": statement.excluded.at}
+        )
+    )
+
+
+def forget_gone(tx: Tx) -> None:
+    """Readers older than this load everything again."""
+    tx.run(sa.delete(gone).where(gone.c.at < now_s() - GONE_KEPT_S))
+
+
+def in_use(tx: Tx, uuid: str) -> bool:
+    return tx.row(sa.select(allocations.c.consumer).where(allocations.c.provider == uuid).limit(1)) is not None
+
+
+def host_row(tx: Tx, uuid: str) -> Mapping[str, Any] | None:
+    found = tx.row(sa.select(*hosts.c).where(hosts.c.provider == uuid))
+    return None if found is None else dict(found._mapping)
+
+
+def put_host(tx: Tx, uuid: str, facts: Mapping[str, Any]) -> None:
+    statement = upsert(tx, hosts).values(provider=uuid, **facts)
+    tx.run(
+        statement.on_conflict_do_update(
+            index_elements=[hosts.c.provider], set_={name: statement.excluded[name] for name in facts}
+        )
+    )
+
+
+def providers_named_hosts(tx: Tx, names: Collection[str]) -> list[HostId]:
+    """The providers of the hosts with these names."""
+    if not names:
+        return []
+    found = tx.rows(sa.select(hosts.c.provider).where(hosts.c.host.in_(sorted(names))))
+    return [HostId(row[0]) for row in found]
+
+
+def members(tx: Tx, aggregate: str) -> set[ProviderId]:
+    found = tx.rows(sa.select(provider_aggregates.c.provider).where(provider_aggregates.c.aggregate == aggregate))
+    return {ProviderId(row[0]) for row in found}

@@ -1,0 +1,177 @@
+"""The tables, and the stamps that every changed row carries.
+
+Two stamps, because one cannot do both jobs.  `changed` says *whether a reader may have missed the row*: the writing
+transaction's id on PostgreSQL, compared with the horizon of running transactions (RULES §6.2).  Two transactions may change one
+row in an order other than that of their ids, so `changed` cannot say *which of two values is newer*; `version` does: a
+sequence drawn while the row is locked.  On SQLite there is one writer, and one counter is both.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+
+from moorage.sql import Tx
+
+placement_metadata = sa.MetaData()
+
+UUID = sa.String(36)
+NAME = sa.String(255)
+
+versions = sa.Sequence("placement_versions", metadata=placement_metadata)
+
+counter = sa.Table(
+    "placement_counter",
+    placement_metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+)
+
+providers = sa.Table(
+    "providers",
+    placement_metadata,
+    sa.Column("uuid", UUID, primary_key=True),
+    sa.Column("name", sa.String(200), nullable=False, unique=True),
+    sa.Column("parent", UUID, sa.ForeignKey("providers.uuid"), index=True),
+    sa.Column("root", UUID, nullable=False, index=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("changed", sa.BigInteger, nullable=False, index=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
+)
+
+inventories = sa.Table(
+    "inventories",
+    placement_metadata,
+    sa.Column("provider", UUID, sa.ForeignKey("providers.uuid"), primary_key=True),
+    sa.Column("class", NAME, primary_key=True),
+    sa.Column("total", sa.Integer, nullable=False),
+    sa.Column("reserved", sa.Integer, nullable=False),
+    sa.Column("ratio", sa.Float(53), nullable=False),
+    sa.Column("min_unit", sa.Integer, nullable=False),
+    sa.Column("max_unit", sa.Integer, nullable=False),
+    sa.Column("step", sa.Integer, nullable=False),
+    sa.Column("cap", sa.BigInteger, nullable=False),
+    sa.Column("used", sa.BigInteger, nullable=False),
+    sa.Column("changed", sa.BigInteger, nullable=False, index=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+allocations = sa.Table(
+    "allocations",
+    placement_metadata,
+    sa.Column("consumer", UUID, primary_key=True),
+    sa.Column("provider", UUID, primary_key=True, index=True),
+    sa.Column("class", NAME, primary_key=True),
+    sa.Column("used", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+consumers = sa.Table(
+    "consumers",
+    placement_metadata,
+    sa.Column("uuid", UUID, primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("project", NAME, nullable=False, index=True),
+    sa.Column("user_id", NAME, nullable=False),
+    sa.Column("type", NAME, nullable=False, server_default="unknown"),
+    sa.Column("host", UUID),
+    sa.Column("operation", sa.String(36)),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("server_group", sa.String(36)),
+    sa.Column("group_policy", sa.String(20)),
+    sa.Column("updated_at", sa.BigInteger, nullable=False, server_default="0"),
+)
+
+resource_classes = sa.Table(
+    "resource_classes",
+    placement_metadata,
+    sa.Column("name", NAME, primary_key=True),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
+)
+
+traits = sa.Table(
+    "traits",
+    placement_metadata,
+    sa.Column("name", NAME, primary_key=True),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
+)
+
+provider_traits = sa.Table(
+    "provider_traits",
+    placement_metadata,
+    sa.Column("provider", UUID, sa.ForeignKey("providers.uuid"), primary_key=True),
+    sa.Column("trait", NAME, primary_key=True, index=True),
+)
+
+provider_aggregates = sa.Table(
+    "provider_aggregates",
+    placement_metadata,
+    sa.Column("provider", UUID, sa.ForeignKey("providers.uuid"), primary_key=True),
+    sa.Column("aggregate", UUID, primary_key=True, index=True),
+)
+
+hosts = sa.Table(
+    "placement_hosts",
+    placement_metadata,
+    sa.Column("provider", UUID, sa.ForeignKey("providers.uuid"), primary_key=True),
+    sa.Column("host", NAME, nullable=False),
+    sa.Column("node", NAME, nullable=False),
+    sa.Column("cell", sa.String(64), nullable=False),
+    sa.Column("zone", NAME, nullable=False),
+    sa.Column("physnets", sa.Text),  # comma separated; NULL: not reported
+    sa.Column("level", sa.Integer, nullable=False),
+    sa.Index("placement_hosts_by_host", "host"),
+)
+
+group_hosts = sa.Table(
+    "group_hosts",
+    placement_metadata,
+    sa.Column("server_group", sa.String(36), primary_key=True),
+    sa.Column("host", UUID, primary_key=True),
+    sa.Column("n", sa.Integer, nullable=False),
+    sa.Column("changed", sa.BigInteger, nullable=False, index=True),
+)
+
+group_homes = sa.Table(
+    "group_homes",
+    placement_metadata,
+    sa.Column("server_group", sa.String(36), primary_key=True),
+    sa.Column("home", UUID, nullable=False),
+    sa.Column("members", sa.Integer, nullable=False),
+    sa.Column("changed", sa.BigInteger, nullable=False, index=True),
+)
+
+gone = sa.Table(
+    "gone",
+    placement_metadata,
+    sa.Column("provider", UUID, primary_key=True),
+    sa.Column("changed", sa.BigInteger, nullable=False, index=True),
+    sa.Column("at", sa.BigInteger, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What to put into `changed` and `version`: expressions on PostgreSQL, numbers on SQLite."""
+
+    changed: Any
+    version: Any
+
+
+def stamp(tx: Tx) -> Stamp:
+    """Taken once per writing transaction; on SQLite it bumps the counter."""
+    if tx.dialect == "postgresql":
+        return Stamp(sa.literal_column("pg_current_xact_id()::text::bigint", sa.BigInteger), versions.next_value())
+    at = tx.scalar(_BUMP)
+    return Stamp(at, at)
+
+
+_BUMP = (
+    sqlite.insert(counter)
+    .values(id=1, at=1)
+    .on_conflict_do_update(index_elements=[counter.c.id], set_={"at": counter.c.at + 1})
+    .returning(counter.c.at)
+)
