@@ -1,0 +1,248 @@
+"""Claims: everything or nothing, never more than there is, on both databases and with many rivals."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+import sqlalchemy as sa
+
+from moorage.model.ids import CellId, HostId, SegmentId
+from moorage.model.resources import Inventory
+from moorage.model.verdict import Claimed, Shortage
+from moorage.model.world import Ask, Choice, GroupAsk, NicAsk
+from moorage.placement.engine import Engine
+from moorage.placement.inventory import HostReport, SegmentReport
+from moorage.scheduler.profile import Profile
+from moorage.scheduler.rank import rank
+from moorage.sql import Database, Tx
+from moorage.store.region.placement import claims as sql
+from moorage.store.region.placement import placement_metadata
+from moorage.store.region.placement.tables import allocations, consumers, inventories
+
+CELL = CellId("cell-1")
+SMALL = {"VCPU": 1, "MEMORY_MB": 256, "DISK_GB": 1}
+
+
+def report(name: str, *, vcpus: int = 4) -> HostReport:
+    return HostReport(
+        host=name,
+        cell=CELL,
+        inventories={
+            "VCPU": Inventory(vcpus, ratio=2.0, max_unit=vcpus),
+            "MEMORY_MB": Inventory(8192, reserved=512),
+            "DISK_GB": Inventory(100),
+        },
+        traits=("COMPUTE_NODE",),
+    )
+
+
+def segment(name: str, total: int, *hosts: str) -> SegmentReport:
+    return SegmentReport(segment=SegmentId(name), name=f"segment {name}", total=total, hosts=hosts)
+
+
+@pytest.fixture
+async def engine(database: Database) -> AsyncIterator[Engine]:
+    await database.create(placement_metadata)
+    engine = Engine(database, partial(rank, profile=Profile()))
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+async def claim(
+    engine: Engine,
+    database: Database,
+    consumer: str,
+    choice: Choice,
+    ask: Ask,
+    *,
+    attempt: int = 1,
+    replace: bool = False,
+) -> Claimed | Shortage:
+    def work(tx: Tx) -> Claimed | Shortage:
+        answer = engine.claim(
+            tx, consumer, choice, ask, project="p", user="u", operation="op", attempt=attempt, replace=replace
+        )
+        if isinstance(answer, Shortage):
+            tx.refuse(answer)
+        return answer
+
+    with engine.holding(choice, ask):
+        answer = await database.write(work)
+    if isinstance(answer, Claimed):
+        engine.claimed(answer)
+    else:
+        engine.lost(answer)
+    return answer
+
+
+async def used(database: Database, provider: str) -> dict[str, int]:
+    i = inventories.c
+    rows = await database.read(lambda tx: tx.rows(sa.select(i["class"], i.used).where(i.provider == provider)))
+    return {name: n for name, n in rows if n}
+
+
+async def test_a_claim_takes_host_and_address_together(engine: Engine, database: Database) -> None:
+    host = await engine.report_host(report("h1"))
+    await engine.report_segments([segment("s1", 2, "h1")])
+    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)), NicAsk("net", (SegmentId("s1"),))))
+    verdict = engine.rank(ask)
+    assert [(c.name, c.segments) for c in verdict.best] == [("h1", ("s1", "s1"))]
+    database.meter.reset()
+    assert isinstance(await claim(engine, database, "c1", verdict.best[0], ask), Claimed)
+    assert sum(database.meter.statements.values()) <= (2 if database.dialect == "postgresql" else 4)
+    assert await used(database, host) == SMALL
+    assert await used(database, "s1") == {"IPV4_ADDRESS": 2}
+    assert await database.read(lambda tx: engine.holder(tx, "c1")) == (host, "op", 1)
+    world = engine.world()
+    slot = world.slots[host]
+    assert (int(world.free["VCPU"][slot]), world.segments[SegmentId("s1")].free) == (7, 0)
+    refused = engine.rank(ask)
+    assert refused.best == ()
+    assert "segment s1 has 0 of 2 addresses free" in refused.explain()
+    assert refused.fault() == "No valid host was found. 1 host: no free address on the network's segment"
+
+
+async def test_a_shortage_takes_back_everything_and_names_the_row(engine: Engine, database: Database) -> None:
+    host = await engine.report_host(report("h1"))
+    await engine.report_segments([segment("s1", 1, "h1")])
+    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)),))
+    choice = engine.rank(ask).best[0]
+    assert isinstance(await claim(engine, database, "c1", choice, ask), Claimed)
+    answer = await claim(engine, database, "c2", choice, ask)
+    assert isinstance(answer, Shortage)
+    assert [(r.provider, r.resource, r.amount, r.used, r.capacity) for r in answer.rows] == [
+        ("s1", "IPV4_ADDRESS", 1, 1, 1)
+    ]
+    assert "IPV4_ADDRESS: 1 asked, 0 of 1 free" in answer.why()
+    assert await used(database, host) == SMALL
+    assert await database.read(lambda tx: sql.owner(tx, "c2")) is None
+
+
+async def test_replacing_moves_the_claim_in_one_transaction(engine: Engine, database: Database) -> None:
+    h1 = await engine.report_host(report("h1"))
+    h2 = await engine.report_host(report("h2"))
+    await engine.report_segments([segment("s1", 1, "h1", "h2")])
+    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)),))
+    first, second = (Choice(h, n, CELL, (SegmentId("s1"),)) for h, n in ((h1, "h1"), (h2, "h2")))
+    assert isinstance(await claim(engine, database, "c1", first, ask), Claimed)
+    again = await claim(engine, database, "c1", second, ask, attempt=2, replace=True)
+    assert isinstance(again, Claimed)
+    assert (await used(database, h1), await used(database, h2)) == ({}, SMALL)
+    assert await used(database, "s1") == {"IPV4_ADDRESS": 1}  # the only address was its own already
+    assert await database.read(lambda tx: engine.holder(tx, "c1")) == (h2, "op", 2)
+    for _ in range(2):
+        engine.settle(await database.write(lambda tx: engine.release(tx, "c1")))
+    assert await used(database, h2) == {}
+    assert await database.read(sql.drift) == []
+    assert await database.read(lambda tx: tx.rows(sa.select(consumers.c.uuid))) == []
+
+
+async def test_portions_are_judged_and_a_vanished_inventory_is_named(engine: Engine, database: Database) -> None:
+    host = await engine.report_host(report("h1", vcpus=4))
+    choice = Choice(host, "h1", CELL)
+    too_many = await claim(engine, database, "c1", choice, Ask(resources={"VCPU": 5}))
+    assert isinstance(too_many, Shortage)
+    assert too_many.gone == ((host, "VCPU"),)
+    absent = await claim(engine, database, "c1", choice, Ask(resources={"VGPU": 1}))
+    assert isinstance(absent, Shortage)
+    assert absent.gone == ((host, "VGPU"),)
+
+
+async def test_anti_affinity_and_affinity_are_counted_in_the_claim(engine: Engine, database: Database) -> None:
+    hosts = {name: await engine.report_host(report(name)) for name in ("h1", "h2")}
+    apart = Ask(resources=SMALL, group=GroupAsk("apart", "anti-affinity"))
+    here, there = (Choice(h, n, CELL) for n, h in hosts.items())
+    assert isinstance(await claim(engine, database, "a", here, apart), Claimed)
+    second = await claim(engine, database, "b", here, apart)
+    assert isinstance(second, Shortage)
+    assert second.group == "apart"
+    assert [c.name for c in engine.rank(apart).best] == ["h2"]
+    together = Ask(resources=SMALL, group=GroupAsk("together", "affinity"))
+    assert isinstance(await claim(engine, database, "d", there, together), Claimed)
+    away = await claim(engine, database, "e", here, together)
+    assert isinstance(away, Shortage)
+    assert away.group_home == hosts["h2"]
+    await database.write(lambda tx: engine.release(tx, "d"))
+    await engine.catch_up()
+    assert isinstance(await claim(engine, database, "e", here, together), Claimed)
+    await database.write(lambda tx: engine.release(tx, "a"))
+    assert isinstance(await claim(engine, database, "b", here, apart), Claimed)
+
+
+async def test_a_move_shifts_the_source_and_its_undo_brings_it_back(engine: Engine, database: Database) -> None:
+    h1 = await engine.report_host(report("h1"))
+    h2 = await engine.report_host(report("h2"))
+    await engine.report_segments([segment("s1", 1, "h1", "h2")])
+    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)),))
+    before = Choice(h1, "h1", CELL, (SegmentId("s1"),))
+    after = Choice(h2, "h2", CELL, (SegmentId("s1"),))
+    assert isinstance(await claim(engine, database, "server", before, ask), Claimed)
+    move = partial(
+        engine.move, server="server", migration="m", host=after, ask=ask, project="p", user="u", operation="mv"
+    )
+    for attempt in (1, 2):
+        moved = await database.write(partial(move, attempt=attempt))
+        assert isinstance(moved, Claimed)
+        assert (await used(database, h1), await used(database, h2)) == (SMALL, SMALL)
+        assert await used(database, "s1") == {"IPV4_ADDRESS": 1}
+    for _ in range(2):
+        await database.write(lambda tx: engine.move_back(tx, "server", "m"))
+        assert (await used(database, h1), await used(database, h2)) == (SMALL, {})
+    assert await database.read(lambda tx: sql.held(tx, "server")) == {
+        **{(h1, name): n for name, n in SMALL.items()},
+        ("s1", "IPV4_ADDRESS"): 1,
+    }
+    assert await database.read(sql.drift) == []
+
+
+async def test_a_report_never_writes_used_and_repeats_cost_nothing(engine: Engine, database: Database) -> None:
+    host = await engine.report_host(report("h1"))
+    assert isinstance(await claim(engine, database, "c", Choice(host, "h1", CELL), Ask(resources=SMALL)), Claimed)
+    database.meter.reset()
+    await engine.report_host(report("h1"))
+    assert sum(database.meter.commits.values()) == 0
+    await engine.report_host(report("h1", vcpus=0))
+    assert await used(database, host) == SMALL
+    assert engine.rank(Ask(resources=SMALL)).best == ()
+    await engine.set_host_enabled(host, False)
+    assert engine.rank(Ask(resources={})).counts() == {"disabled": 1}
+    await engine.report_host(report("h1"))
+    assert engine.rank(Ask(resources={})).counts() == {"disabled": 1}
+
+
+async def test_rivals_never_get_more_than_there_is(engine: Engine, database: Database) -> None:
+    names = [f"h{n}" for n in range(8)]
+    hosts = [await engine.report_host(report(name)) for name in names]
+    await engine.report_segments([segment("s1", 5, *names)])
+    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)),))
+
+    async def rival(number: int) -> int:
+        choice = Choice(hosts[number % 8], names[number % 8], CELL, (SegmentId("s1"),))
+        held = 0
+        for turn in range(4):
+            consumer = f"c{number}-{turn}"
+            if isinstance(await claim(engine, database, consumer, choice, ask), Claimed):
+                held += 1
+                if turn % 2:
+                    await database.write(lambda tx, consumer=consumer: engine.release(tx, consumer))
+                    held -= 1
+        return held
+
+    held = sum(await asyncio.gather(*(rival(number) for number in range(24))))
+    total = await database.read(lambda tx: tx.scalar(sa.select(sa.func.count(sa.distinct(allocations.c.consumer)))))
+    assert held == total <= 5
+    assert (await used(database, "s1")).get("IPV4_ADDRESS", 0) == total
+    assert await database.read(sql.drift) == []
+
+
+async def test_another_process_sees_what_was_claimed(engine: Engine, database: Database) -> None:
+    other = Engine(database, partial(rank, profile=Profile()))
+    await other.start()
+    host = HostId(await engine.report_host(report("h1")))
+    await other.catch_up()
+    assert isinstance(await claim(engine, database, "c", Choice(host, "h1", CELL), Ask(resources=SMALL)), Claimed)
+    await other.catch_up()
+    assert other.world().free["VCPU"][other.world().slots[host]] == 7
+    await other.close()
