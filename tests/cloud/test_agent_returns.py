@@ -1,0 +1,120 @@
+"""An agent that comes back: it asks first, destroys what is older before it obeys or reports, and starts only what was on."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hosts import CELL, HOST, SERVER, errand, guest, place
+
+from moorage.bus import subjects
+from moorage.bus.memory import Dials as BusDials
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn, encode
+from moorage.drivers.dials import Dials, VerbDial
+from moorage.model.errors import HostFailed
+from moorage.model.guest import PowerState
+from moorage.model.ids import ServerId
+from moorage.model.turn import Turn
+from moorage.testing.waiting import until
+
+OTHER = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
+
+
+async def test_it_reports_once_home(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await until(lambda: at.cell.reports() and at.cell.beats())
+        told = at.cell.reports()[0]
+        assert (told.host, told.level, told.guests) == (HOST.host, 3, {})
+        assert told.inventory["VCPU"].allocation_ratio == 4.0
+        assert told.physical_networks == ("physnet1",)
+        await at.caller.start_guest(HOST, errand(), guest())
+        await until(lambda: any(beat.changed == {SERVER: PowerState.RUNNING} for beat in at.cell.beats()))
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ReportWanted()))
+        await until(lambda: at.cell.reports()[-1].guests == {SERVER: PowerState.RUNNING})
+
+
+async def test_it_waits_for_the_answer_before_anything(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.host.stop()
+        at.cell.answers = False
+        at.cell.heard.clear()
+        at.host.begin()
+        await at.host.start()
+        waiting = asyncio.create_task(at.caller.power_off(HOST, errand(2), SERVER))
+        await until(lambda: len(at.cell.heard) >= 2)  # it asks, and asks again
+        assert not [each for each in at.cell.heard if isinstance(each, Heartbeat | HostReport)]
+        assert not waiting.done()
+        assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING}
+        at.cell.answers = True
+        assert await waiting is PowerState.SHUTDOWN
+
+
+async def test_what_moved_away_is_gone_before_it_reports_or_obeys(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        for server in (SERVER, OTHER):
+            await at.caller.start_guest(HOST, errand(1), guest(server))
+        await at.host.stop()
+        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(2), here=False), OTHER: ServerTurn(OTHER, Turn(1))}
+        at.cell.heard.clear()
+        at.host.dials = Dials(verbs={"destroy_guest": VerbDial(fail_times=1)})  # and it does not even go at once
+        at.host.begin()
+        await at.host.start()
+        await until(at.cell.reports)
+        assert at.cell.reports()[0].guests == {OTHER: PowerState.RUNNING}
+        with pytest.raises(HostFailed) as refused:
+            await at.caller.start_guest(HOST, errand(1, 1), guest())
+        assert refused.value.code == "turn_is_past"
+
+
+async def test_only_what_was_on_is_on_again(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        for server in (SERVER, OTHER):
+            await at.caller.start_guest(HOST, errand(1), guest(server))
+        await at.caller.power_off(HOST, errand(2), OTHER)
+        at.host.driver.crash_host()
+        at.cell.knows = {each: ServerTurn(each, None) for each in (SERVER, OTHER)}
+        await at.host.restart()
+        await until(lambda: at.host.driver._states.get(SERVER) is PowerState.RUNNING)
+        assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING, OTHER: PowerState.SHUTDOWN}
+
+
+async def test_a_host_that_was_only_silent_is_told_unasked(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        told = ServersOfHost("", (ServerTurn(SERVER, Turn(7), here=False),))
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(told))
+        await until(lambda: at.host.journal.turn_of(SERVER) == Turn(7))
+        assert await at.host.driver.guests() == {}
+
+
+async def test_an_answer_to_an_earlier_life_is_ignored(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        at.cell.answers = False
+        at.cell.heard.clear()
+        await at.host.restart()
+        await until(lambda: at.cell.heard)
+        told = ServersOfHost("earlier", (ServerTurn(SERVER, gone=True),))
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(told))
+        at.cell.answers = True
+        await at.host.agent.home.wait()
+        assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING}
+
+
+async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Path) -> None:
+    """The turn is on the disk, the result is not: the repeat acts, and finds what is there."""
+    dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="after")})
+    async with place(MemoryBus(), tmp_path, dials) as at:
+        waiting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=20), guest()))
+        await until(lambda: SERVER in at.host.driver._states)
+        at.host.dials = None
+        await at.host.restart()
+        assert await waiting is PowerState.RUNNING
+        assert (await at.caller.console_output(HOST, SERVER, None)).count("Linux version") == 1
+
+
+async def test_it_comes_home_over_a_bad_bus(tmp_path: Path) -> None:
+    async with place(MemoryBus(BusDials(drop=0.5, duplicate=0.3), seed=3), tmp_path) as at:
+        await asyncio.wait_for(at.host.agent.home.wait(), 20)
+        await until(at.cell.beats)

@@ -1,0 +1,179 @@
+"""The simulated host alone: guests outlive every process, and every dial turns."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.drivers.dials import Capacity, Dials, VerbDial
+from moorage.drivers.simulated import SimulatedDriver
+from moorage.model.clock import SystemClock
+from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec, PowerState, VifData, VolumeDisk
+from moorage.model.ids import NetworkId, PortId, ServerId
+
+ONE, TWO = ServerId("11111111-0000-4000-8000-000000000000"), ServerId("22222222-0000-4000-8000-000000000000")
+
+
+def spec(server: ServerId = ONE, vcpus: int = 1) -> GuestSpec:
+    return GuestSpec(server, "web", vcpus, 512, 1)
+
+
+async def host(directory: Path, dials: Dials | None = None) -> SimulatedDriver:
+    driver = SimulatedDriver(directory, SystemClock(), dials)
+    await driver.start()
+    return driver
+
+
+_DIES = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from moorage.drivers.simulated import SimulatedDriver
+from moorage.model.clock import SystemClock
+from moorage.model.guest import GuestSpec
+
+async def main():
+    driver = SimulatedDriver(Path(sys.argv[1]), SystemClock())
+    await driver.start()
+    await driver.start_guest(GuestSpec("11111111-0000-4000-8000-000000000000", "web", 1, 512))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_guests_go_on_when_everything_is_killed(tmp_path: Path) -> None:
+    died = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", _DIES, str(tmp_path)], check=False)
+    assert died.returncode == -9
+    assert await (await host(tmp_path)).guests() == {ONE: PowerState.RUNNING}
+
+
+async def test_a_torn_write_is_not_a_guest(tmp_path: Path) -> None:
+    driver = await host(tmp_path)
+    await driver.start_guest(spec())
+    (tmp_path / "guests" / f"{TWO}.new").write_bytes(b'{"spec":')
+    assert await (await host(tmp_path)).guests() == {ONE: PowerState.RUNNING}
+
+
+async def test_plugged_things_are_kept(tmp_path: Path) -> None:
+    driver = await host(tmp_path)
+    await driver.start_guest(spec())
+    vif, disk = VifData(PortId("p"), NetworkId("n"), "fa:16:3e:00:00:01"), VolumeDisk("v")
+    await driver.attach_interface(ONE, vif)
+    await driver.attach_volume(ONE, disk)
+    again = await host(tmp_path)
+    assert again.spec_of(ONE).vifs == (vif,)
+    assert again.spec_of(ONE).volumes == (disk,)
+
+
+async def test_failing_before_and_after_the_effect(tmp_path: Path) -> None:
+    driver = await host(tmp_path, Dials(verbs={"start_guest": VerbDial(fail_times=1)}))
+    with pytest.raises(HostFailed, match="told to fail"):
+        await driver.start_guest(spec())
+    assert await driver.guests() == {}
+    driver.turn(Dials(verbs={"start_guest": VerbDial(fail_times=1, fail_when="after", code="odd")}))
+    with pytest.raises(HostFailed) as after:
+        await driver.start_guest(spec())
+    assert after.value.code == "odd"
+    assert await driver.guests() == {ONE: PowerState.RUNNING}
+    assert await driver.start_guest(spec()) is PowerState.RUNNING
+
+
+async def test_hanging_before_and_after_the_effect(tmp_path: Path) -> None:
+    for hang, left in (("before", {}), ("after", {ONE: PowerState.RUNNING})):
+        driver = await host(tmp_path / hang)
+        dial: Any = {"fail_times": 1, "hang": hang}
+        driver.turn(Dials(verbs={"*": VerbDial(**dial)}))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(driver.start_guest(spec()), 0.05)
+        assert await driver.guests() == left
+
+
+async def test_chances_come_from_the_seed(tmp_path: Path) -> None:
+    async def run(name: str, seed: int) -> list[bool]:
+        driver = await host(tmp_path / name, Dials(seed=seed, verbs={"power_on": VerbDial(fail_chance=0.5)}))
+        await driver.start_guest(spec())
+        went = []
+        for _ in range(30):
+            try:
+                await driver.power_on(ONE)
+                went.append(True)
+            except HostFailed:
+                went.append(False)
+        return went
+
+    first = await run("a", 1)
+    assert {True, False} == set(first)
+    assert first == await run("b", 1) != await run("c", 2)
+
+
+async def test_delays_are_asked_of_the_clock(tmp_path: Path) -> None:
+    slept: list[float] = []
+
+    class Clock(SystemClock):
+        async def sleep(self, seconds: float) -> None:
+            slept.append(seconds)
+
+    driver = SimulatedDriver(tmp_path, Clock(), Dials(verbs={"start_guest": VerbDial(delay_s=3, jitter_s=1)}))
+    await driver.start()
+    await driver.start_guest(spec())
+    assert 3 <= slept[0] <= 4
+
+
+async def test_a_host_that_lies_about_its_size(tmp_path: Path) -> None:
+    driver = await host(tmp_path, Dials(vcpus=16, really=Capacity(vcpus=2)))
+    assert (await driver.describe()).inventory["VCPU"].total == 16
+    await driver.start_guest(spec(ONE, 2))
+    with pytest.raises(HostFailed) as full:
+        await driver.start_guest(spec(TWO, 1))
+    assert full.value.code == "host_full"
+
+
+async def test_dials_are_turned_by_a_file_while_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    driver, file = await host(tmp_path, Dials(vcpus=8)), tmp_path / "dials.json"
+    await driver.start_guest(spec())
+
+    def turn(text: str) -> None:
+        coming = tmp_path / "coming"
+        coming.write_text(text)
+        os.replace(coming, file)
+
+    turn(
+        json.dumps(
+            {"verbs": {"power_off": {"fail_times": 1}}, "console": "kernel panic\n", "physical_networks": ["physnet7"]}
+        )
+    )
+    with pytest.raises(HostFailed):
+        await driver.power_off(ONE, 0)
+    assert (await driver.console_output(ONE, None)).endswith("kernel panic\n")
+    told = await driver.describe()
+    assert told.physical_networks == ("physnet7",)
+    assert told.inventory["VCPU"].total == 8  # what the file does not say stays
+    turn('{"crash": ["*"]}')
+    assert await driver.guests() == {ONE: PowerState.CRASHED}
+    turn('{"no_such_dial": 1, "vcpus": 99}')
+    assert (await driver.describe()).inventory["VCPU"].total == 8
+    assert "not a file of dials" in caplog.text
+    file.unlink()
+    assert await driver.power_on(ONE) is PowerState.RUNNING
+
+
+async def test_a_host_whose_power_failed_has_its_guests_off(tmp_path: Path) -> None:
+    driver = await host(tmp_path)
+    await driver.start_guest(spec())
+    driver.crash_host()
+    assert await (await host(tmp_path)).guests() == {ONE: PowerState.SHUTDOWN}
+
+
+async def test_an_id_is_not_a_path(tmp_path: Path) -> None:
+    driver = await host(tmp_path / "h")
+    for bad in ("../../x", "", ".hidden"):
+        with pytest.raises(HostFailed):
+            await driver.start_guest(spec(ServerId(bad)))
+        with pytest.raises(HostFailed):
+            await driver.destroy_guest(ServerId(bad))

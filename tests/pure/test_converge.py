@@ -1,0 +1,91 @@
+"""What a returning agent decides, for every case; and for any case, what it must never do."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.agent.converge import Plan, converge
+from moorage.agent.report import changes, digest, host_id
+from moorage.bus.messages import ServerTurn
+from moorage.model.guest import PowerState
+from moorage.model.ids import ServerId
+from moorage.model.turn import Turn
+
+A, B = ServerId("a"), ServerId("b")
+ON, OFF = PowerState.RUNNING, PowerState.SHUTDOWN
+
+
+def test_a_guest_that_moved_away_is_destroyed() -> None:
+    plan = converge({A: ON}, {A: Turn(1)}, {A}, [ServerTurn(A, Turn(2), here=False)])
+    assert plan == Plan(know=((A, Turn(2)),), destroy=(A,))
+
+
+def test_killed_between_destroying_and_learning_it_is_safe_to_do_again() -> None:
+    told = [ServerTurn(A, Turn(2), here=False)]
+    assert converge({}, {A: Turn(1)}, {A}, told) == Plan(know=((A, Turn(2)),))
+    assert converge({}, {A: Turn(2)}, {A}, told) == Plan()
+
+
+def test_a_deleted_server_needs_no_turn_and_is_forgotten() -> None:
+    assert converge({A: ON}, {A: Turn(5)}, {A}, [ServerTurn(A, gone=True)]) == Plan(destroy=(A,), forget=(A,))
+    assert converge({}, {A: Turn(5)}, set(), [ServerTurn(A, gone=True)]) == Plan(forget=(A,))
+
+
+def test_what_the_cell_did_not_speak_of_is_left_alone() -> None:
+    assert converge({A: ON, B: ON}, {A: Turn(1)}, {A}, []) == Plan()
+
+
+def test_a_cell_that_knows_less_than_the_host_destroys_nothing() -> None:
+    assert converge({A: ON}, {A: Turn(3)}, {A}, [ServerTurn(A, Turn(2), here=False)]) == Plan()
+    assert converge({A: ON}, {A: Turn(3)}, {A}, [ServerTurn(A, None, here=False)]) == Plan()
+
+
+def test_a_guest_without_a_journal_that_belongs_elsewhere_is_destroyed() -> None:
+    assert converge({A: ON}, {}, set(), [ServerTurn(A, Turn(1), here=False)]).destroy == (A,)
+
+
+def test_only_what_was_on_and_should_be_is_started() -> None:
+    told = [ServerTurn(A, Turn(1)), ServerTurn(B, Turn(1), running=False)]
+    states, turns = {A: OFF, B: OFF}, {A: Turn(1), B: Turn(1)}
+    assert converge(states, turns, {A, B}, told).start == (A,)
+    assert converge(states, turns, set(), told).start == ()
+    assert converge({A: ON, B: OFF}, turns, {A, B}, told).start == ()
+    assert converge({A: PowerState.PAUSED}, turns, {A}, told).start == ()
+    assert converge({}, turns, {A}, told).start == ()
+
+
+_turns = st.one_of(st.none(), st.builds(Turn, st.integers(1, 3), st.integers(0, 1), st.integers(0, 1)))
+_servers = st.sampled_from([ServerId(each) for each in "abcd"])
+_told = st.builds(ServerTurn, _servers, _turns, st.booleans(), st.booleans(), st.booleans())
+
+
+@given(
+    guests=st.dictionaries(_servers, st.sampled_from(PowerState)),
+    turns=st.dictionaries(_servers, _turns.filter(bool)),
+    running=st.sets(_servers),
+    told=st.lists(_told, unique_by=lambda each: each.server),
+)
+def test_never_the_wrong_guest(
+    guests: dict[ServerId, PowerState], turns: dict[ServerId, Turn], running: set[ServerId], told: list[ServerTurn]
+) -> None:
+    plan, said = converge(guests, turns, running, told), {each.server: each for each in told}
+    for server in plan.destroy:
+        cell = said[server]
+        assert cell.gone or (
+            not cell.here and cell.turn is not None and (server not in turns or cell.turn > turns[server])
+        )
+    assert set(plan.start) <= running - set(plan.destroy)
+    for server, turn in plan.know:
+        assert server not in turns or turn > turns[server]
+
+
+def test_the_digest_is_of_the_states_and_not_of_their_order() -> None:
+    assert digest({A: ON, B: OFF}) == digest({B: OFF, A: ON}) != digest({A: OFF, B: ON})
+
+
+def test_changes_name_what_is_new_other_and_gone() -> None:
+    assert changes({A: ON}, {A: OFF, B: ON}) == {A: OFF, B: ON}
+    assert changes({A: ON, B: ON}, {B: ON}) == {A: PowerState.NOSTATE}
+
+
+def test_a_host_is_itself_after_it_lost_its_disk() -> None:
+    assert host_id("n1") == host_id("n1") != host_id("n2")
