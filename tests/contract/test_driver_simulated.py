@@ -56,7 +56,7 @@ async def test_guests_go_on_when_everything_is_killed(tmp_path: Path) -> None:
 async def test_a_torn_write_is_not_a_guest(tmp_path: Path) -> None:
     driver = await host(tmp_path)
     await driver.start_guest(spec())
-    (tmp_path / "guests" / f"{TWO}.new").write_bytes(b'{"spec":')
+    (tmp_path / "guests" / f"{TWO}.json.new").write_bytes(b'{"spec":')
     assert await (await host(tmp_path)).guests() == {ONE: PowerState.RUNNING}
 
 

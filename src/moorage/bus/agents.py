@@ -14,6 +14,7 @@ How a call may end:
 import asyncio
 import uuid
 from collections.abc import Iterable
+from itertools import islice, takewhile
 from typing import TypeVar
 
 import msgspec
@@ -302,11 +303,14 @@ class HostCaller:
     def _settled(self, host: str) -> list[ResultKey]:
         """Results that came long enough ago: whoever waited wrote them down, or died and its adopter has asked again."""
         before = self._clock.monotonic() - self._taken_after_s
-        return [key for key, at in self._taken.get(host, {}).items() if at <= before]
+        oldest_first = self._taken.get(host, {}).items()
+        return [
+            key for key, _ in islice(takewhile(lambda each: each[1] <= before, oldest_first), MAX_TAKEN_PER_MESSAGE)
+        ]
 
     def _some_taken(self, host: str) -> tuple[ResultKey, ...]:
         """Acknowledgements that ride on a command, once; if it is lost, the host forgets when its server's turn is next raised."""
-        riders = self._settled(host)[:MAX_TAKEN_PER_MESSAGE]
+        riders = self._settled(host)
         for key in riders:
             del self._taken[host][key]
         return tuple(riders)

@@ -1,10 +1,13 @@
 """Every subject that messages travel under.  `*` stands for one word, `>` for the rest, as in NATS; the memory carrier does the same."""
 
+from functools import lru_cache
+
 from moorage.model.ids import CellId, ConductorId
 
 ROOT = "moorage"
 
 
+@lru_cache(maxsize=65_536)
 def word(name: str) -> str:
     """A name as one word of a subject: host names have dots, and a dot divides subjects."""
     if name.isalnum() and name.isascii():

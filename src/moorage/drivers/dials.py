@@ -37,6 +37,9 @@ class Capacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_gib: int | None = None
 
 
+HONEST = Capacity()
+
+
 class Dials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything about a simulated host."""
 
@@ -54,7 +57,7 @@ class Dials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     traits: tuple[str, ...] = ()
     """Beside those that the driver has anyway."""
     without_traits: tuple[str, ...] = ()
-    really: Capacity = Capacity()
+    really: Capacity = HONEST
     """If set, what the host has in truth: it promises the rest and refuses a guest that goes beyond (`host_full`)."""
     verbs: dict[str, VerbDial] = {}
     """By verb: `start_guest`, `destroy_guest`, `power_off` …; `*` for all others."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.drivers.dials import ANY, Dials, Knob, read_dials
+from moorage.drivers.dials import ANY, HONEST, Dials, Knob, read_dials
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, HostDescription, PowerState, ResourceInventory, VifData, VolumeDisk
@@ -58,7 +58,7 @@ class SimulatedDriver:
         self._knob = Knob(self._own)
         self._dials_seen: tuple[int, int] | None = None
         self._guests: dict[ServerId, SimulatedGuest] = {}
-        self._states: dict[ServerId, PowerState] = {}
+        self._states: dict[ServerId, PowerState] | None = None  # made when asked for, and only after a change
 
     # ---- the driver ------------------------------------------------------------------------------------------------
 
@@ -70,11 +70,11 @@ class SimulatedDriver:
         for file in sorted(self._guests_room().glob("*.json")):
             guest = msgspec.json.decode(file.read_bytes(), type=SimulatedGuest)
             self._guests[guest.spec.server] = guest
-        self._states = {server: guest.power for server, guest in self._guests.items()}
+        self._states = None
 
     async def close(self) -> None:
         self._guests.clear()
-        self._states = {}
+        self._states = None
 
     async def describe(self) -> HostDescription:
         dials = self._turned().dials
@@ -99,6 +99,8 @@ class SimulatedDriver:
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
         self._turned()
+        if self._states is None:
+            self._states = {server: guest.power for server, guest in self._guests.items()}
         return self._states
 
     async def start_guest(self, spec: GuestSpec) -> PowerState:
@@ -116,7 +118,7 @@ class SimulatedDriver:
         async with self._trouble("destroy_guest"):
             self._file(server).unlink(missing_ok=True)
             self._guests.pop(server, None)
-            self._states = {each: power for each, power in self._states.items() if each != server}
+            self._states = None
 
     async def power_on(self, server: ServerId) -> PowerState:
         async with self._trouble("power_on"):
@@ -206,6 +208,10 @@ class SimulatedDriver:
             guest.power = PowerState.SHUTDOWN
             self._keep(guest)
 
+    def power_of(self, server: ServerId) -> PowerState:
+        guest = self._guests.get(server)
+        return guest.power if guest else PowerState.NOSTATE
+
     def spec_of(self, server: ServerId) -> GuestSpec:
         return self._of(server).spec
 
@@ -227,13 +233,18 @@ class SimulatedDriver:
 
     def _keep(self, guest: SimulatedGuest) -> PowerState:
         server = guest.spec.server
-        file = self._file(server)
-        coming = file.with_suffix(".new")
-        coming.write_bytes(msgspec.json.encode(guest))
+        file = str(self._file(server))
+        coming = f"{file}.new"
+        made = os.open(coming, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            whole = msgspec.json.encode(guest)
+            if os.write(made, whole) != len(whole):
+                raise HostFailed("the host's disk is full", private=file, code="host_full")
+        finally:
+            os.close(made)
         os.replace(coming, file)
         self._guests[server] = guest
-        if self._states.get(server) is not guest.power:
-            self._states = {**self._states, server: guest.power}
+        self._states = None
         return guest.power
 
     def _become(self, server: ServerId, power: PowerState) -> PowerState:
@@ -248,7 +259,10 @@ class SimulatedDriver:
 
     def _refuse_beyond_truth(self, spec: GuestSpec) -> None:
         """The host that lies: it has less than it reported."""
-        truth, others = self._knob.dials.really, [guest.spec for guest in self._guests.values()]
+        truth = self._knob.dials.really
+        if truth == HONEST:
+            return
+        others = [guest.spec for guest in self._guests.values()]
         for has, needs, used, what in (
             (truth.vcpus, spec.vcpus, sum(each.vcpus for each in others), "VCPU"),
             (truth.ram_mib, spec.ram_mib, sum(each.ram_mib for each in others), "MiB of RAM"),
