@@ -215,7 +215,12 @@ class _Teller:
         except _Interrupted:
             raise _Turning(step.name, self._cancelled(), "cancel") from None
         except Problem as problem:
-            return await self._failed(at, problem)
+            forward_only = self.past or step.point_of_no_return or isinstance(problem, Unavailable)
+            if not (book.is_done(step.name) and forward_only):
+                return await self._failed(at, problem)
+            logger.info("%s: %s is committed, so this is passed over: %s", self.operation, step.name, problem)
+            self.past = self.past or step.point_of_no_return
+            return at + 1
         if not book.is_done(step.name):
             self.scribe.note(Result(step.name, attempt, Raw(step.encode(result))))
         self.past = self.past or step.point_of_no_return

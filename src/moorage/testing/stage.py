@@ -1,0 +1,169 @@
+"""The stage a proof sets: a saga and a journal that say where the telling is, and fall through trapdoors there.
+
+A *point* is a moment at which a teller may die, be cancelled, or be put to sleep: entering and leaving every do and undo,
+before and after every commit.  Points are counted, so a proof first counts them and then springs each in turn.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from moorage.model.errors import Problem
+from moorage.saga import Appended, Killed, Line, Log, Run, Saga, Status, Step
+
+T = TypeVar("T")
+
+When: TypeAlias = Literal["before", "after"]
+Springs: TypeAlias = Literal["nothing", "kill", "cancel", "interrupt", "sleep"]
+CANCEL_WORD = "deleted"
+
+
+class HeldClock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
+        return nullcontext()
+
+
+@dataclasses.dataclass
+class Fault:
+    """A step that fails: where, when, and how often."""
+
+    step: str
+    when: When
+    problem: Callable[[], Problem]
+    phase: str = "do"
+    times: int | None = None
+    """None: for ever."""
+    attempts: int | None = None
+    """Only in attempts up to this one."""
+    fired: int = 0
+
+    def spring(self, run: Run[Any, Any], step: str, when: When) -> None:
+        if (step, when, run.phase) != (self.step, self.when, self.phase):
+            return
+        if (self.times is not None and self.fired >= self.times) or (self.attempts or run.attempt) < run.attempt:
+            return
+        self.fired += 1
+        raise self.problem()
+
+
+@dataclasses.dataclass
+class Trapdoor:
+    """What happens at the n-th point."""
+
+    at: int = -1
+    springs: Springs = "nothing"
+    seen: list[tuple[str, bool]] = dataclasses.field(default_factory=list)
+    """Each point passed, and whether a cancel may interrupt there."""
+    sprung: str | None = None
+    cancel: Callable[[], None] = lambda: None
+    hint: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    asleep: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    awake: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+    async def point(self, name: str, interruptible: bool = False) -> None:
+        self.seen.append((name, interruptible))
+        if len(self.seen) - 1 != self.at:
+            return
+        self.sprung = name
+        if self.springs == "kill":
+            raise Killed
+        if self.springs == "cancel":
+            self.cancel()
+        if self.springs == "interrupt" and interruptible:
+            self.cancel()
+            self.hint.set()
+            await asyncio.Event().wait()  # as a call to a neighbour that does not answer
+        if self.springs == "sleep":
+            self.asleep.set()
+            await self.awake.wait()
+
+
+def staged(saga: Saga[Any, Any], door: Trapdoor, faults: Sequence[Fault] = (), repeat: bool = False) -> Saga[Any, Any]:
+    """The same saga, with points, faults, and (`repeat`) every do and undo done twice."""
+    deaf = False
+    steps: list[Step[Any, Any, Any]] = []
+    for each in saga.steps:
+        deaf = deaf or each.point_of_no_return
+        steps.append(_staged_step(each, door, faults, repeat, interruptible=not deaf))
+    return saga.but(*steps)
+
+
+def _staged_step(
+    step: Step[Any, Any, Any], door: Trapdoor, faults: Sequence[Fault], repeat: bool, interruptible: bool
+) -> Step[Any, Any, Any]:
+    def around(act: Callable[[Run[Any, Any]], Awaitable[T]], twice: bool) -> Callable[[Run[Any, Any]], Awaitable[T]]:
+        async def acts(run: Run[Any, Any]) -> T:
+            may_stop = interruptible and run.phase == "do"
+            await door.point(f"entering {run.phase} of {step.name}, attempt {run.attempt}", may_stop)
+            for fault in faults:
+                fault.spring(run, step.name, "before")
+            answer = await act(run)
+            if twice:
+                answer = await act(dataclasses.replace(run, unsure=True))
+            for fault in faults:
+                fault.spring(run, step.name, "after")
+            await door.point(f"leaving {run.phase} of {step.name}, attempt {run.attempt}", may_stop)
+            return answer
+
+        return acts
+
+    undo = step.undo_with
+    return step.but(
+        do=around(step.do, repeat and not step.region),  # a region step is one transaction: it cannot happen twice
+        undo=None if undo is None else around(undo, repeat),
+    )
+
+
+class StagedLog:
+    """A journal with a point before and after each commit."""
+
+    def __init__(self, log: Log, door: Trapdoor) -> None:
+        self.log = log
+        self.door = door
+        self.commits = 0
+        self.status: Status = "running"
+
+    @property
+    def epoch(self) -> int:
+        return self.log.epoch
+
+    @property
+    def journal(self) -> Sequence[Line]:
+        return self.log.journal
+
+    @property
+    def cancel(self) -> str | None:
+        return self.log.cancel
+
+    async def cancel_word(self) -> str | None:
+        return await self.log.cancel_word()
+
+    async def append(
+        self,
+        lines: Sequence[Line],
+        work: Callable[[Any], T],
+        *,
+        then: Callable[[T], Sequence[Line]] | None = None,
+        status: Status = "running",
+    ) -> Appended[T]:
+        await self.door.point(f"before commit {self.commits + 1}")
+        appended = await self.log.append(lines, work, then=then, status=status)
+        if not appended.refused:
+            self.commits += 1
+            self.status = status
+        await self.door.point(f"after commit {self.commits}, before its reply")
+        return appended
