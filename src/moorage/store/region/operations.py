@@ -264,10 +264,9 @@ def ask_to_cancel(tx: Tx, operation: OperationId, word: str) -> None:
     tx.run(operations.update().where(operations.c.id == operation, operations.c.ended_at.is_(None)).values(cancel=word))
 
 
-def release_waiting(tx: Tx, ended: OperationId) -> Sequence[Operation]:
-    """Let those that waited for `ended` be told."""
-    rows = tx.rows(operations.update().where(operations.c.after == ended).values(after=None).returning(*operations.c))
-    return [_operation(row, b"") for row in rows]
+def let_begin(tx: Tx, heir: OperationId) -> None:
+    """What it waited for has ended: it may be told."""
+    tx.run(operations.update().where(operations.c.id == heir).values(after=None))
 
 
 def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:

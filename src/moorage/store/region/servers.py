@@ -24,6 +24,7 @@ servers = sa.Table(
     sa.Column("cell", sa.String(64)),
     sa.Column("op_seq", sa.BigInteger, nullable=False),
     sa.Column("task", sa.String(32)),
+    sa.Column("heir", sa.String(36)),
     *server_indexes("servers"),
     sa.Index(
         "servers_with_order", "id", sqlite_where=sa.text("doc IS NOT NULL"), postgresql_where=sa.text("doc IS NOT NULL")
@@ -90,27 +91,48 @@ def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | Non
     return None if held is None else Held(seq=held.op_seq + 1, holder=OperationId(held.operation))
 
 
-def queue(tx: Tx, server: ServerId, task: TaskState) -> Held | None:
-    """Stand in line behind the holder: the next turn number is taken, and the task shows at once."""
+def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> Held | None:
+    """Stand in line behind the holder (RULES §9): the next turn number is taken, and the task shows at once.
+
+    `holder` is None when the slot was free after all, and is now ours; a second heir is refused with seq 0.
+    """
     row = tx.row(
         servers.update()
-        .where(servers.c.id == server)
-        .values(op_seq=servers.c.op_seq + 1, task=task.value)
+        .where(servers.c.id == server, servers.c.heir.is_(None))
+        .values(
+            op_seq=servers.c.op_seq + 1,
+            task=task.value,
+            heir=sa.case((servers.c.operation.is_(None), None), else_=operation),
+            operation=sa.func.coalesce(servers.c.operation, operation),
+        )
         .returning(servers.c.op_seq, servers.c.operation)
     )
-    return None if row is None else Held(seq=row.op_seq, holder=row.operation)
+    if row is not None:
+        return Held(seq=row.op_seq, holder=None if row.operation == operation else row.operation)
+    held = tx.row(sa.select(servers.c.operation).where(servers.c.id == server))
+    return None if held is None else Held(seq=0, holder=held.operation)
 
 
-def let_go(
-    tx: Tx, server: ServerId, operation: OperationId, *, heir: OperationId | None = None, drop_order: bool = False
-) -> None:
-    """End an operation's hold; `heir` is the one that waited in line.  `drop_order`: the cell's row is finished."""
-    values: dict[str, Any] = {"operation": heir}
-    if heir is None:
-        values["task"] = None
-    if drop_order:
-        values["doc"] = None
-    tx.run(servers.update().where(servers.c.id == server, servers.c.operation == operation).values(**values))
+_let_go = (
+    servers.update()
+    .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
+    .values(
+        operation=servers.c.heir,
+        heir=None,
+        task=sa.case((servers.c.heir.is_(None), None), else_=servers.c.task),
+        doc=sa.case((sa.bindparam("b_drop", type_=sa.Boolean), None), else_=servers.c.doc),
+    )
+    .returning(servers.c.operation)
+)
+
+
+def let_go(tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool = False) -> OperationId | None:
+    """End an operation's hold; who waited in line holds the server now, and is returned.
+
+    `drop_order`: the cell's row is finished, and the record from now on.
+    """
+    row = tx.row(_let_go, {"b_id": server, "b_operation": operation, "b_drop": drop_order})
+    return None if row is None else row.operation
 
 
 def write_order(tx: Tx, server: Server) -> bool:
@@ -127,12 +149,9 @@ def write_order(tx: Tx, server: Server) -> bool:
     return row is not None
 
 
-def bring_back(tx: Tx, server: Server) -> None:
-    """The server has no cell any more: the region's row is its record again."""
-    values = server_values(server)
-    for kept in ("id", "operation", "op_epoch", "op_line"):
-        del values[kept]
-    tx.run(servers.update().where(servers.c.id == server.id).values({**values, "cell": None}))
+def unplace(tx: Tx, server: ServerId, operation: OperationId) -> None:
+    """The server is to be in no cell: the claim was given back."""
+    tx.run(servers.update().where(servers.c.id == server, servers.c.operation == operation).values(cell=None))
 
 
 def find(tx: Tx, server: str) -> Whereabouts | None:

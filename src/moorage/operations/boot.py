@@ -1,0 +1,449 @@
+"""Boot: ports first, then one claim of compute and addresses, then the host.
+
+What is asked is decided in `boot_request.py` before step one.  A refusal by the network or by a host moves on to the next
+host with the same ports and MACs (S0.4, S0.15); only what is local to the refused host is taken back in between.
+"""
+
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.model.action import Action, Event
+from moorage.model.errors import NoCapacity, Problem, Stale
+from moorage.model.guest import GuestSpec
+from moorage.model.guest import PowerState as GuestState
+from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.network import NetworkFacts, NicAsk, Port
+from moorage.model.resources import Needs
+from moorage.model.server import Fault, Server, TaskState, VmState
+from moorage.model.verdict import Claimed, Ledger, Shortage
+from moorage.model.world import Ask, Choice, GroupAsk
+from moorage.model.world import NicAsk as SegmentAsk
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import destroy_or_leave, errand
+from moorage.operations.steps.ports import made_macs, nic_of, vif_of
+from moorage.saga import Run, Saga, on_some_host, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import servers as region_servers
+
+CLAIM_ROUNDS_MAX = 50
+"""Ranked anew this often at most; each round but the first follows a lost claim."""
+FAULT_CHARACTERS_MAX = 255
+NETWORK_PATIENCE_S = 300.0
+HOST_PATIENCE_S = 300.0
+
+
+class Boot(msgspec.Struct, frozen=True):
+    """Everything a boot needs to know; nothing is looked up by name after this."""
+
+    server: Server
+    seq: int = 1
+    request_id: str = ""
+    nics: tuple[NicAsk, ...] = ()
+    networks: dict[str, NetworkFacts] = {}
+    security_groups: tuple[str, ...] = ()
+    auto: bool = False
+    needs: Needs = Needs({})
+    group: GroupAsk | None = None
+    forced_host: str | None = None
+    forced_node: str | None = None
+    same_host: tuple[HostId, ...] | None = None
+    different_host: tuple[HostId, ...] = ()
+    min_level: int = 3
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The host that was chosen, what is held there, and the account of those that were not."""
+
+    host: HostId
+    name: str
+    node: str
+    cell: CellId
+    availability_zone: str
+    subnets: dict[int, str] = {}
+    """NIC index → the subnet its address is to come from, on routed networks."""
+    ledger: Ledger = Ledger(0, 0, {})
+    lost: tuple[str, ...] = ()
+    """Claims that somebody else won first, in words."""
+
+
+BootRun = Run[Boot, Rooms]
+
+
+@step(patience_s=NETWORK_PATIENCE_S)
+async def make_ports(run: BootRun) -> tuple[Port, ...]:
+    """Get the user's ports and make the missing ones, none bound. The MACs minted before make a repeat safe (RULES §7)."""
+    if not run.asked.nics:
+        return ()
+    return await run.rooms.network.ensure_ports(
+        run.asked.server.id,
+        run.asked.server.project,
+        run.asked.nics,
+        unsure=run.unsure,
+        security_groups=run.asked.security_groups,
+    )
+
+
+@make_ports.undo
+async def delete_made_ports(run: BootRun) -> None:
+    """Ours are deleted, the user's let go; found by device and MAC, so it is safe though nothing was made."""
+    if run.asked.nics:
+        await run.rooms.network.release_ports(run.asked.server.id, made_macs(run.asked.nics))
+
+
+@step(region=True, moves=True, needs=(make_ports,))
+async def claim_host(run: BootRun) -> Claim:
+    """Hold compute and addresses on the best willing host, in one claim; a loser takes the next (N1)."""
+    boot, engine = run.asked, run.rooms.placement
+    ask = ask_of(boot, run[make_ports], not_on=tuple(HostId(host) for host in run.tried))
+    verdict, fresh = engine.rank(ask), False
+    lost: list[str] = []
+    for _ in range(CLAIM_ROUNDS_MAX):
+        for choice in verdict.best:
+            answer = await run.commit(lambda tx, c=choice, v=verdict.ledger: _take(tx, run, c, ask, v, tuple(lost)))
+            if isinstance(answer, Claim):
+                return answer
+            lost.append(answer.why())
+            engine.lost(answer)
+        if fresh and not verdict.best:
+            raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
+        verdict, fresh = await engine.rank_fresh(ask), True
+    raise NoCapacity(
+        "No valid host was found. Every claim was taken by another request first.",
+        private=msgspec.json.encode(verdict.ledger).decode(),
+    )
+
+
+def _take(tx: Tx, run: BootRun, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
+    """In the region's transaction: the claim, and in which cell the server is to be; or refuse and write nothing."""
+    boot, engine = run.asked, run.rooms.placement
+    taken: Claimed | Shortage = engine.claim(
+        tx,
+        boot.server.id,
+        choice,
+        ask,
+        project=boot.server.project,
+        user=boot.server.user,
+        operation=run.operation,
+        attempt=run.attempt,
+        replace=run.attempt > 1 or run.unsure,
+    )
+    if isinstance(taken, Shortage):
+        tx.refuse(taken)
+    region_servers.place(tx, boot.server.id, run.operation, choice.cell)
+    engine.claimed(taken)
+    facts = engine.facts(choice.host)
+    return Claim(
+        host=choice.host,
+        name=choice.name,
+        node=facts.node,
+        cell=choice.cell,
+        availability_zone=facts.availability_zone,
+        subnets=_subnets(boot, choice.segments),
+        ledger=ledger,
+        lost=lost,
+    )
+
+
+@claim_host.undo
+async def release_host(run: BootRun) -> None:
+    """Claims are keyed by server, so this is safe twice and safe when nothing was claimed."""
+    released = await run.commit(lambda tx: _release(tx, run))
+    run.rooms.placement.released(released)
+
+
+def _release(tx: Tx, run: BootRun) -> object:
+    region_servers.unplace(tx, run.asked.server.id, run.operation)
+    return run.rooms.placement.release(tx, run.asked.server.id)
+
+
+@step(moves=True, needs=(make_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
+async def bind_ports(run: BootRun) -> tuple[Port, ...]:
+    """Set the host on each port; deferred addresses are given here, and refusals found here (S0.13, S0.14)."""
+    claim = run[claim_host]
+    return await run.rooms.network.bind_ports(
+        run.asked.server.id,
+        claim.name,
+        claim.availability_zone,
+        run[make_ports],
+        subnets=claim.subnets,
+        unsure=run.unsure or run.attempt > 1,
+    )
+
+
+@bind_ports.undo
+async def unbind_ports(run: BootRun) -> None:
+    """Only in the final unwinding; the next attempt's bind replaces the host (RULES §8)."""
+    ports = run.get(make_ports)
+    if ports:
+        await run.rooms.network.unbind_ports(run.asked.server.id, ports)
+
+
+@step(moves=True, needs=(claim_host, bind_ports))
+async def record_server(run: BootRun) -> int:
+    """The server's row in its cell, with the action that began it; its generation.
+
+    An earlier attempt's row in another cell goes first: a server is never in two cells.
+    """
+    claim, boot = run[claim_host], run.asked
+    await _remove_elsewhere(run, claim.cell)
+    by = records.fence(run)
+    now = _now()
+    server = msgspec.structs.replace(
+        boot.server,
+        cell=claim.cell,
+        host=claim.name,
+        node=claim.node,
+        provider=claim.host,
+        availability_zone=claim.availability_zone,
+        nics=tuple(nic_of(port, boot.networks.get(port.network)) for port in run[bind_ports]),
+        task_state=TaskState.SPAWNING,
+        updated_at=now,
+        generation=run.attempt,
+    )
+    action = _action(boot, now, (Event("compute__do_build_and_run_instance", now, host=claim.name),))
+
+    def write(tx: Tx) -> int:
+        written = cell_servers.record(tx, server, by)
+        actions.write(tx, action)
+        return written.generation
+
+    return await run.rooms.cells[claim.cell].write(write)
+
+
+@record_server.undo
+async def remove_record(run: BootRun) -> None:
+    """The region's order is the record again, in ERROR with its fault since the turn (docs/decisions/0010)."""
+    await _remove_elsewhere(run, None)
+
+
+async def _remove_elsewhere(run: BootRun, but: CellId | None) -> None:
+    if but is not None and run.attempt <= 1 and not run.unsure:
+        return
+    by = records.fence(run)
+    for cell in run.rooms.cells.ids:
+        if cell != but:
+            await run.rooms.cells[cell].write(lambda tx: _remove(tx, run, by))
+
+
+def _remove(tx: Tx, run: BootRun, by: cell_servers.Fence) -> None:
+    cell_servers.remove(tx, run.asked.server.id, by)
+    actions.forget(tx, (run.asked.server.id,))
+
+
+@step(host_local=True, needs=(claim_host, bind_ports, record_server), patience_s=HOST_PATIENCE_S)
+async def start_guest(run: BootRun) -> GuestState:
+    """The host makes the guest, from finished data: it asks no network service for anything (S0.20)."""
+    claim = run[claim_host]
+    guest = guest_of(run.asked, run[bind_ports], claim)
+    try:
+        state = await run.rooms.hosts.start_guest(
+            HostAddress(claim.cell, claim.name), errand(run, "start_guest"), guest
+        )
+    except Problem:
+        run.rooms.placement.count_failure(claim.host, failed=True)
+        raise
+    run.rooms.placement.count_failure(claim.host, failed=False)
+    return state
+
+
+@start_guest.undo
+async def destroy_guest(run: BootRun) -> None:
+    claim = run.get(claim_host)
+    if claim is not None:
+        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.asked.server.id)
+
+
+@step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(record_server, start_guest))
+async def announce(run: BootRun) -> None:
+    """BUILD → ACTIVE, compare-and-swap; the action is finished with it."""
+    claim, boot = run[claim_host], run.asked
+    now = _now()
+    by = records.fence(run)
+    state = int(run[start_guest])
+    started = _action(boot, now, ())
+    event = Event("compute__do_build_and_run_instance", boot.server.created_at, now, "Success", claim.name)
+
+    def shown(server: Server) -> Server:
+        return msgspec.structs.replace(
+            server,
+            vm_state=VmState.ACTIVE,
+            task_state=None,
+            power_state=state,
+            launched_at=now,
+            updated_at=now,
+            progress=100,
+        )
+
+    def also(tx: Tx) -> None:
+        actions.finish(tx, boot.server.id, started.request_id, (event,), now, None)
+
+    def at_once(tx: Tx) -> None:
+        """What `record_server` wrote is known: no need to read it, unless somebody changed it since."""
+        written = msgspec.structs.replace(
+            boot.server,
+            cell=claim.cell,
+            host=claim.name,
+            node=claim.node,
+            provider=claim.host,
+            availability_zone=claim.availability_zone,
+            nics=tuple(nic_of(port, boot.networks.get(port.network)) for port in run[bind_ports]),
+            generation=run[record_server],
+        )
+        cell_servers.write(tx, shown(written), by)
+        also(tx)
+
+    try:
+        await run.rooms.cells[claim.cell].write(at_once)
+    except Stale:
+        await records.change(run.rooms, claim.cell, boot.server.id, by, shown, also)
+
+
+def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
+    """The server shows ERROR with its fault in the commit that turns the story; a cancelled one goes on to its delete."""
+    if reason == "cancel":
+        return
+    now = _now()
+    fault = Fault(500, problem.public[:FAULT_CHARACTERS_MAX], now, problem.private)
+    region_servers.write_order(
+        tx,
+        msgspec.structs.replace(
+            run.asked.server,
+            vm_state=VmState.ERROR,
+            task_state=None,
+            fault=fault,
+            updated_at=now,
+            generation=run.asked.server.generation + 1,
+        ),
+    )
+
+
+def _ended(tx: Tx, run: BootRun, status: str) -> None:
+    records.let_go(tx, run, drop_order=status == "done")
+
+
+BOOT = Saga(
+    "boot/1",
+    Boot,
+    make_ports,
+    on_some_host(  # tried again elsewhere, ports kept (RULES §8)
+        claim_host,
+        bind_ports,
+        record_server,
+        start_guest,
+        host=lambda claim: claim.host,
+    ),
+    announce,
+    turned=_turned,
+    ended=_ended,
+)
+
+
+# ------------------------------------------------------------------------------------------ what is asked of whom
+
+
+def ask_of(boot: Boot, ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]) -> Ask:
+    """What the scheduler is asked: needs of flavor and image, and for each NIC the segments that could serve it."""
+    return Ask(
+        resources=boot.needs.resources,
+        required=boot.needs.required,
+        forbidden=boot.needs.forbidden,
+        nics=tuple(_segments_for(port, boot.networks.get(port.network)) for port in ports),
+        availability_zone=boot.server.availability_zone,
+        host=boot.forced_host,
+        node=boot.forced_node,
+        not_on=not_on,
+        same_host=boot.same_host,
+        different_host=boot.different_host,
+        group=boot.group,
+        project=boot.server.project,
+        extra_specs=dict(boot.server.flavor.extra_specs),
+        image_properties=dict(boot.server.image_properties),
+        min_level=boot.min_level,
+        seed=int(boot.server.id.replace("-", ""), 16) & 0xFFFFFFFF,
+    )
+
+
+def _segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
+    """An address that a port has already narrows it to that address's segment; a port without leaves them all (S3.4)."""
+    if network is None:
+        return SegmentAsk(port.id)
+    if not network.routed:
+        return SegmentAsk(network.name or network.id, physnets=_physnets(network))
+    by_subnet = {subnet.id: subnet.segment for subnet in network.subnets}
+    brought = tuple({segment for ip in port.fixed_ips if (segment := by_subnet.get(ip.subnet)) is not None})
+    offered = brought or tuple(
+        dict.fromkeys(subnet.segment for subnet in network.subnets if subnet.segment and subnet.version == 4)
+    )
+    return SegmentAsk(
+        network.name or network.id,
+        segments=tuple(ProviderId(segment) for segment in offered),
+        addresses=0 if port.ip_allocation == "none" else 1,
+    )
+
+
+def _physnets(network: NetworkFacts) -> tuple[str, ...]:
+    return tuple({segment.physical_network for segment in network.segments if segment.physical_network})
+
+
+def _subnets(boot: Boot, segments: tuple[ProviderId | None, ...]) -> dict[int, str]:
+    """For each NIC with a claimed segment, that segment's IPv4 subnet."""
+    found: dict[int, str] = {}
+    for nic, segment in zip(boot.nics, segments, strict=False):
+        network = boot.networks.get(nic.network)
+        if segment is None or network is None:
+            continue
+        subnet = next((s.id for s in network.subnets if s.segment == segment and s.version == 4), None)
+        if subnet is not None:
+            found[nic.index] = subnet
+    return found
+
+
+def guest_of(boot: Boot, ports: tuple[Port, ...], claim: Claim) -> GuestSpec:
+    """Everything the host needs, and nothing it would have to ask for."""
+    server, flavor = boot.server, boot.server.flavor
+    networks: Mapping[str, NetworkFacts] = boot.networks
+    return GuestSpec(
+        server=server.id,
+        name=server.name,
+        vcpus=flavor.vcpus,
+        ram_mib=flavor.ram_mib,
+        root_gib=flavor.disk_gib,
+        ephemeral_gib=flavor.ephemeral_gib,
+        swap_mib=flavor.swap_mib,
+        project=server.project,  # type: ignore[arg-type]
+        user=server.user,  # type: ignore[arg-type]
+        hostname=server.hostname,
+        image=server.image,
+        image_properties=dict(server.image_properties),
+        extra_specs=dict(flavor.extra_specs),
+        vifs=tuple(vif_of(port, networks.get(port.network)) for port in ports),
+        metadata=dict(server.metadata),
+        user_data=server.user_data,
+        key_name=server.key_name,
+        public_key=server.public_key,
+        config_drive=server.config_drive,
+        availability_zone=claim.availability_zone,
+    )
+
+
+def _action(boot: Boot, now: int, events: tuple[Event, ...]) -> Action:
+    return Action(
+        server=boot.server.id,
+        action="create",
+        request_id=boot.request_id or f"req-{boot.server.id}",
+        user=boot.server.user,
+        project=boot.server.project,
+        started_at=boot.server.created_at,
+        updated_at=now,
+        events=events,
+    )
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

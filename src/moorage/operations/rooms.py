@@ -1,0 +1,72 @@
+"""Rooms: the few things a story may touch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from moorage.bus.agents import HostCaller
+from moorage.clients.image import ImageClient
+from moorage.clients.network import NetworkClient
+from moorage.model.errors import Internal
+from moorage.model.ids import CellId, ConductorId, OperationId
+from moorage.model.operation import Accepted
+from moorage.placement.engine import Engine
+from moorage.sql import Database
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an operator may turn (`main/config.py` says what each is for)."""
+
+    max_attempts: int = 3
+    step_patience_s: float = 300.0
+    host_deadline_s: float = 60.0
+    default_availability_zone: str = "nova"
+    quota: Mapping[str, int] | None = None
+    min_level: int = 3
+    """Hosts whose agents are older are refused while ports arrive bound (RULES §13)."""
+
+
+class Tellers(Protocol):
+    """Who tells what was accepted."""
+
+    async def choose(self, saga: str) -> ConductorId:
+        """A living conductor that can tell this saga. Raises Unavailable when there is none."""
+        ...
+
+    async def begun(self, accepted: Accepted) -> None:
+        """Called after the commit: hand it over, or leave a hint.  Losing it costs a second, never the operation."""
+        ...
+
+    async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
+        """Called after `cancel` was written: tell the teller at once."""
+        ...
+
+
+class Cells:
+    """The cells' databases, by id."""
+
+    def __init__(self, databases: Mapping[CellId, Database]) -> None:
+        self._databases = dict(databases)
+
+    def __getitem__(self, cell: CellId) -> Database:
+        try:
+            return self._databases[cell]
+        except KeyError:
+            raise Internal(f"there is no cell {cell} in the configuration") from None
+
+    @property
+    def ids(self) -> tuple[CellId, ...]:
+        return tuple(self._databases)
+
+
+@dataclass(frozen=True)
+class Rooms:
+    region: Database
+    cells: Cells
+    placement: Engine
+    network: NetworkClient
+    images: ImageClient
+    hosts: HostCaller
+    tellers: Tellers
+    settings: Settings = Settings()

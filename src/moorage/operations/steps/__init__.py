@@ -1,0 +1,1 @@
+"""Steps told in more than one story, and what they share."""

@@ -1,0 +1,43 @@
+"""Talking to the host a server is on: errands with their turn, and what a silent host means."""
+
+import logging
+
+from moorage.bus.agents import Errand, HostAddress
+from moorage.model.errors import HostFailed
+from moorage.model.ids import CellId, ServerId
+from moorage.model.turn import Turn
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps.servers import AboutServer
+from moorage.saga import Run
+
+logger = logging.getLogger(__name__)
+
+HOST_SILENT = "host_silent"
+
+
+def errand(run: Run[AboutServer, Rooms], step: str) -> Errand:
+    """One command of this story, with the turn of RULES §10: operation, attempt, do or undo."""
+    turn = Turn(run.asked.seq, run.attempt)
+    return Errand(
+        operation=run.operation,
+        turn=turn.undo() if run.phase == "undo" else turn,
+        step=step,
+        patience_s=run.rooms.settings.host_deadline_s,
+        request_id=run.asked.request_id,
+    )
+
+
+async def destroy_or_leave(run: Run[AboutServer, Rooms], step: str, cell: CellId, host: str, server: ServerId) -> bool:
+    """Destroy a guest; False when the host is silent.
+
+    A silent host cannot be asked, and nobody should wait for it: when it is heard again its cell tells it which servers
+    are its own, and it destroys the rest before it does anything else (RULES §10).
+    """
+    try:
+        await run.rooms.hosts.destroy_guest(HostAddress(cell, host), errand(run, step), server)
+    except HostFailed as failed:
+        if failed.code != HOST_SILENT:
+            raise
+        logger.warning("%s: host %s is silent; its guest of %s goes when it returns", run.operation, host, server)
+        return False
+    return True

@@ -1,0 +1,61 @@
+"""Ports: got or made before a host is chosen, bound right after, taken back by key (RULES §7)."""
+
+from collections.abc import Mapping, Sequence
+
+from moorage.model.guest import VifAddress, VifData
+from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetFacts
+from moorage.model.server import Address, Nic
+
+
+def made_macs(nics: Sequence[NicAsk]) -> tuple[str, ...]:
+    """The MACs that were minted here: they, and nothing else, say which ports are ours."""
+    return tuple(nic.mac for nic in nics if nic.ours and nic.mac)
+
+
+def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
+    """What the owner sees of a bound port."""
+    subnets = {} if facts is None else {subnet.id: subnet for subnet in facts.subnets}
+    return Nic(
+        index=port.index,
+        network=port.network,  # type: ignore[arg-type]  # an id as the network service told it
+        network_name="" if facts is None else facts.name,
+        port=port.id,  # type: ignore[arg-type]
+        mac=port.mac,
+        ours=port.ours,
+        addresses=tuple(Address(ip.subnet, ip.address, 6 if ":" in ip.address else 4) for ip in port.fixed_ips),
+        tag=port.tag,
+        vnic_type=port.vnic_type,
+        vif_type=port.vif_type,
+        segment=next((subnets[ip.subnet].segment for ip in port.fixed_ips if ip.subnet in subnets), None),
+    )
+
+
+def vif_of(port: Port, facts: NetworkFacts | None) -> VifData:
+    """What the host is told of a bound port: all it needs (S0.20)."""
+    subnets: Mapping[str, SubnetFacts] = {} if facts is None else {subnet.id: subnet for subnet in facts.subnets}
+    segments = {} if facts is None else {segment.id: segment for segment in facts.segments}
+    segment_id = next((subnets[ip.subnet].segment for ip in port.fixed_ips if ip.subnet in subnets), None)
+    segment = segments.get(segment_id or "") or (next(iter(segments.values())) if len(segments) == 1 else None)
+    return VifData(
+        port=port.id,  # type: ignore[arg-type]
+        network=port.network,  # type: ignore[arg-type]
+        mac=port.mac,
+        vif_type=port.vif_type,
+        vif_details=port.vif_details,
+        vnic_type=port.vnic_type,
+        profile=port.profile,
+        mtu=1500 if facts is None else facts.mtu,
+        network_name="" if facts is None else facts.name,
+        physical_network=None if segment is None else segment.physical_network,
+        segmentation_id=None if segment is None else segment.segmentation_id,
+        addresses=tuple(_vif_address(ip.subnet, ip.address, subnets) for ip in port.fixed_ips),
+        tag=port.tag,
+        preserve_on_delete=not port.ours,
+    )
+
+
+def _vif_address(subnet: str, address: str, subnets: Mapping[str, SubnetFacts]) -> VifAddress:
+    facts = subnets.get(subnet)
+    if facts is None:
+        return VifAddress(address, subnet)  # type: ignore[arg-type]
+    return VifAddress(address, subnet, facts.cidr, facts.gateway or "", facts.dns)  # type: ignore[arg-type]

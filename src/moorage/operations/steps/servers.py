@@ -1,0 +1,93 @@
+"""The record of a server, wherever it is: in its cell, or still in the region."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from moorage.model.errors import NotFound, Stale
+from moorage.model.ids import CellId, ServerId
+from moorage.model.server import Server
+from moorage.operations.rooms import Rooms
+from moorage.saga import Run
+from moorage.sql import Tx
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.servers import Fence
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+TRIES_AFTER_STALE = 20
+
+
+class AboutServer(Protocol):
+    """What every story about one server was asked."""
+
+    @property
+    def server(self) -> Server: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def request_id(self) -> str: ...
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Where a server's record is, and what it says."""
+
+    server: Server | None
+    """None: there is no such server any more."""
+    cell: CellId | None = None
+    """None: the record is the region's."""
+
+
+def fence(run: Run[AboutServer, Rooms]) -> Fence:
+    """Who writes to the cell on behalf of this story."""
+    return Fence(operation=run.operation, seq=run.asked.seq, epoch=run.epoch, line=run.line)
+
+
+async def find(rooms: Rooms, server: ServerId) -> Found:
+    """The record: the cell's row if it is finished or there is no order, else the order."""
+    where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
+    if where is None:
+        return Found(None)
+    if where.cell is not None:
+        row = await rooms.cells[where.cell].read(lambda tx: cell_servers.get(tx, server))
+        if row is not None:
+            return Found(row, where.cell)
+    return Found(where.order)
+
+
+async def change(
+    rooms: Rooms,
+    cell: CellId,
+    server: ServerId,
+    by: Fence,
+    how: Callable[[Server], Server],
+    also: Callable[[Tx], None] | None = None,
+) -> Server:
+    """Read, change and write a cell's row in one transaction, again when somebody else was first.
+
+    `also` is written with it.  Raises NotFound when the row is not there, Stale when a later operation has it.
+    """
+
+    def together(tx: Tx) -> Server:
+        row = cell_servers.get(tx, server)
+        if row is None:
+            raise NotFound(f"server {server} is not in cell {cell}")
+        written = cell_servers.write(tx, how(row), by)
+        if also is not None:
+            also(tx)
+        return written
+
+    for _ in range(TRIES_AFTER_STALE):
+        try:
+            return await rooms.cells[cell].write(together)
+        except Stale as stale:
+            last = stale
+    raise last
+
+
+def let_go(tx: Tx, run: Run[AboutServer, Rooms], *, drop_order: bool = False) -> None:
+    """In the commit that ends a story: free the server, or hand it to who waits in line."""
+    heir = region_servers.let_go(tx, run.asked.server.id, run.operation, drop_order=drop_order)
+    if heir is not None:
+        region_operations.let_begin(tx, heir)

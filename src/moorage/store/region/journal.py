@@ -1,0 +1,140 @@
+"""The journal of one operation, as the saga engine's `Log`: lines, work and fence in one transaction (RULES §2, §3).
+
+The operation's row is changed last, because the work's answer is among the lines; a fence that finds no row takes the work
+back with it.  A write that ends in an unknown way (the database went away at COMMIT) is `Torn`: read the row again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sqlalchemy.exc import DBAPIError
+
+from moorage.model.errors import Unavailable
+from moorage.model.operation import Operation, OperationStatus
+from moorage.saga import Appended, Fenced, Line, Status, Torn, decode_lines, encode_lines
+from moorage.saga.log import Stalled, Turn, Waiting
+from moorage.sql import Database, Refused, Tx, label
+from moorage.store.region import operations
+
+T = TypeVar("T")
+
+STATUS_OF: dict[Status, OperationStatus] = {
+    "running": OperationStatus.OPEN,
+    "cleaning": OperationStatus.CLEANING,
+    "stuck": OperationStatus.STUCK,
+    "done": OperationStatus.DONE,
+    "unwound": OperationStatus.UNDONE,
+}
+ENDED: frozenset[Status] = frozenset({"done", "unwound"})
+
+
+class _Refused:
+    """What a work's refusal is wrapped in on its way out, to be told from an answer."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+
+class _NotOurs(Exception):
+    """The fence found no row; raised inside the transaction so that all of it is taken back."""
+
+
+class Journal:
+    """One operation, leased in one epoch by this process."""
+
+    def __init__(self, region: Database, operation: Operation) -> None:
+        self._region = region
+        self._operation = operation.id
+        self._epoch = operation.epoch
+        self._head = operation.head
+        self._bytes = len(operation.journal)
+        self._journal = decode_lines(operation.journal)
+        self._cancel = operation.cancel
+        self.waiting: str | None = operation.waiting
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def journal(self) -> Sequence[Line]:
+        return self._journal
+
+    @property
+    def cancel(self) -> str | None:
+        return self._cancel
+
+    async def append(
+        self,
+        lines: Sequence[Line],
+        work: Callable[[Tx], T],
+        *,
+        then: Callable[[T], Sequence[Line]] | None = None,
+        status: Status = "running",
+    ) -> Appended[T]:
+        """See `saga.Log.append`."""
+        written, after, told = 0, self._head, False
+
+        def together(tx: Tx) -> "tuple[T, str | None] | _Refused":
+            nonlocal written, after, told
+            told = False
+            try:
+                answer = work(tx)
+            except Refused as refused:
+                raise Refused(_Refused(refused.value)) from None
+            all_lines = [*lines, *(then(answer) if then is not None else ())]
+            more = encode_lines(all_lines).encode()
+            after = self._head + max(len(all_lines), 1)
+            ours, cancel = operations.append(
+                tx,
+                self._operation,
+                epoch=self._epoch,
+                head=self._head,
+                after=after,
+                more=more,
+                spill=self._bytes + len(more) > operations.JOURNAL_MAX_BYTES,
+                status=STATUS_OF[status],
+                ended=status in ENDED,
+                waiting=_waiting(all_lines),
+                fault=_fault(all_lines),
+            )
+            if not ours:
+                raise _NotOurs
+            written, told = len(more), True
+            return answer, cancel
+
+        try:
+            with label(_about(lines, status)):
+                answered = await self._region.write(together)
+        except _NotOurs as lost:
+            raise Fenced(f"operation {self._operation} has another teller than epoch {self._epoch}") from lost
+        except (Unavailable, DBAPIError, OSError) as unknown:
+            if not told:
+                raise
+            raise Torn(f"operation {self._operation}: the journal did not say whether it wrote") from unknown
+        if isinstance(answered, _Refused):
+            return Appended(answered.answer, None, self._head, refused=True)  # type: ignore[arg-type]
+        answer, cancel = answered
+        self._head = after
+        self._bytes += written
+        return Appended(answer, cancel, after)
+
+    async def cancel_word(self) -> str | None:
+        """See `saga.Log.cancel_word`."""
+        row = await self._region.read(lambda tx: operations.get(tx, self._operation))
+        return None if row is None else row.cancel
+
+
+def _waiting(lines: Sequence[Line]) -> str | None:
+    return next((line.public for line in reversed(lines) if isinstance(line, Waiting)), None)
+
+
+def _fault(lines: Sequence[Line]) -> str | None:
+    return next((line.cause.public for line in reversed(lines) if isinstance(line, Turn | Stalled)), None)
+
+
+def _about(lines: Sequence[Line], status: Status) -> str:
+    if status in ENDED:
+        return "end"
+    names = [getattr(line, "step", "") for line in lines]
+    return next((name for name in reversed(names) if name), "commit")
