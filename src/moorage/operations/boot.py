@@ -15,10 +15,10 @@ from moorage.model.errors import NoCapacity, Problem, Stale
 from moorage.model.guest import GuestSpec
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.network import NetworkFacts, NicAsk, Port
+from moorage.model.network import Network, NicAsk, Port
 from moorage.model.resources import Needs
 from moorage.model.server import Fault, Server, TaskState, VmState
-from moorage.model.verdict import Claimed, Ledger, Shortage
+from moorage.model.verdict import Claimed, Ledger, Row, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk
 from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.rooms import Rooms
@@ -31,6 +31,7 @@ from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 
+LOST_KEPT_MAX = 20
 CLAIM_ROUNDS_MAX = 50
 """Ranked anew this often at most; each round but the first follows a lost claim."""
 FAULT_CHARACTERS_MAX = 255
@@ -45,7 +46,7 @@ class Boot(msgspec.Struct, frozen=True):
     seq: int = 1
     request_id: str = ""
     nics: tuple[NicAsk, ...] = ()
-    networks: dict[str, NetworkFacts] = {}
+    networks: dict[str, Network] = {}
     security_groups: tuple[str, ...] = ()
     auto: bool = False
     needs: Needs = Needs({})
@@ -75,18 +76,24 @@ class Claim(msgspec.Struct, frozen=True):
 BootRun = Run[Boot, Rooms]
 
 
+class Made(msgspec.Struct, frozen=True):
+    """The ports of a boot, and facts of networks that did not exist when it was asked (`auto`)."""
+
+    ports: tuple[Port, ...] = ()
+    networks: dict[str, Network] = {}
+
+
 @step(patience_s=NETWORK_PATIENCE_S)
-async def make_ports(run: BootRun) -> tuple[Port, ...]:
+async def make_ports(run: BootRun) -> Made:
     """Get the user's ports and make the missing ones, none bound. The MACs minted before make a repeat safe (RULES §7)."""
-    if not run.asked.nics:
-        return ()
-    return await run.rooms.network.ensure_ports(
-        run.asked.server.id,
-        run.asked.server.project,
-        run.asked.nics,
-        unsure=run.unsure,
-        security_groups=run.asked.security_groups,
+    boot, network = run.asked, run.rooms.network
+    if not boot.nics:
+        return Made()
+    ports = await network.ensure_ports(
+        boot.server.id, boot.server.project, boot.nics, unsure=run.unsure, security_groups=boot.security_groups
     )
+    unknown = {port.network for port in ports} - boot.networks.keys()
+    return Made(ports, {each: await network.network(each) for each in unknown})
 
 
 @make_ports.undo
@@ -99,17 +106,18 @@ async def delete_made_ports(run: BootRun) -> None:
 @step(region=True, moves=True, needs=(make_ports,))
 async def claim_host(run: BootRun) -> Claim:
     """Hold compute and addresses on the best willing host, in one claim; a loser takes the next (N1)."""
-    boot, engine = run.asked, run.rooms.placement
-    ask = ask_of(boot, run[make_ports], not_on=tuple(HostId(host) for host in run.tried))
+    engine = run.rooms.placement
+    ask = ask_of(run.asked, _networks(run), run[make_ports].ports, not_on=tuple(HostId(host) for host in run.tried))
     verdict, fresh = engine.rank(ask), False
     lost: list[str] = []
     for _ in range(CLAIM_ROUNDS_MAX):
         for choice in verdict.best:
-            answer = await run.commit(lambda tx, c=choice, v=verdict.ledger: _take(tx, run, c, ask, v, tuple(lost)))
-            if isinstance(answer, Claim):
-                return answer
-            lost.append(answer.why())
-            engine.lost(answer)
+            claim = _claim_of(run, choice, verdict.ledger, tuple(lost))
+            with engine.holding(choice, ask):
+                shortage = await _take(run, choice, ask, claim)
+            if shortage is None:
+                return claim
+            lost.append(shortage.why())
         if fresh and not verdict.best:
             raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
         verdict, fresh = await engine.rank_fresh(ask), True
@@ -119,47 +127,64 @@ async def claim_host(run: BootRun) -> Claim:
     )
 
 
-def _take(tx: Tx, run: BootRun, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
-    """In the region's transaction: the claim, and in which cell the server is to be; or refuse and write nothing."""
-    boot, engine = run.asked, run.rooms.placement
-    taken: Claimed | Shortage = engine.claim(
-        tx,
-        boot.server.id,
-        choice,
-        ask,
-        project=boot.server.project,
-        user=boot.server.user,
-        operation=run.operation,
-        attempt=run.attempt,
-        replace=run.attempt > 1 or run.unsure,
-    )
-    if isinstance(taken, Shortage):
-        tx.refuse(taken)
-    region_servers.place(tx, boot.server.id, run.operation, choice.cell)
-    engine.claimed(taken)
-    facts = engine.facts(choice.host)
+def _claim_of(run: BootRun, choice: Choice, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
+    """What a claim on this host would be, as the picture knows the host now."""
+    world = run.rooms.placement.world()
+    slot = world.slots[choice.host]
     return Claim(
         host=choice.host,
         name=choice.name,
-        node=facts.node,
+        node=world.nodes[slot],
         cell=choice.cell,
-        availability_zone=facts.availability_zone,
-        subnets=_subnets(boot, choice.segments),
+        availability_zone=world.zone_names[world.zone[slot]],
+        subnets=_subnets(run, choice.segments),
         ledger=ledger,
-        lost=lost,
+        lost=lost[-LOST_KEPT_MAX:],
     )
+
+
+async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Shortage | None:
+    """One transaction: the claim, and in which cell the server is to be; a shortage writes nothing."""
+    boot, engine = run.asked, run.rooms.placement
+    taken: list[Claimed] = []
+
+    def work(tx: Tx) -> Claim:
+        answer = engine.claim(
+            tx,
+            boot.server.id,
+            choice,
+            ask,
+            project=boot.server.project,
+            user=boot.server.user,
+            operation=run.operation,
+            attempt=run.attempt,
+            replace=run.attempt > 1 or run.unsure,
+        )
+        if isinstance(answer, Shortage):
+            tx.refuse(answer)
+        region_servers.place(tx, boot.server.id, run.operation, choice.cell)
+        taken[:] = [answer]
+        return claim
+
+    answer: Claim | Shortage = await run.commit(work)
+    if isinstance(answer, Shortage):
+        engine.lost(answer)
+        return answer
+    engine.claimed(taken[0])
+    return None
 
 
 @claim_host.undo
 async def release_host(run: BootRun) -> None:
     """Claims are keyed by server, so this is safe twice and safe when nothing was claimed."""
-    released = await run.commit(lambda tx: _release(tx, run))
-    run.rooms.placement.released(released)
+    given_back: list[Row] = []
 
+    def work(tx: Tx) -> None:
+        region_servers.unplace(tx, run.asked.server.id, run.operation)
+        given_back[:] = run.rooms.placement.release(tx, run.asked.server.id)
 
-def _release(tx: Tx, run: BootRun) -> object:
-    region_servers.unplace(tx, run.asked.server.id, run.operation)
-    return run.rooms.placement.release(tx, run.asked.server.id)
+    await run.commit(work)
+    run.rooms.placement.settle(given_back)
 
 
 @step(moves=True, needs=(make_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
@@ -170,7 +195,7 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
         run.asked.server.id,
         claim.name,
         claim.availability_zone,
-        run[make_ports],
+        run[make_ports].ports,
         subnets=claim.subnets,
         unsure=run.unsure or run.attempt > 1,
     )
@@ -179,9 +204,9 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
 @bind_ports.undo
 async def unbind_ports(run: BootRun) -> None:
     """Only in the final unwinding; the next attempt's bind replaces the host (RULES §8)."""
-    ports = run.get(make_ports)
-    if ports:
-        await run.rooms.network.unbind_ports(run.asked.server.id, ports)
+    made = run.get(make_ports)
+    if made is not None and made.ports:
+        await run.rooms.network.unbind_ports(run.asked.server.id, made.ports)
 
 
 @step(moves=True, needs=(claim_host, bind_ports))
@@ -201,7 +226,7 @@ async def record_server(run: BootRun) -> int:
         node=claim.node,
         provider=claim.host,
         availability_zone=claim.availability_zone,
-        nics=tuple(nic_of(port, boot.networks.get(port.network)) for port in run[bind_ports]),
+        nics=tuple(nic_of(port, _networks(run).get(port.network)) for port in run[bind_ports]),
         task_state=TaskState.SPAWNING,
         updated_at=now,
         generation=run.attempt,
@@ -240,7 +265,7 @@ def _remove(tx: Tx, run: BootRun, by: cell_servers.Fence) -> None:
 async def start_guest(run: BootRun) -> GuestState:
     """The host makes the guest, from finished data: it asks no network service for anything (S0.20)."""
     claim = run[claim_host]
-    guest = guest_of(run.asked, run[bind_ports], claim)
+    guest = guest_of(run.asked, _networks(run), run[bind_ports], claim)
     try:
         state = await run.rooms.hosts.start_guest(
             HostAddress(claim.cell, claim.name), errand(run, "start_guest"), guest
@@ -292,7 +317,7 @@ async def announce(run: BootRun) -> None:
             node=claim.node,
             provider=claim.host,
             availability_zone=claim.availability_zone,
-            nics=tuple(nic_of(port, boot.networks.get(port.network)) for port in run[bind_ports]),
+            nics=tuple(nic_of(port, _networks(run).get(port.network)) for port in run[bind_ports]),
             generation=run[record_server],
         )
         cell_servers.write(tx, shown(written), by)
@@ -347,13 +372,18 @@ BOOT = Saga(
 # ------------------------------------------------------------------------------------------ what is asked of whom
 
 
-def ask_of(boot: Boot, ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]) -> Ask:
+def _networks(run: BootRun) -> Mapping[str, Network]:
+    made = run.get(make_ports)
+    return run.asked.networks if made is None or not made.networks else {**run.asked.networks, **made.networks}
+
+
+def ask_of(boot: Boot, networks: Mapping[str, Network], ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]) -> Ask:
     """What the scheduler is asked: needs of flavor and image, and for each NIC the segments that could serve it."""
     return Ask(
         resources=boot.needs.resources,
         required=boot.needs.required,
         forbidden=boot.needs.forbidden,
-        nics=tuple(_segments_for(port, boot.networks.get(port.network)) for port in ports),
+        nics=tuple(_segments_for(port, networks.get(port.network)) for port in ports),
         availability_zone=boot.server.availability_zone,
         host=boot.forced_host,
         node=boot.forced_node,
@@ -369,7 +399,7 @@ def ask_of(boot: Boot, ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]) -
     )
 
 
-def _segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
+def _segments_for(port: Port, network: Network | None) -> SegmentAsk:
     """An address that a port has already narrows it to that address's segment; a port without leaves them all (S3.4)."""
     if network is None:
         return SegmentAsk(port.id)
@@ -387,27 +417,28 @@ def _segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
     )
 
 
-def _physnets(network: NetworkFacts) -> tuple[str, ...]:
-    return tuple({segment.physical_network for segment in network.segments if segment.physical_network})
+def _physnets(network: Network) -> tuple[str, ...]:
+    found = {segment.physical_network for segment in network.segments if segment.physical_network}
+    return tuple(found or ({network.physical_network} if network.physical_network else ()))
 
 
-def _subnets(boot: Boot, segments: tuple[ProviderId | None, ...]) -> dict[int, str]:
-    """For each NIC with a claimed segment, that segment's IPv4 subnet."""
+def _subnets(run: BootRun, segments: tuple[ProviderId | None, ...]) -> dict[int, str]:
+    """For each NIC with a claimed segment, that segment's IPv4 subnet, unless its address was chosen before."""
     found: dict[int, str] = {}
-    for nic, segment in zip(boot.nics, segments, strict=False):
-        network = boot.networks.get(nic.network)
-        if segment is None or network is None:
+    networks = _networks(run)
+    for port, segment in zip(run[make_ports].ports, segments, strict=False):
+        network = networks.get(port.network)
+        if segment is None or network is None or port.address_chosen or port.ip_allocation == "none":
             continue
         subnet = next((s.id for s in network.subnets if s.segment == segment and s.version == 4), None)
         if subnet is not None:
-            found[nic.index] = subnet
+            found[port.index] = subnet
     return found
 
 
-def guest_of(boot: Boot, ports: tuple[Port, ...], claim: Claim) -> GuestSpec:
+def guest_of(boot: Boot, networks: Mapping[str, Network], ports: tuple[Port, ...], claim: Claim) -> GuestSpec:
     """Everything the host needs, and nothing it would have to ask for."""
     server, flavor = boot.server, boot.server.flavor
-    networks: Mapping[str, NetworkFacts] = boot.networks
     return GuestSpec(
         server=server.id,
         name=server.name,

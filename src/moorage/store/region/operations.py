@@ -5,6 +5,7 @@ same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lin
 """
 
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +71,11 @@ operation_lines = sa.Table(
 def now_us() -> int:
     """The wall clock, for people; no decision is made on it."""
     return time.time_ns() // 1000
+
+
+def new_id() -> OperationId:
+    """Random, so nobody has to be asked."""
+    return OperationId(str(uuid.uuid4()))
 
 
 def accept(tx: Tx, accepted: Sequence[Accepted]) -> None:
@@ -262,6 +268,12 @@ def listed(
 def ask_to_cancel(tx: Tx, operation: OperationId, word: str) -> None:
     """Leave word for the teller; it reads it with its next line."""
     tx.run(operations.update().where(operations.c.id == operation, operations.c.ended_at.is_(None)).values(cancel=word))
+
+
+def owner_of(tx: Tx, operation: OperationId) -> ConductorId | None:
+    """Who tells an open operation."""
+    row = tx.row(sa.select(operations.c.owner).where(operations.c.id == operation, operations.c.ended_at.is_(None)))
+    return None if row is None else ConductorId(row.owner)
 
 
 def let_begin(tx: Tx, heir: OperationId) -> None:

@@ -1,0 +1,57 @@
+"""Accepting an operation: the row with its first intent, and afterwards a word to whoever tells it."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Accepted
+from moorage.model.server import Server
+from moorage.operations.rooms import Rooms
+from moorage.saga import Saga, encode_lines, first_lines
+
+_encode = msgspec.json.Encoder().encode
+
+
+def accepted(
+    saga: Saga[Any, Any],
+    operation: OperationId,
+    server: Server,
+    asked: msgspec.Struct,
+    *,
+    owner: ConductorId,
+    user: str,
+    seq: int,
+    request_id: str,
+    after: OperationId | None = None,
+) -> Accepted:
+    """The row as it is written: `asked` as JSON, and the intent of step one (RULES §2)."""
+    lines = first_lines(saga)
+    return Accepted(
+        id=operation,
+        saga=saga.name,
+        server=server.id,
+        project=server.project,
+        user=user,
+        owner=owner,
+        asked=_encode(asked),
+        journal=encode_lines(lines).encode(),
+        head=len(lines),
+        request_id=request_id,
+        seq=seq,
+        after=after,
+        created_at=time.time_ns() // 1000,
+    )
+
+
+async def tell_later(
+    rooms: Rooms, new: Accepted | None, holder: OperationId | None = None, holder_owner: ConductorId | None = None
+) -> None:
+    """After the commit: the new operation is begun, or, when it waits in line, its holder is told to stop."""
+    if new is None:
+        return
+    if holder is None:
+        await rooms.tellers.begun(new)
+    elif holder_owner is not None:
+        await rooms.tellers.cancelled(holder, holder_owner)

@@ -1,0 +1,416 @@
+"""What is decided before a boot's first step: names become ids, MACs are minted, rights and quota are looked at, once.
+
+The user's token is used here, while the request is answered, and nowhere after (RULES §7).
+"""
+
+import re
+import secrets
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from moorage.model.asker import Asker
+from moorage.model.boot import BootRequest, NicWish
+from moorage.model.errors import Forbidden, Invalid, NotFound
+from moorage.model.flavor import Flavor
+from moorage.model.group import ServerGroup
+from moorage.model.ids import HostId, ImageId, NetworkId, ServerId
+from moorage.model.image import Image
+from moorage.model.keypair import KeyPair
+from moorage.model.network import CheckedNetworks, NicAsk, mint_mac
+from moorage.model.operation import Accepted
+from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
+from moorage.model.resources import Needs, needs_of
+from moorage.model.server import Nic, Server
+from moorage.model.world import GroupAsk
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.boot import BOOT, Boot
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.sql import Tx
+from moorage.store.region import flavors, keypairs, quotas, server_groups
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+SERVERS_AT_ONCE_MAX = 1000
+HOSTNAME_CHARACTERS_MAX = 63
+NAME_CHARACTERS_MAX = 255
+MIB_PER_GIB = 1024
+BYTES_PER_GIB = 1024**3
+
+
+class BootRights(msgspec.Struct, frozen=True):
+    """What policy says of who asks; judged by the front desk."""
+
+    may_force_host: bool = False
+    may_request_host: bool = False
+    may_zero_disk: bool = False
+    may_external_network: bool = False
+    sees_all_flavors: bool = False
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What the region knows of the things a request names."""
+
+    flavor: Flavor
+    key: KeyPair | None
+    group: ServerGroup | None
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where the server may be, as asked."""
+
+    zone: str | None = None
+    host: str | None = None
+    node: str | None = None
+
+
+async def begin(
+    rooms: Rooms, asker: Asker, token: str, request: BootRequest, rights: BootRights, request_id: str = ""
+) -> tuple[Server, ...]:
+    """Accept the boot of one or more servers, in one commit, or refuse all of it with a reason.
+
+    Raises Invalid (unknown flavor, image, key, zone, network …), Forbidden, OverQuota, Conflict (a port in use, `auto`
+    refused), and Unavailable when a neighbour that must be asked is out.
+    """
+    project = asker.project
+    if project is None:
+        raise Forbidden("A server belongs to a project, and this token is for none.")
+    if not 1 <= request.min_count <= request.max_count <= SERVERS_AT_ONCE_MAX:
+        raise Invalid(f"min_count must be <= max_count, both from 1 to {SERVERS_AT_ONCE_MAX}")
+    known = await _look_up(rooms, asker, project, request, rights)
+    image = await _image(rooms, token, request, known.flavor, rights)
+    place = _place(rooms, request, rights)
+    same, different = await _hinted_hosts(rooms, request.hints)
+    checked = await rooms.network.check(
+        token,
+        project,
+        _wanted(request),
+        security_groups=request.security_groups,
+        servers=request.min_count,
+        hostname=request.hostname or "",
+        external_allowed=rights.may_external_network,
+    )
+    _check_counts(request, checked)
+    boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
+    return await _accept(rooms, asker, project, request, boots, known.group, request_id)
+
+
+# ------------------------------------------------------------------------------------------------- looking up
+
+
+async def _look_up(rooms: Rooms, asker: Asker, project: str, request: BootRequest, rights: BootRights) -> _Known:
+    group_id = request.hints.get("group")
+
+    def work(tx: Tx) -> _Known:
+        flavor = flavors.get(tx, request.flavor_ref)
+        if flavor is None or flavor.disabled or not (rights.sees_all_flavors or flavor.usable_by(project)):
+            raise Invalid(f"Flavor {request.flavor_ref} could not be found.")
+        key = None
+        if request.key_name is not None:
+            key = keypairs.get(tx, asker.user, request.key_name)
+            if key is None:
+                raise Invalid(f"Invalid key_name provided: there is no key pair {request.key_name}.")
+        return _Known(flavor, key, _group(tx, group_id, project, "admin" in asker.roles))
+
+    return await rooms.region.read(work)
+
+
+def _group(tx: Tx, group_id: str | list[str] | None, project: str, administrator: bool) -> ServerGroup | None:
+    if group_id is None:
+        return None
+    if not isinstance(group_id, str):
+        raise Invalid("The hint group names one server group.")
+    group = server_groups.get(tx, group_id)
+    if group is None or (group.project != project and not administrator):
+        raise Invalid(f"Server group {group_id} could not be found.")
+    return group
+
+
+async def _image(rooms: Rooms, token: str, request: BootRequest, flavor: Flavor, rights: BootRights) -> Image | None:
+    if any(
+        device.destination == "volume" or device.source in {"volume", "snapshot"} for device in request.block_devices
+    ):
+        raise Invalid(
+            "Block device mapping is invalid: no volume service is configured, so servers have local disks only."
+        )
+    if not request.image_ref:
+        raise Invalid("Invalid imageRef provided: a server without a volume is booted from an image.")
+    try:
+        image = await rooms.images.show(request.image_ref, token)
+    except NotFound as missing:
+        raise Invalid(f"Image {request.image_ref} could not be found.") from missing
+    if image.status != "active":
+        raise Invalid(f"Image {image.id} is not active.")
+    if image.min_ram_mib > flavor.ram_mib:
+        raise Invalid("Flavor's memory is too small for requested image.")
+    _check_disk(image, flavor, rights)
+    return image
+
+
+def _check_disk(image: Image, flavor: Flavor, rights: BootRights) -> None:
+    if flavor.disk_gib == 0:
+        if not rights.may_zero_disk:
+            raise Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
+        return
+    largest = flavor.disk_gib * BYTES_PER_GIB
+    size = image.size_bytes or 0
+    if size > largest:
+        raise Invalid(
+            f"Flavor's disk is too small for requested image. Flavor disk is {largest} bytes, image is {size} bytes."
+        )
+    if image.min_disk_gib > flavor.disk_gib:
+        raise Invalid(
+            f"Flavor's disk is smaller than the minimum size specified in image metadata. Flavor disk is {largest} bytes, "
+            f"minimum size is {image.min_disk_gib * BYTES_PER_GIB} bytes."
+        )
+
+
+def _place(rooms: Rooms, request: BootRequest, rights: BootRights) -> _Place:
+    world = rooms.placement.world()
+    zone, host, node = request.availability_zone, request.host, request.hypervisor_hostname
+    if (host or node) and not rights.may_request_host:
+        raise Forbidden("Policy doesn't allow compute:servers:create:requested_destination to be performed.")
+    if zone and ":" in zone:
+        zone, _, rest = zone.partition(":")
+        if not rights.may_force_host:
+            raise Forbidden("Policy doesn't allow os_compute_api:servers:create:forced_host to be performed.")
+        host, _, node = rest.partition(":")
+    if host and host not in world.slots_by_name:
+        raise Invalid(f"Compute host {host} could not be found.")
+    if node and node not in world.nodes:
+        raise Invalid(f"Compute host {node} could not be found.")
+    if zone and zone not in world.zone_names:
+        raise Invalid("The requested availability zone is not available")
+    return _Place(zone or None, host or None, node or None)
+
+
+async def _hinted_hosts(
+    rooms: Rooms, hints: Mapping[str, str | list[str]]
+) -> tuple[tuple[HostId, ...] | None, tuple[HostId, ...]]:
+    same, different = hints.get("same_host"), hints.get("different_host")
+    wanted = None if same is None else await _hosts_of(rooms, same)
+    return wanted, () if different is None else await _hosts_of(rooms, different)
+
+
+async def _hosts_of(rooms: Rooms, servers: str | list[str]) -> tuple[HostId, ...]:
+    found: list[HostId] = []
+    for server in [servers] if isinstance(servers, str) else servers:
+        record = (await records.find(rooms, ServerId(server))).server
+        if record is not None and record.provider is not None and not record.deleted:
+            found.append(record.provider)
+    return tuple(found)
+
+
+def _wanted(request: BootRequest) -> "str | tuple[NicAsk, ...]":
+    if isinstance(request.nics, str):
+        return request.nics
+    return tuple(_nic(index, wish) for index, wish in enumerate(request.nics))
+
+
+def _nic(index: int, wish: NicWish) -> NicAsk:
+    return NicAsk(
+        index=index, network=wish.network, port=wish.port, address=wish.address, tag=wish.tag, ours=wish.port is None
+    )
+
+
+def _check_counts(request: BootRequest, checked: CheckedNetworks) -> None:
+    if request.max_count == 1:
+        return
+    if any(nic.port for nic in checked.nics):
+        raise Invalid("Unable to launch multiple servers with a single configured port: a port belongs to one server.")
+    if any(nic.address for nic in checked.nics):
+        raise Invalid("Invalid fixed address: one address cannot be given to several servers.")
+
+
+# ------------------------------------------------------------------------------------------------- making up
+
+
+def _boots(
+    rooms: Rooms,
+    asker: Asker,
+    project: str,
+    request: BootRequest,
+    known: _Known,
+    image: Image | None,
+    place: _Place,
+    checked: CheckedNetworks,
+    hinted: tuple[tuple[HostId, ...] | None, tuple[HostId, ...]],
+    request_id: str,
+) -> list[Boot]:
+    properties = {} if image is None else image.properties
+    needs = _needs(known.flavor, properties)
+    reservation = request.reservation_id or f"r-{secrets.token_hex(4)}"
+    group = None if known.group is None else GroupAsk(known.group.id, known.group.policy, known.group.max_per_host or 1)
+    made: list[Boot] = []
+    for launch_index in range(request.max_count):
+        server = _server(asker, project, request, known, image, place, checked, reservation, launch_index)
+        made.append(
+            Boot(
+                server=server,
+                request_id=request_id,
+                nics=tuple(_minted(nic, server.id) for nic in checked.nics),
+                networks=dict(checked.networks),
+                security_groups=checked.security_groups,
+                auto=checked.auto,
+                needs=needs,
+                group=group,
+                forced_host=place.host,
+                forced_node=place.node,
+                same_host=hinted[0],
+                different_host=hinted[1],
+                min_level=rooms.settings.min_level,
+            )
+        )
+    return made
+
+
+def _minted(nic: NicAsk, server: ServerId) -> NicAsk:
+    return msgspec.structs.replace(nic, mac=mint_mac(server, nic.index)) if nic.ours else nic
+
+
+def _needs(flavor: Flavor, properties: Mapping[str, str]) -> Needs:
+    swap_gib = -(-flavor.swap_mib // MIB_PER_GIB)
+    return needs_of(
+        vcpus=flavor.vcpus,
+        memory_mb=flavor.ram_mib,
+        disk_gb=flavor.disk_gib + flavor.ephemeral_gib + swap_gib,
+        extra_specs=flavor.extra_specs,
+        image_properties=properties,
+    )
+
+
+def _server(
+    asker: Asker,
+    project: str,
+    request: BootRequest,
+    known: _Known,
+    image: Image | None,
+    place: _Place,
+    checked: CheckedNetworks,
+    reservation: str,
+    launch_index: int,
+) -> Server:
+    server = ServerId(str(uuid.uuid4()))
+    several = request.max_count > 1
+    name = f"{request.name}-{launch_index + 1}" if several else request.name
+    hostname = request.hostname or sanitized_hostname(request.name, server)
+    return Server(
+        id=server,
+        project=project,
+        user=asker.user,
+        name=name[:NAME_CHARACTERS_MAX],
+        hostname=(f"{hostname[: HOSTNAME_CHARACTERS_MAX - 5]}-{launch_index + 1}" if several else hostname),
+        created_at=time.time_ns() // 1000,
+        flavor=known.flavor.copy(),
+        description=request.description,
+        image=None if image is None else ImageId(image.id),
+        image_name="" if image is None else image.name,
+        image_properties={} if image is None else image.properties,
+        key_name=request.key_name,
+        public_key=None if known.key is None else known.key.public_key,
+        metadata=dict(request.metadata),
+        tags=tuple(sorted(set(request.tags))),
+        user_data=request.user_data,
+        config_drive=request.config_drive,
+        security_groups=tuple(request.security_groups) or (("default",) if checked.nics else ()),
+        nics=tuple(_first_nic(nic, checked) for nic in checked.nics),
+        block_devices=request.block_devices,
+        access_ip_v4=request.access_ip_v4,
+        access_ip_v6=request.access_ip_v6,
+        disk_config=request.disk_config or "MANUAL",
+        availability_zone=place.zone,
+        pinned_az=place.zone,
+        hints=dict(request.hints),
+        group=None if known.group is None else known.group.id,
+        trusted_certs=request.trusted_certs,
+        reservation_id=reservation,
+        launch_index=launch_index,
+        kernel_id="" if image is None else image.properties.get("kernel_id", ""),
+        ramdisk_id="" if image is None else image.properties.get("ramdisk_id", ""),
+    )
+
+
+def _first_nic(nic: NicAsk, checked: CheckedNetworks) -> Nic:
+    network = checked.network_of(nic)
+    return Nic(
+        index=nic.index,
+        network=NetworkId(nic.network or ""),
+        network_name="" if network is None else network.name,
+        ours=nic.ours,
+        tag=nic.tag,
+    )
+
+
+def sanitized_hostname(name: str, server: str) -> str:
+    """A host name a guest can have, made from the server's name as Nova does."""
+    found = re.sub(r"[ _.]", "-", name.encode("latin-1", "ignore").decode("latin-1"))
+    found = re.sub(r"[^a-zA-Z0-9-]+", "", found).lower().strip("-")[:HOSTNAME_CHARACTERS_MAX].rstrip("-")
+    return found or f"server-{server}"[:HOSTNAME_CHARACTERS_MAX]
+
+
+# ------------------------------------------------------------------------------------------------- accepting
+
+
+async def _accept(
+    rooms: Rooms,
+    asker: Asker,
+    project: str,
+    request: BootRequest,
+    boots: Sequence[Boot],
+    group: ServerGroup | None,
+    request_id: str,
+) -> tuple[Server, ...]:
+    """Servers, operations and quota in one transaction (RULES §2); of `max_count` as many as the quota allows (§17)."""
+    owner = await rooms.tellers.choose(BOOT.name)
+    defaults = {**DEFAULT_LIMITS, **(rooms.settings.quota or {})}
+
+    def work(tx: Tx) -> list[tuple[Server, Accepted]] | Shortfall:
+        count = len(boots)
+        while (short := quotas.reserve(tx, project, _amounts(boots[:count]), defaults)) is not None:
+            count = min(_that_fit(short, boots[0]), count - 1)
+            if count < request.min_count:
+                tx.refuse(short)
+        rows: list[tuple[Server, Accepted]] = []
+        for boot in boots[:count]:
+            operation = region_operations.new_id()
+            held = msgspec.structs.replace(boot.server, operation=operation)
+            new = accepted(
+                BOOT,
+                operation,
+                held,
+                msgspec.structs.replace(boot, server=held),
+                owner=owner,
+                user=asker.user,
+                seq=1,
+                request_id=request_id,
+            )
+            rows.append((held, new))
+        if group is not None:
+            had = server_groups.join(tx, group.id, [server.id for server, _ in rows], defaults["server_group_members"])
+            if had is not None:
+                tx.refuse(Shortfall((Over("server_group_members", len(rows), had, defaults["server_group_members"]),)))
+        region_servers.insert(tx, [server for server, _ in rows])
+        region_operations.accept(tx, [new for _, new in rows])
+        return rows
+
+    answer = await rooms.region.write(work)
+    if isinstance(answer, Shortfall):
+        raise answer.problem()
+    for _, new in answer:
+        await tell_later(rooms, new)
+    return tuple(server for server, _ in answer)
+
+
+def _amounts(boots: Sequence[Boot]) -> dict[str, int]:
+    flavor = boots[0].server.flavor
+    count = len(boots)
+    return {"instances": count, "cores": count * flavor.vcpus, "ram": count * flavor.ram_mib}
+
+
+def _that_fit(short: Shortfall, boot: Boot) -> int:
+    """How many servers every broken limit still has room for."""
+    each = _amounts([boot])
+    return min(max(over.limit - over.used, 0) // max(each[over.resource], 1) for over in short.over)

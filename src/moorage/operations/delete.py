@@ -1,0 +1,177 @@
+"""Delete: forward only.  What was destroyed cannot come back, so nothing here is taken back; it is told until it is done.
+
+It works on a half-built, unplaced or ERROR server (RULES §9): its first step looks where the server is now, after whatever
+held the server has ended.
+"""
+
+import time
+from typing import Literal
+
+import msgspec
+
+from moorage.model.action import Action, Event
+from moorage.model.asker import Asker
+from moorage.model.ids import OperationId
+from moorage.model.server import PowerState, Server, TaskState, VmState
+from moorage.model.verdict import Row
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import destroy_or_leave
+from moorage.operations.steps.servers import Found
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.region import operations as region_operations
+from moorage.store.region import quotas, server_groups
+from moorage.store.region import servers as region_servers
+
+FORWARD_ONLY = "what was destroyed cannot come back: a delete only goes forward"
+PATIENCE_S = 24 * 3600.0
+"""A delete waits this long for a neighbour that is out before it is stuck."""
+
+
+class Delete(msgspec.Struct, frozen=True):
+    server: Server
+    """As it was when the delete was asked; the story looks again."""
+    seq: int
+    request_id: str = ""
+    user: str = ""
+    action: Literal["delete", "forceDelete"] = "delete"
+
+
+DeleteRun = Run[Delete, Rooms]
+
+
+@step(no_undo="reads only")
+async def find_server(run: DeleteRun) -> Found:
+    """Where the server is now that nobody else holds it."""
+    return await records.find(run.rooms, run.asked.server.id)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
+async def destroy_guest(run: DeleteRun) -> bool:
+    """The host destroys the guest, if there is one; a silent host does so when it is back."""
+    found = run[find_server]
+    if found.server is None or found.cell is None or found.server.host is None:
+        return True
+    return await destroy_or_leave(run, "destroy_guest", found.cell, found.server.host, found.server.id)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
+async def release_ports(run: DeleteRun) -> None:
+    """Ours are deleted, the user's let go (S0.8); the record says which, and minted MACs say it where there is no record."""
+    server = run[find_server].server or run.asked.server
+    macs = tuple(nic.mac for nic in server.nics if nic.ours and nic.mac)
+    await run.rooms.network.release_ports(server.id, macs)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
+async def mark_deleted(run: DeleteRun) -> None:
+    """The record says DELETED, in the cell or in the region, and the action is finished."""
+    found = run[find_server]
+    if found.server is None or found.cell is None:
+        return  # the region's own record is marked by the commit that ends the story
+    now = _now()
+    event = Event("compute_terminate_instance", run.asked.server.created_at, now, "Success", found.server.host)
+    action = Action(
+        server=found.server.id,
+        action=run.asked.action,
+        request_id=run.asked.request_id or f"req-{run.operation}",
+        user=run.asked.user,
+        project=found.server.project,
+        started_at=now,
+        updated_at=now,
+        finished_at=now,
+        events=(event,),
+    )
+    await records.change(
+        run.rooms,
+        found.cell,
+        found.server.id,
+        records.fence(run),
+        lambda server: _deleted(server, now),
+        lambda tx: actions.write(tx, action),
+    )
+
+
+def _deleted(server: Server, now: int) -> Server:
+    return msgspec.structs.replace(
+        server,
+        vm_state=VmState.DELETED,
+        task_state=None,
+        power_state=PowerState.NOSTATE,
+        deleted_at=server.deleted_at or now,
+        terminated_at=server.terminated_at or now,
+        updated_at=now,
+    )
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, release_ports, mark_deleted), region=True)
+async def release_claims(run: DeleteRun) -> None:
+    """Compute, addresses, quota and the group's place go in one commit, with the region's record."""
+    found = run[find_server]
+    given_back: list[Row] = []
+
+    def work(tx: Tx) -> None:
+        server = found.server or run.asked.server
+        given_back[:] = run.rooms.placement.release(tx, server.id)
+        server_groups.leave(tx, [server.id])
+        if found.server is None or found.server.deleted:
+            return  # an earlier delete gave back its quota
+        flavor = server.flavor
+        quotas.release(tx, server.project, {"instances": 1, "cores": flavor.vcpus, "ram": flavor.ram_mib})
+        if found.cell is None:
+            region_servers.write_order(tx, _deleted(server, _now()))
+
+    await run.commit(work)
+    run.rooms.placement.settle(given_back)
+
+
+def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+DELETE = Saga("delete/1", Delete, find_server, destroy_guest, release_ports, mark_deleted, release_claims, ended=_ended)
+
+
+async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = False, request_id: str = "") -> None:
+    """Accept a delete: at once if nobody holds the server, else behind the holder, who is told to stop (RULES §9).
+
+    A repeated delete adds nothing.
+    """
+    owner = await rooms.tellers.choose(DELETE.name)
+    operation = region_operations.new_id()
+
+    def work(tx: Tx) -> tuple[object, OperationId | None, object]:
+        held = region_servers.queue(tx, server.id, operation, TaskState.DELETING)
+        if held is None or held.seq == 0:
+            tx.refuse((None, None, None))
+        where = region_servers.find(tx, server.id)
+        if where is not None and held.holder is not None:
+            holder = region_operations.get(tx, held.holder)
+            if holder is not None and holder.name == "delete":
+                tx.refuse((None, None, None))
+            region_operations.ask_to_cancel(tx, held.holder, "deleted")
+        asked = Delete(server, held.seq, request_id, asker.user, "forceDelete" if force else "delete")
+        new = accepted(
+            DELETE,
+            operation,
+            server,
+            asked,
+            owner=owner,
+            user=asker.user,
+            seq=held.seq,
+            after=held.holder,
+            request_id=request_id,
+        )
+        region_operations.accept(tx, [new])
+        holder_owner = None if held.holder is None else region_operations.owner_of(tx, held.holder)
+        return new, held.holder, holder_owner
+
+    new, holder, holder_owner = await rooms.region.write(work)
+    await tell_later(rooms, new, holder, holder_owner)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,180 @@
+"""Power: stop, start, reboot, pause, unpause, suspend, resume.  One story for all; the verb is in what is asked."""
+
+import time
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.model.action import Action, Event
+from moorage.model.asker import Asker
+from moorage.model.errors import Conflict, Internal, NotFound, Problem
+from moorage.model.guest import PowerState
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.servers import Found
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+PowerVerb: TypeAlias = Literal["start", "stop", "reboot", "hard_reboot", "pause", "unpause", "suspend", "resume"]
+HOST_PATIENCE_S = 300.0
+
+
+class _Effect(msgspec.Struct, frozen=True):
+    action: str
+    task: TaskState
+    becomes: VmState
+    event: str
+
+
+EFFECTS: dict[PowerVerb, _Effect] = {
+    "start": _Effect("start", TaskState.POWERING_ON, VmState.ACTIVE, "compute_start_instance"),
+    "stop": _Effect("stop", TaskState.POWERING_OFF, VmState.STOPPED, "compute_stop_instance"),
+    "reboot": _Effect("reboot", TaskState.REBOOTING, VmState.ACTIVE, "compute_reboot_instance"),
+    "hard_reboot": _Effect("reboot", TaskState.REBOOTING_HARD, VmState.ACTIVE, "compute_reboot_instance"),
+    "pause": _Effect("pause", TaskState.PAUSING, VmState.PAUSED, "compute_pause_instance"),
+    "unpause": _Effect("unpause", TaskState.UNPAUSING, VmState.ACTIVE, "compute_unpause_instance"),
+    "suspend": _Effect("suspend", TaskState.SUSPENDING, VmState.SUSPENDED, "compute_suspend_instance"),
+    "resume": _Effect("resume", TaskState.RESUMING, VmState.ACTIVE, "compute_resume_instance"),
+}
+
+
+class Power(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    verb: PowerVerb
+    request_id: str = ""
+    user: str = ""
+
+
+PowerRun = Run[Power, Rooms]
+
+
+@step
+async def begin_action(run: PowerRun) -> Found:
+    """The action shows from the start; where the server is now is found with it."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    await run.rooms.cells[found.cell].write(lambda tx: actions.write(tx, _action(run, ())))
+    return found
+
+
+@begin_action.undo
+async def fail_action(run: PowerRun) -> None:
+    """The action ends in Error; the guest is as its host last saw it, so nothing else is touched."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.cell is not None:
+        now = _now()
+        events = (Event(EFFECTS[run.asked.verb].event, run.asked.server.created_at, now, "Error"),)
+        await run.rooms.cells[found.cell].write(
+            lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
+        )
+
+
+@step(needs=(begin_action,), patience_s=HOST_PATIENCE_S, no_undo="a guest's power cannot be given back; it is observed")
+async def tell_host(run: PowerRun) -> PowerState:
+    """The host does it; a repeat is answered with the stored result (RULES §10)."""
+    server = run[begin_action].server
+    assert server is not None
+    assert server.cell is not None
+    assert server.host is not None
+    hosts, to, mine = run.rooms.hosts, HostAddress(server.cell, server.host), errand(run, "tell_host")
+    match run.asked.verb:
+        case "start":
+            return await hosts.power_on(to, mine, server.id)
+        case "stop":
+            return await hosts.power_off(to, mine, server.id)
+        case "reboot" | "hard_reboot":
+            return await hosts.reboot(to, mine, server.id, hard=run.asked.verb == "hard_reboot")
+        case "pause":
+            return await hosts.pause(to, mine, server.id)
+        case "unpause":
+            return await hosts.unpause(to, mine, server.id)
+        case "suspend":
+            return await hosts.suspend(to, mine, server.id)
+        case "resume":
+            return await hosts.resume(to, mine, server.id)
+        case _:
+            raise Internal(f"there is no power verb {run.asked.verb}")
+
+
+@step(needs=(begin_action, tell_host), no_undo="it records what happened", point_of_no_return=True)
+async def record_power(run: PowerRun) -> None:
+    """The state the guest is in now, and the end of the action."""
+    found = run[begin_action]
+    assert found.cell is not None
+    now, effect, state = _now(), EFFECTS[run.asked.verb], int(run[tell_host])
+    host = None if found.server is None else found.server.host
+    events = (Event(effect.event, now, now, "Success", host),)
+    await records.change(
+        run.rooms,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: msgspec.structs.replace(
+            server, vm_state=effect.becomes, task_state=None, power_state=state, updated_at=now
+        ),
+        lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, None),
+    )
+
+
+def _ended(tx: Tx, run: PowerRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+POWER = Saga("power/1", Power, begin_action, tell_host, record_power, ended=_ended)
+
+
+async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, request_id: str = "") -> None:
+    """Accept a power action. Raises Conflict when something else is being done to the server."""
+    owner = await rooms.tellers.choose(POWER.name)
+    operation = region_operations.new_id()
+
+    def work(tx: Tx) -> object:
+        held = region_servers.take(tx, server.id, operation, EFFECTS[verb].task)
+        if held is None:
+            return tx.refuse(NotFound(f"Instance {server.id} could not be found."))
+        if held.holder is not None:
+            return tx.refuse(
+                Conflict(f"Cannot '{EFFECTS[verb].action}' instance {server.id} while another action is in progress.")
+            )
+        asked = Power(server, held.seq, verb, request_id, asker.user)
+        new = accepted(
+            POWER, operation, server, asked, owner=owner, user=asker.user, seq=held.seq, request_id=request_id
+        )
+        region_operations.accept(tx, [new])
+        return new
+
+    answer = await rooms.region.write(work)
+    if isinstance(answer, Problem):
+        raise answer
+    await tell_later(rooms, answer)  # type: ignore[arg-type]  # what is no problem is Accepted
+
+
+def _action(run: PowerRun, events: tuple[Event, ...]) -> Action:
+    now = _now()
+    return Action(
+        server=run.asked.server.id,
+        action=EFFECTS[run.asked.verb].action,
+        request_id=_request(run),
+        user=run.asked.user,
+        project=run.asked.server.project,
+        started_at=now,
+        updated_at=now,
+        events=events,
+    )
+
+
+def _request(run: PowerRun) -> str:
+    return run.asked.request_id or f"req-{run.operation}"
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
