@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from moorage.clients.network.checks import Wanted
 from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest, NicWish
 from moorage.model.errors import Forbidden, Invalid, NotFound
@@ -204,7 +205,7 @@ async def _hosts_of(rooms: Rooms, servers: str | list[str]) -> tuple[HostId, ...
     return tuple(found)
 
 
-def _wanted(request: BootRequest) -> "str | tuple[NicAsk, ...]":
+def _wanted(request: BootRequest) -> Wanted:
     if isinstance(request.nics, str):
         return request.nics
     return tuple(_nic(index, wish) for index, wish in enumerate(request.nics))

@@ -11,7 +11,8 @@ import msgspec
 
 from moorage.model.action import Action, Event
 from moorage.model.asker import Asker
-from moorage.model.ids import OperationId
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Accepted
 from moorage.model.server import PowerState, Server, TaskState, VmState
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, tell_later
@@ -143,7 +144,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
     owner = await rooms.tellers.choose(DELETE.name)
     operation = region_operations.new_id()
 
-    def work(tx: Tx) -> tuple[object, OperationId | None, object]:
+    def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
         held = region_servers.queue(tx, server.id, operation, TaskState.DELETING)
         if held is None or held.seq == 0:
             tx.refuse((None, None, None))

@@ -6,6 +6,8 @@ from moorage.model.guest import VifAddress, VifData
 from moorage.model.network import Network, NicAsk, Port, Subnet
 from moorage.model.server import Address, Nic
 
+MTU_DEFAULT = 1500
+
 
 def made_macs(nics: Sequence[NicAsk]) -> tuple[str, ...]:
     """The MACs that were minted here: they, and nothing else, say which ports are ours."""
@@ -35,7 +37,7 @@ def vif_of(port: Port, facts: Network | None) -> VifData:
     subnets: Mapping[str, Subnet] = {} if facts is None else {subnet.id: subnet for subnet in facts.subnets}
     segments = {} if facts is None else {segment.id: segment for segment in facts.segments}
     segment_id = next((subnets[ip.subnet].segment for ip in port.fixed_ips if ip.subnet in subnets), None)
-    segment = segments.get(segment_id or "") or (next(iter(segments.values())) if len(segments) == 1 else None)
+    segment = segments.get(segment_id or "")
     return VifData(
         port=port.id,  # type: ignore[arg-type]
         network=port.network,  # type: ignore[arg-type]
@@ -44,10 +46,10 @@ def vif_of(port: Port, facts: Network | None) -> VifData:
         vif_details=port.vif_details,
         vnic_type=port.vnic_type,
         profile=port.profile,
-        mtu=1500 if facts is None else facts.mtu,
+        mtu=(facts.mtu if facts is not None else None) or MTU_DEFAULT,
         network_name="" if facts is None else facts.name,
-        physical_network=None if segment is None else segment.physical_network,
-        segmentation_id=None if segment is None else segment.segmentation_id,
+        physical_network=segment.physical_network if segment else (facts.physical_network if facts else None),
+        segmentation_id=segment.segmentation_id if segment else (facts.segmentation_id if facts else None),
         addresses=tuple(_vif_address(ip.subnet, ip.address, subnets) for ip in port.fixed_ips),
         tag=port.tag,
         preserve_on_delete=not port.ours,

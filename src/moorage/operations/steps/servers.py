@@ -81,9 +81,9 @@ async def change(
     for _ in range(TRIES_AFTER_STALE):
         try:
             return await rooms.cells[cell].write(together)
-        except Stale as stale:
-            last = stale
-    raise last
+        except Stale:
+            continue
+    return await rooms.cells[cell].write(together)
 
 
 def let_go(tx: Tx, run: Run[AboutServer, Rooms], *, drop_order: bool = False) -> None:
