@@ -161,22 +161,22 @@ class Journal:
     """One host's part of the file.  `raise_turn` and `keep` return when it is on the disk."""
 
     def __init__(self, file: JournalFile, host: str) -> None:
-        self._file = file
+        self.file = file
         self._host = host
         self._servers: dict[ServerId, _Memory] = {}
         self._later: list[Statement] = []
 
     async def open(self) -> None:
         def remember() -> dict[ServerId, _Memory]:
-            self._file.open()
-            turns = self._file.read(
+            self.file.open()
+            turns = self.file.read(
                 "SELECT server, operation_seq, attempt, phase, running FROM turns WHERE host=?", (self._host,)
             )
             servers = {
                 ServerId(server): _Memory(Turn(seq, attempt, phase), bool(on))
                 for server, seq, attempt, phase, on in turns
             }
-            for server, step, result in self._file.read(
+            for server, step, result in self.file.read(
                 "SELECT server, step, result FROM results WHERE host=?", (self._host,)
             ):
                 servers[ServerId(server)].results[step] = result
@@ -243,7 +243,7 @@ class Journal:
 
     async def _write(self, statements: list[Statement]) -> None:
         first, self._later = self._later, []
-        await self._file.write([*first, *statements])
+        await self.file.write([*first, *statements])
 
     async def flush(self) -> None:
         """Write what waits for company."""

@@ -11,6 +11,7 @@ not a loss of power.
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -58,6 +59,7 @@ class SimulatedDriver:
         self._knob = Knob(self._own)
         self._dials_seen: tuple[int, int] | None = None
         self._guests: dict[ServerId, SimulatedGuest] = {}
+        self._hanging: Counter[str] = Counter()
         self._states: dict[ServerId, PowerState] | None = None  # made when asked for, and only after a change
 
     # ---- the driver ------------------------------------------------------------------------------------------------
@@ -208,6 +210,10 @@ class SimulatedDriver:
             guest.power = PowerState.SHUTDOWN
             self._keep(guest)
 
+    def hanging(self, verb: str) -> int:
+        """How many of this verb hang now."""
+        return self._hanging[verb]
+
     def power_of(self, server: ServerId) -> PowerState:
         guest = self._guests.get(server)
         return guest.power if guest else PowerState.NOSTATE
@@ -337,11 +343,19 @@ class SimulatedDriver:
         fails = knob.fails(verb, dial)
         problem = HostFailed(dial.says, private=f"a dial of {verb}", code=dial.code)
         if fails and dial.hang == "before":
-            await asyncio.Event().wait()
+            await self._hang(verb)
         if fails and not dial.hang and dial.fail_when == "before":
             raise problem
         yield knob
         if fails and dial.hang == "after":
-            await asyncio.Event().wait()
+            await self._hang(verb)
         if fails and not dial.hang:
             raise problem
+
+    async def _hang(self, verb: str) -> None:
+        """Until somebody gives up."""
+        self._hanging[verb] += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._hanging[verb] -= 1

@@ -1,0 +1,140 @@
+"""What a host remembers: on the disk before it counts, in few syncs, and nothing of an earlier turn."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hosts import HOST, SERVER, errand, guest, place
+
+from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.lanes import MAX_WAITING, Lanes
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import ResultKey
+from moorage.drivers.dials import Dials, VerbDial
+from moorage.model.errors import Internal
+from moorage.model.ids import ServerId
+from moorage.model.turn import Turn
+from moorage.testing.waiting import until
+
+
+def on_disk(path: Path) -> list[tuple[str, int, int, int]]:
+    database = sqlite3.connect(path)
+    try:
+        return database.execute("SELECT server, operation_seq, attempt, phase FROM turns").fetchall()
+    finally:
+        database.close()
+
+
+async def test_the_turn_is_on_the_disk_before_the_deed(tmp_path: Path) -> None:
+    dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
+    async with place(MemoryBus(), tmp_path, dials) as at:
+        doing = asyncio.create_task(at.caller.start_guest(HOST, errand(4, 1), guest()))
+        await until(lambda: at.host.driver.hanging("start_guest"))
+        assert on_disk(tmp_path / "journal.db") == [(SERVER, 4, 1, 0)]
+        doing.cancel()
+        await asyncio.gather(doing, return_exceptions=True)
+
+
+async def test_results_of_an_earlier_turn_are_gone_also_after_a_restart(tmp_path: Path) -> None:
+    file = JournalFile(tmp_path / "j.db")
+    journal = Journal(file, "n1")
+    await journal.open()
+    await journal.raise_turn(SERVER, Turn(1))
+    await journal.keep(ResultKey(SERVER, Turn(1), "reboot"), b"old", running=True)
+    assert journal.result_of(ResultKey(SERVER, Turn(1), "reboot")) == b"old"
+    await journal.raise_turn(SERVER, Turn(2))
+    file.close()
+    again = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    await again.open()
+    assert again.turns() == {SERVER: Turn(2)}
+    assert again.running() == {SERVER}
+    for turn in (Turn(1), Turn(2)):
+        assert again.result_of(ResultKey(SERVER, turn, "reboot")) is None
+    again.file.close()
+
+
+async def test_hosts_share_the_file_and_the_syncs_but_not_the_servers(tmp_path: Path) -> None:
+    file = JournalFile(tmp_path / "j.db")
+    hosts = [Journal(file, f"n{each}") for each in range(50)]
+    for journal in hosts:
+        await journal.open()
+    await asyncio.gather(*(journal.raise_turn(ServerId(f"s{place}"), Turn(1)) for place, journal in enumerate(hosts)))
+    assert file.commits < 25
+    file.close()
+    assert len(on_disk(tmp_path / "j.db")) == 50
+    again = Journal(JournalFile(tmp_path / "j.db"), "n7")
+    await again.open()
+    assert again.turns() == {ServerId("s7"): Turn(1)}
+    again.file.close()
+
+
+async def test_taken_and_forgotten_go_with_the_next_write(tmp_path: Path) -> None:
+    journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    await journal.open()
+    key = ResultKey(SERVER, Turn(1), "x")
+    await journal.raise_turn(SERVER, Turn(1))
+    await journal.keep(key, b"r", running=None)
+    assert journal.untaken(10) == (key,)
+    before = journal.file.commits
+    journal.taken([key, key])
+    assert journal.untaken(10) == ()
+    journal.forget([SERVER])
+    assert journal.file.commits == before
+    await journal.flush()
+    await journal.flush()
+    assert journal.file.commits == before + 1
+    assert on_disk(tmp_path / "j.db") == []
+    journal.file.close()
+
+
+async def test_a_closed_journal_refuses(tmp_path: Path) -> None:
+    journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    await journal.open()
+    journal.file.close()
+    with pytest.raises(Internal):
+        await journal.raise_turn(SERVER, Turn(1))
+
+
+async def test_a_disk_that_cannot_be_written_is_said_and_nothing_is_believed(tmp_path: Path) -> None:
+    journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    await journal.open()
+    await journal.raise_turn(SERVER, Turn(1))
+    other = sqlite3.connect(tmp_path / "j.db")
+    other.execute("DROP TABLE turns")
+    other.close()
+    with pytest.raises(Internal):
+        await journal.raise_turn(SERVER, Turn(2))
+    assert journal.turn_of(SERVER) == Turn(1)
+    journal.file.close()
+
+
+async def test_a_lane_keeps_its_order_and_a_broken_job_does_not_close_it() -> None:
+    lanes, done = Lanes(at_once=4), []
+
+    async def job(number: int) -> None:
+        await asyncio.sleep(0)
+        if number == 1:
+            raise ValueError("broke")
+        done.append(number)
+
+    for number in range(4):
+        assert lanes.submit(SERVER, lambda number=number: job(number))
+    await until(lambda: done == [0, 2, 3])
+    await lanes.stop()
+
+
+async def test_lanes_are_bounded() -> None:
+    lanes, gate = Lanes(at_once=2), asyncio.Event()
+    inside = 0
+
+    async def job() -> None:
+        nonlocal inside
+        inside += 1
+        await gate.wait()
+
+    taken = [lanes.submit(ServerId(str(each)), job) for each in range(MAX_WAITING + 10)]
+    assert taken.count(False) == 10
+    await until(lambda: inside == 2)
+    await lanes.stop()
+    assert inside == 2
