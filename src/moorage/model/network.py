@@ -3,11 +3,18 @@
 These values stand in the journal of a boot (RULES §19): a field is added with a default, never renamed or re-typed.
 """
 
+import hashlib
 from typing import Any
 
 import msgspec
 
 from moorage.model.errors import Problem
+
+MAC_PREFIX = "fa:16:3e"
+SALTS_MAX = 8
+"""How often another MAC is tried when somebody else's port has the one we minted."""
+NICS_MAX = 64
+"""NICs of one server, over its life."""
 
 
 class SubnetFacts(msgspec.Struct, frozen=True):
@@ -20,6 +27,12 @@ class SubnetFacts(msgspec.Struct, frozen=True):
     dns: tuple[str, ...] = ()
     segment: str | None = None
     """The segment it belongs to, on a routed network."""
+    network: str = ""
+    dhcp: bool = True
+    pools: tuple[tuple[str, str], ...] = ()
+    """First and last address of each allocation pool."""
+    routes: tuple[tuple[str, str], ...] = ()
+    """Destination and next hop."""
 
 
 class SegmentFacts(msgspec.Struct, frozen=True):
@@ -29,6 +42,8 @@ class SegmentFacts(msgspec.Struct, frozen=True):
     physical_network: str | None = None
     network_type: str = ""
     segmentation_id: int | None = None
+    network: str = ""
+    name: str | None = None
 
 
 class NetworkFacts(msgspec.Struct, frozen=True):
@@ -42,6 +57,15 @@ class NetworkFacts(msgspec.Struct, frozen=True):
     shared: bool = False
     external: bool = False
     qos_policy: str | None = None
+    project: str = ""
+    up: bool = True
+    port_security: bool = True
+    network_type: str = ""
+    physical_network: str | None = None
+    segmentation_id: int | None = None
+    dns_domain: str = ""
+    l2_adjacent: bool = True
+    """False: every segment is a broadcast domain of its own."""
 
     @property
     def routed(self) -> bool:
@@ -49,11 +73,17 @@ class NetworkFacts(msgspec.Struct, frozen=True):
         return any(subnet.segment for subnet in self.subnets)
 
 
+class FixedIp(msgspec.Struct, frozen=True):
+    subnet: str
+    address: str
+
+
 class NicAsk(msgspec.Struct, frozen=True):
     """One network card to be: decided before step one."""
 
     index: int
     network: str
+    """Empty: the project's automatically allocated network, got or made together with the port."""
     port: str | None = None
     """The user's port; None: we make one."""
     address: str | None = None
@@ -63,6 +93,13 @@ class NicAsk(msgspec.Struct, frozen=True):
     """Minted by us when the port is ours (RULES §7); a user's port brings its own."""
     ours: bool = True
     vnic_type: str = "normal"
+    revision: int | None = None
+    """A user's port: its revision when it was checked."""
+    original_profile: dict[str, Any] = {}
+    original_fixed_ips: tuple[FixedIp, ...] = ()
+    """A user's port: what the final unbind restores."""
+    port_security: bool = True
+    """False: the network wants no security groups."""
 
 
 class CheckedNics(msgspec.Struct, frozen=True):
@@ -75,11 +112,10 @@ class CheckedNics(msgspec.Struct, frozen=True):
     """Ids; empty: the network service's default."""
     auto: bool = False
     """`auto` was asked and there is no network yet: the operation gets the auto-allocated topology first."""
-
-
-class FixedIp(msgspec.Struct, frozen=True):
-    subnet: str
-    address: str
+    ports: "dict[str, Port]" = {}
+    """The user's own ports, as they were."""
+    ports_free: int | None = None
+    """Ports the project's quota still allows; None: no limit, or no new port is needed."""
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -110,6 +146,32 @@ class Port(msgspec.Struct, frozen=True):
     original_profile: dict[str, Any] = {}
     """A user's port's profile before we took it: the final unbind restores it."""
     original_fixed_ips: tuple[FixedIp, ...] = ()
+    dns_name: str = ""
+    address_chosen: bool = False
+    """The user chose the address, or their port brought it: no rebind may change it."""
+
+    @property
+    def wants_address(self) -> bool:
+        return self.ip_allocation != "none"
+
+
+class Availability(msgspec.Struct, frozen=True):
+    """How many addresses a subnet has and how many are taken, as the network service counts them."""
+
+    subnet: str
+    version: int
+    cidr: str
+    total: int
+    used: int
+
+
+class HostWiring(msgspec.Struct, frozen=True):
+    """What the network service's agent on a host says it is wired to."""
+
+    host: str
+    physical_networks: tuple[str, ...] = ()
+    tunnels: tuple[str, ...] = ()
+    alive: bool = True
 
 
 class BindRefused(Problem):
@@ -118,8 +180,31 @@ class BindRefused(Problem):
     code = "bind_refused"
 
     def __init__(
-        self, public: str, *, private: str = "", code: str | None = None, port: str = "", host: str = ""
+        self,
+        public: str,
+        *,
+        private: str = "",
+        code: str | None = None,
+        port: str = "",
+        host: str = "",
+        reason: str = "",
+        index: int = 0,
     ) -> None:
         super().__init__(public, private=private, code=code)
         self.port = port
         self.host = host
+        self.reason = reason
+        """The network service's own sentence."""
+        self.index = index
+        """Which NIC of the server it is."""
+
+
+def mint_mac(server: str, nic_index: int, salt: int = 0) -> str:
+    """The MAC of our own port for this NIC: always the same, so that a repeated POST is refused instead of doubled."""
+    digest = hashlib.sha256(f"{server}/{nic_index}/{salt}".encode()).digest()
+    return f"{MAC_PREFIX}:{digest[0]:02x}:{digest[1]:02x}:{digest[2]:02x}"
+
+
+def minted_macs(server: str, nics: int = NICS_MAX) -> frozenset[str]:
+    """Every MAC we may ever have minted for this server."""
+    return frozenset(mint_mac(server, index, salt) for index in range(nics) for salt in range(SALTS_MAX))

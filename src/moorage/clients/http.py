@@ -1,0 +1,329 @@
+"""The one way out: every call to a neighbour has credentials, a deadline and a request id, and fails as a Problem.
+
+    identity = Neighbour("identity", "http://keystone:5000/v3")
+    tokens = ServiceTokens(identity, user="moorage", password=…, project="service")
+    network = Neighbour("network", "http://neutron:9696/v2.0", tokens=tokens)
+    reply = await network.call("GET", "/ports", params={"device_id": server})
+
+Nothing is retried here (steps retry, habit 13), but for one thing: a call refused with 401 was not carried out, so it is made
+once more with a fresh service token.
+
+How failures are told apart, for the step that must decide whether to look before it acts again:
+
+    never sent (no connection, no free one)           → Unavailable
+    sent, and no answer: a read                       → Unavailable
+    sent, and no answer: a write                      → UnknownOutcome
+    500, 502, 504: a write may have been carried out  → UnknownOutcome, a read → Unavailable
+    429, 503: not carried out                         → Unavailable
+    other 4xx                                         → the Refusal of that kind, in the neighbour's own words
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import httpx
+import msgspec
+
+from moorage.model.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    Internal,
+    Invalid,
+    NotFound,
+    OverQuota,
+    PreconditionFailed,
+    Problem,
+    Refusal,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    UnknownOutcome,
+)
+
+Json: TypeAlias = dict[str, Any]
+Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
+
+CONNECTIONS_MAX = 64
+CONNECTIONS_KEPT_MAX = 32
+CONNECT_DEADLINE_S = 5.0
+CALL_DEADLINE_S = 30.0
+REPLY_MAX_BYTES = 64 * 1024 * 1024
+SENTENCE_MAX = 1000
+TOKEN_MARGIN_S = 60.0
+"""A service token is replaced this long before it expires."""
+TOKEN_LIFE_DEFAULT_S = 300.0
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The global request id (`req-…`) of what we are doing; every neighbour is told."""
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_REFUSALS: dict[int, type[Refusal]] = {
+    400: Invalid,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    412: PreconditionFailed,
+    413: TooLarge,
+}
+
+
+def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
+    """The way into a service that lives in this process; its exceptions become 500s, as over a socket."""
+    return httpx.ASGITransport(app=app, raise_app_exceptions=False)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a neighbour answered, when it did not refuse."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Json
+
+
+class Neighbour:
+    """One outside service."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        *,
+        tokens: "ServiceTokens | None" = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        call_deadline_s: float = CALL_DEADLINE_S,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.url = url.rstrip("/")
+        self.tokens = tokens
+        self.calls: Counter[str] = Counter()
+        """How many calls were made, by method and kind of thing: `POST ports`."""
+        self._call_deadline_s = call_deadline_s
+        self._client = httpx.AsyncClient(
+            transport=transport,
+            timeout=httpx.Timeout(call_deadline_s, connect=CONNECT_DEADLINE_S),
+            limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_KEPT_MAX),
+            headers={"Accept": "application/json", "User-Agent": "moorage", **(headers or {})},
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = None,
+        body: Json | None = None,
+        params: Params | None = None,
+        headers: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+    ) -> Reply:
+        """One call; `token=None` means with our own credentials. Raises the Problem that the docstring above names."""
+        patience_s = self._call_deadline_s if deadline_s is None else deadline_s
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._call(method, path, token, body, params, dict(headers or {}))
+        except TimeoutError as late:
+            raise self._lost(method, f"no answer within {patience_s:g} s") from late
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        token: str | None,
+        body: Json | None,
+        params: Params | None,
+        headers: dict[str, str],
+    ) -> Reply:
+        ours = token is None and self.tokens is not None
+        if token is not None:
+            headers["X-Auth-Token"] = token
+        if ours and self.tokens is not None:
+            headers["X-Auth-Token"] = await self.tokens.get()
+        status, answered, content = await self._send(method, path, body, params, headers)
+        if status == 401 and ours and self.tokens is not None:  # not carried out, so it may be said again
+            headers["X-Auth-Token"] = await self.tokens.get(fresh=True)
+            status, answered, content = await self._send(method, path, body, params, headers)
+        if status >= 400:
+            raise self._refused(method, status, content, ours)
+        return Reply(status, answered, _decoded(self.name, content))
+
+    async def _send(
+        self, method: str, path: str, body: Json | None, params: Params | None, headers: dict[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        self.calls[f"{method} {_kind(path)}"] += 1
+        if told := request_id.get():
+            headers["X-OpenStack-Request-ID"] = told
+        content = None
+        if body is not None:
+            content = msgspec.json.encode(body)
+            headers["Content-Type"] = "application/json"
+        request = self._client.build_request(
+            method, self.url + path, content=content, params=_query(params), headers=headers
+        )
+        try:
+            reply = await self._client.send(request, stream=True)
+            try:
+                received = bytearray()
+                async for chunk in reply.aiter_bytes():
+                    received += chunk
+                    if len(received) > REPLY_MAX_BYTES:
+                        raise Internal(f"the {self.name} service's answer is too long", private=str(request.url))
+            finally:
+                await reply.aclose()
+        except _NEVER_SENT as failure:
+            raise Unavailable(f"the {self.name} service cannot be reached", private=repr(failure)) from failure
+        except httpx.TransportError as failure:
+            raise self._lost(method, repr(failure)) from failure
+        return reply.status_code, reply.headers, bytes(received)
+
+    def _lost(self, method: str, why: str) -> Unavailable:
+        sentence = f"the {self.name} service did not answer"
+        return Unavailable(sentence, private=why) if method in _SAFE else UnknownOutcome(sentence, private=why)
+
+    def _refused(self, method: str, status: int, content: bytes, ours: bool) -> Problem:
+        kind, sentence = reason_of(content)
+        private = f"{status} {kind} {sentence}"
+        if status == 401 and ours:
+            return Unavailable(
+                f"the {self.name} service does not accept our credentials", private=private, code="credentials"
+            )
+        if status in {429, 503}:
+            return Unavailable(f"the {self.name} service is busy", private=private)
+        if status >= 500:
+            lost = Unavailable if method in _SAFE else UnknownOutcome
+            return lost(f"the {self.name} service failed", private=private)
+        refusal: type[Refusal] = OverQuota if kind == "OverQuota" else _REFUSALS.get(status, Invalid)
+        return refusal(sentence or f"the {self.name} service refused ({status})", private=private, code=kind or None)
+
+
+def _kind(path: str) -> str:
+    """`ports` of `/v2.0/ports/…`."""
+    words = [word for word in path.split("/") if word]
+    return words[1] if len(words) > 1 and words[0] in {"v2.0", "v2", "v3"} else "".join(words[:1])
+
+
+def _query(params: Params | None) -> list[tuple[str, str | int | float | bool | None]]:
+    pairs: list[tuple[str, str | int | float | bool | None]] = []
+    for name, value in (params or {}).items():
+        if isinstance(value, str | int):
+            pairs.append((name, value))
+        else:
+            pairs.extend((name, each) for each in value)
+    return pairs
+
+
+def _decoded(name: str, content: bytes) -> Json:
+    if not content:
+        return {}
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
+        raise Internal(f"the {name} service's answer cannot be read", private=repr(content[:200])) from wrong
+
+
+def reason_of(content: bytes) -> tuple[str, str]:
+    """The neighbour's word for its refusal (Neutron's `type`), and its sentence, out of any dialect they speak."""
+    try:
+        body: Any = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        return "", _plain(content)
+    if not isinstance(body, dict):
+        return "", _plain(content)
+    for word, inner in body.items():
+        match inner:
+            case str():
+                return "", inner[:SENTENCE_MAX]
+            case [{**first}, *_]:  # Placement: {"errors": [{"detail": …, "code": …}]}
+                return str(first.get("code", "")), str(first.get("detail", ""))[:SENTENCE_MAX]
+            case {"message": message, **rest}:
+                kind = rest.get("type", "") if word == "NeutronError" else ""
+                return str(kind), str(message)[:SENTENCE_MAX]
+            case _:
+                continue
+    return "", _plain(content)
+
+
+def _plain(content: bytes) -> str:
+    """An error page, or no page: its last line says more than its markup."""
+    text = content[:4000].decode(errors="replace")
+    lines = [line.strip() for line in text.replace(">", ">\n").replace("<", "\n<").splitlines()]
+    words = [line for line in lines if line and not line.startswith("<")]
+    return words[-1][:SENTENCE_MAX] if words else ""
+
+
+class ServiceTokens:
+    """Our own Keystone v3 token: asked for once, replaced before it expires or when a neighbour no longer takes it."""
+
+    def __init__(
+        self,
+        identity: Neighbour,
+        *,
+        user: str,
+        password: str,
+        project: str = "service",
+        domain: str = "Default",
+    ) -> None:
+        self._identity = identity
+        self._asks: Json = {
+            "auth": {
+                "identity": {
+                    "methods": ["password"],
+                    "password": {"user": {"name": user, "domain": {"name": domain}, "password": password}},
+                },
+                "scope": {"project": {"name": project, "domain": {"name": domain}}},
+            }
+        }
+        self._token = ""
+        self._good_until = 0.0
+        self._asked_at = 0.0
+        self._asking = asyncio.Lock()
+
+    async def get(self, *, fresh: bool = False) -> str:
+        """A token with time left. `fresh`: the one we gave was refused."""
+        wanted_at = time.monotonic()
+        async with self._asking:
+            if fresh and self._asked_at < wanted_at:
+                self._good_until = 0.0
+            if time.monotonic() >= self._good_until:
+                await self._ask()
+            return self._token
+
+    async def _ask(self) -> None:
+        asked_at = time.monotonic()
+        try:
+            reply = await self._identity.call("POST", "/auth/tokens", token="", body=self._asks)
+        except UnknownOutcome as lost:  # a token more or less does no harm
+            raise Unavailable(lost.public, private=lost.private) from lost
+        except Refusal as refused:
+            raise Unavailable(
+                "the identity service does not accept our credentials", private=refused.public, code="credentials"
+            ) from refused
+        self._token = reply.headers["X-Subject-Token"]
+        self._asked_at = time.monotonic()
+        life_s = _life_s(reply)
+        self._good_until = asked_at + max(life_s - TOKEN_MARGIN_S, life_s / 2)
+
+
+def _life_s(reply: Reply) -> float:
+    """How long a token lives by the identity service's own clock, so that ours may differ."""
+    token = reply.body.get("token", {})
+    try:
+        return (
+            datetime.fromisoformat(token["expires_at"]) - datetime.fromisoformat(token["issued_at"])
+        ).total_seconds()
+    except (KeyError, ValueError):
+        return TOKEN_LIFE_DEFAULT_S

@@ -1,0 +1,125 @@
+"""The identity service: who holds this token, and does this project exist?
+
+Answers are kept for at most a minute under a hash of the token (never the token), shorter when it expires before; a revoked
+token is therefore refused within a minute.  Callers that ask about one token at the same time share one call.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from moorage.clients.http import Neighbour
+from moorage.model.asker import Asker
+from moorage.model.errors import Forbidden, NotFound, Refusal, Unauthenticated
+
+KEPT_S = 60.0
+REFUSAL_KEPT_S = 10.0
+KEPT_MAX = 10_000
+TOKEN_MAX_CHARS = 16_384
+SERVICE_ROLE = "service"
+
+
+class IdentityClient:
+    """Keystone v3, or the embedded service, through `Neighbour` with the service's own credentials."""
+
+    def __init__(self, identity: Neighbour) -> None:
+        self._identity = identity
+        self._kept: OrderedDict[str, tuple[float, Asker | None]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[Asker | None]] = {}
+
+    async def validate(self, token: str, service_token: str | None = None) -> Asker:
+        """Who holds `token`. With a valid service token beside it, a token that has expired meanwhile still counts.
+
+        Raises Unauthenticated, or Unavailable when the identity service is out.
+        """
+        service = await self._holder(service_token, allow_expired=False) if service_token else None
+        trusted = service is not None and SERVICE_ROLE in service.roles
+        holder = await self._holder(token, allow_expired=trusted)
+        if holder is None:
+            raise Unauthenticated("The request you have made requires authentication.")
+        return msgspec.structs.replace(holder, service_roles=service.roles) if service is not None else holder
+
+    async def project_exists(self, project: str, token: str | None = None) -> bool:
+        """False only when the identity service says so; who may not look is told that it does."""
+        try:
+            await self._identity.call("GET", f"/projects/{_safe(project)}", token=token)
+        except NotFound:
+            return False
+        except Forbidden:
+            return True
+        return True
+
+    def forget(self) -> None:
+        """Drop every kept answer."""
+        self._kept.clear()
+
+    async def _holder(self, token: str, *, allow_expired: bool) -> Asker | None:
+        if not token or len(token) > TOKEN_MAX_CHARS or not token.isprintable() or not token.isascii():
+            return None
+        key = hashlib.sha256(f"{allow_expired}:{token}".encode()).hexdigest()
+        kept = self._kept.get(key)
+        if kept is not None and time.monotonic() < kept[0]:
+            self._kept.move_to_end(key)
+            return kept[1]
+        task = self._asking.get(key)
+        if task is None:
+            task = asyncio.create_task(self._ask(key, token, allow_expired))
+            self._asking[key] = task
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(task)  # one caller hanging up must not fail the others
+
+    async def _ask(self, key: str, token: str, allow_expired: bool) -> Asker | None:
+        params = {"nocatalog": "1", **({"allow_expired": "1"} if allow_expired else {})}
+        try:
+            reply = await self._identity.call("GET", "/auth/tokens", params=params, headers={"X-Subject-Token": token})
+        except Refusal:
+            self._keep(key, REFUSAL_KEPT_S, None)
+            return None
+        asker = asker_of(reply.body.get("token", {}))
+        left_s = KEPT_S if allow_expired else min(KEPT_S, _left_s(asker.expires_at))
+        if left_s > 0:
+            self._keep(key, left_s, asker)
+        return asker if left_s > 0 else None
+
+    def _keep(self, key: str, for_s: float, answer: Asker | None) -> None:
+        self._kept[key] = (time.monotonic() + for_s, answer)
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+
+
+def asker_of(token: Mapping[str, Any]) -> Asker:
+    """What a Keystone v3 token says, in our words."""
+    user: Mapping[str, Any] = token.get("user", {})
+    project: Mapping[str, Any] = token.get("project", {})
+    domain: Mapping[str, Any] = token.get("domain", {})
+    return Asker(
+        user=user.get("id", ""),
+        user_name=user.get("name", ""),
+        user_domain=user.get("domain", {}).get("id", "default"),
+        project=project.get("id"),
+        project_name=project.get("name", ""),
+        project_domain=project.get("domain", {}).get("id", "default"),
+        domain=domain.get("id"),
+        system=bool(token.get("system", {}).get("all")),
+        roles=tuple(role["name"].lower() for role in token.get("roles", ())),
+        is_admin_project=token.get("is_admin_project", True),
+        expires_at=token.get("expires_at", ""),
+    )
+
+
+def _left_s(expires_at: str) -> float:
+    try:
+        return (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):  # no expiry, or one without a zone: believe the service, which has just said yes
+        return KEPT_S
+
+
+def _safe(name: str) -> str:
+    """An id that cannot leave its place in a path."""
+    return "".join(c for c in name if c.isalnum() or c in "-_.")[:255].strip(".") or "-"

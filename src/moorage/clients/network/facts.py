@@ -1,0 +1,125 @@
+"""What the network service says, read with our own credentials: networks, segments, addresses left, ports of a server."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+from moorage.clients.http import Json, Neighbour, Params
+from moorage.clients.network.wire import network_of, port_of, segment_of, subnet_of, wiring_of
+from moorage.model.errors import Internal, NotFound
+from moorage.model.network import Availability, HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts, minted_macs
+
+PAGE_SIZE = 1000
+PAGES_MAX = 1000
+EXTENSIONS_KEPT_S = 600.0
+
+
+def path_of(*words: str) -> str:
+    """`/v2.0/ports/<id>`; what a user gave us as an id stays one word of it."""
+    return "/v2.0/" + "/".join(quote(word, safe="") for word in words)
+
+
+class Facts:
+    """Reads. The base of what checks and of what keeps ports."""
+
+    def __init__(self, network: Neighbour) -> None:
+        self._network = network
+        self._extensions: frozenset[str] = frozenset()
+        self._extensions_until = 0.0
+
+    async def port(self, port: str) -> Port:
+        """One port. Raises NotFound."""
+        return port_of(await self._port(port))
+
+    async def ports_of(self, server: str) -> tuple[Port, ...]:
+        """Every port whose device is this server; `ours` by its MAC."""
+        minted = minted_macs(server)
+        return tuple([port_of(row, ours=row["mac_address"] in minted) for row in await self._rows_of(server)])
+
+    async def segments(self, network: str | None = None) -> tuple[SegmentFacts, ...]:
+        """The segments of one network, or of all."""
+        if "segment" not in await self.extensions():
+            return ()
+        params = {"network_id": network} if network else {}
+        return tuple([segment_of(row) async for row in self._pages("segments", params)])
+
+    async def subnets(self, network: str | None = None) -> tuple[SubnetFacts, ...]:
+        """The subnets of one network, or of all."""
+        params = {"network_id": network} if network else {}
+        return tuple([subnet_of(row) async for row in self._pages("subnets", params)])
+
+    async def network(self, network: str) -> NetworkFacts:
+        """One network with its segments and subnets. Raises NotFound."""
+        body = (await self._network.call("GET", path_of("networks", network))).body["network"]
+        return network_of(body, await self.segments(network), await self.subnets(network))
+
+    async def networks(self) -> tuple[NetworkFacts, ...]:
+        """Every network of the region, with its segments and subnets: three lists, whatever their number."""
+        segments: dict[str, list[SegmentFacts]] = {}
+        subnets: dict[str, list[SubnetFacts]] = {}
+        for segment in await self.segments():
+            segments.setdefault(segment.network, []).append(segment)
+        for subnet in await self.subnets():
+            subnets.setdefault(subnet.network, []).append(subnet)
+        return tuple(
+            [
+                network_of(row, segments.get(row["id"], ()), subnets.get(row["id"], ()))
+                async for row in self._pages("networks", {})
+            ]
+        )
+
+    async def availability(self, network: str) -> tuple[Availability, ...]:
+        """Addresses of each subnet, and how many are taken."""
+        body = (await self._network.call("GET", path_of("network-ip-availabilities", network))).body
+        rows: list[Json] = body["network_ip_availability"]["subnet_ip_availability"]
+        return tuple(
+            Availability(row["subnet_id"], row["ip_version"], row["cidr"], int(row["total_ips"]), int(row["used_ips"]))
+            for row in rows
+        )
+
+    async def wirings(self) -> tuple[HostWiring, ...]:
+        """What the service's own agents say their hosts are wired to."""
+        return tuple([wiring_of(row) async for row in self._pages("agents", {}) if row.get("configurations")])
+
+    async def extensions(self) -> frozenset[str]:
+        """What this network service can do; asked again every ten minutes."""
+        if time.monotonic() >= self._extensions_until:
+            rows = (await self._network.call("GET", path_of("extensions"))).body["extensions"]
+            self._extensions = frozenset(row["alias"] for row in rows)
+            self._extensions_until = time.monotonic() + EXTENSIONS_KEPT_S
+        return self._extensions
+
+    async def auto_network(self, project: str) -> str:
+        """The network of the project's automatically allocated topology, made when missing. Raises Conflict."""
+        reply = await self._network.call("GET", path_of("auto-allocated-topology", project))
+        return str(reply.body["auto_allocated_topology"]["id"])
+
+    async def close(self) -> None:
+        await self._network.close()
+
+    async def _port(self, port: str, token: str | None = None) -> Json:
+        body: Json = (await self._network.call("GET", path_of("ports", port), token=token)).body["port"]
+        return body
+
+    async def _rows_of(self, server: str) -> list[Json]:
+        return [row async for row in self._pages("ports", {"device_id": server})]
+
+    async def _row_by_mac(self, network: str, mac: str) -> Json:
+        rows = [row async for row in self._pages("ports", {"network_id": network, "mac_address": mac})]
+        if not rows:
+            raise NotFound(f"no port of network {network} has {mac}")
+        return rows[0]
+
+    async def _pages(self, things: str, params: Params, token: str | None = None) -> AsyncIterator[Json]:
+        marker: dict[str, str] = {}
+        word = things.replace("-", "_")
+        for _ in range(PAGES_MAX):
+            asked: dict[str, Any] = {**params, "limit": PAGE_SIZE, **marker}
+            rows: list[Json] = (await self._network.call("GET", path_of(things), params=asked, token=token)).body[word]
+            for row in rows:
+                yield row
+            if len(rows) < PAGE_SIZE:
+                return
+            marker = {"marker": rows[-1]["id"]}
+        raise Internal(f"more than {PAGES_MAX * PAGE_SIZE} {things}")

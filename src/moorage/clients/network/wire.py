@@ -1,0 +1,112 @@
+"""The network service's JSON, read into our words."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from moorage.model.network import FixedIp, HostWiring, NetworkFacts, NicAsk, Port, SegmentFacts, SubnetFacts
+
+MTU_DEFAULT = 1500
+BINDING_KEYS = frozenset(
+    {
+        "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number", "pf_mac_address", "vf_num",
+        "device_mac_address", "allocation", "arq_uuid", "migrating_to",
+    }
+)  # fmt: skip
+"""Keys of a binding profile that speak of the host, and go when the port leaves it."""
+
+
+def port_of(body: Mapping[str, Any], nic: NicAsk | None = None, ours: bool = False) -> Port:
+    """One port; `nic` says which NIC of the server it is and what must be restored in the end."""
+    fixed_ips = fixed_ips_of(body.get("fixed_ips", ()))
+    return Port(
+        id=body["id"],
+        network=body["network_id"],
+        mac=body["mac_address"],
+        ours=nic.ours if nic else ours,
+        fixed_ips=fixed_ips,
+        revision=body.get("revision_number", 0),
+        ip_allocation=body.get("ip_allocation") or "immediate",
+        device_id=body.get("device_id") or "",
+        device_owner=body.get("device_owner") or "",
+        project=body.get("project_id") or body.get("tenant_id") or "",
+        host=body.get("binding:host_id") or "",
+        vif_type=body.get("binding:vif_type") or "",
+        vif_details=body.get("binding:vif_details") or {},
+        profile=body.get("binding:profile") or {},
+        vnic_type=body.get("binding:vnic_type") or "normal",
+        status=body.get("status") or "",
+        security_groups=tuple(body.get("security_groups") or ()),
+        resource_request=body.get("resource_request") or None,
+        tag=nic.tag if nic else None,
+        index=nic.index if nic else 0,
+        name=body.get("name") or "",
+        dns_name=body.get("dns_name") or "",
+        original_profile=nic.original_profile if nic else {},
+        original_fixed_ips=nic.original_fixed_ips if nic else (),
+        address_chosen=bool(nic and (nic.address or nic.original_fixed_ips)),
+    )
+
+
+def fixed_ips_of(rows: Iterable[Mapping[str, Any]]) -> tuple[FixedIp, ...]:
+    return tuple(FixedIp(row.get("subnet_id") or "", row.get("ip_address") or "") for row in rows)
+
+
+def segment_of(body: Mapping[str, Any]) -> SegmentFacts:
+    return SegmentFacts(
+        id=body["id"],
+        physical_network=body.get("physical_network"),
+        network_type=body.get("network_type") or "",
+        segmentation_id=body.get("segmentation_id"),
+        network=body["network_id"],
+        name=body.get("name"),
+    )
+
+
+def subnet_of(body: Mapping[str, Any]) -> SubnetFacts:
+    return SubnetFacts(
+        id=body["id"],
+        cidr=body["cidr"],
+        version=body.get("ip_version", 4),
+        gateway=body.get("gateway_ip"),
+        dns=tuple(body.get("dns_nameservers", ())),
+        segment=body.get("segment_id"),
+        network=body["network_id"],
+        dhcp=body.get("enable_dhcp", True),
+        pools=tuple((pool["start"], pool["end"]) for pool in body.get("allocation_pools", ())),
+        routes=tuple((route["destination"], route["nexthop"]) for route in body.get("host_routes", ())),
+    )
+
+
+def network_of(
+    body: Mapping[str, Any], segments: Iterable[SegmentFacts] = (), subnets: Iterable[SubnetFacts] = ()
+) -> NetworkFacts:
+    return NetworkFacts(
+        id=body["id"],
+        name=body.get("name") or "",
+        mtu=body.get("mtu") or MTU_DEFAULT,
+        subnets=tuple(subnets),
+        segments=tuple(segments),
+        shared=bool(body.get("shared")),
+        external=bool(body.get("router:external")),
+        qos_policy=body.get("qos_policy_id"),
+        project=body.get("project_id") or body.get("tenant_id") or "",
+        up=body.get("admin_state_up", True),
+        port_security=body.get("port_security_enabled", True),
+        network_type=body.get("provider:network_type") or "",
+        physical_network=body.get("provider:physical_network"),
+        segmentation_id=body.get("provider:segmentation_id"),
+        dns_domain=body.get("dns_domain") or "",
+        l2_adjacent=body.get("l2_adjacency", True) is not False,
+    )
+
+
+def wiring_of(body: Mapping[str, Any]) -> HostWiring:
+    """What an Open vSwitch or SR-IOV agent reports of its host."""
+    configuration: Mapping[str, Any] = body.get("configurations") or {}
+    mappings: Mapping[str, Any] = configuration.get("bridge_mappings") or configuration.get("device_mappings") or {}
+    return HostWiring(
+        host=body.get("host", ""),
+        physical_networks=tuple(sorted(mappings)),
+        tunnels=tuple(configuration.get("tunnel_types") or ()),
+        alive=bool(body.get("alive")),
+    )
