@@ -1,0 +1,39 @@
+"""A compute host as its cell keeps it: what it said of itself, what an operator said of it, and when it was last heard."""
+
+from typing import Any
+
+import msgspec
+
+from moorage.model.guest import ResourceInventory
+from moorage.model.ids import CellId, HostId
+
+
+class Host(msgspec.Struct, frozen=True):
+    """One host: the hypervisor of `os-hypervisors` and the `nova-compute` of `os-services`."""
+
+    number: int
+    """Below 2.53 clients know hypervisors and services by a number."""
+    id: HostId
+    """The root resource provider, which is also the hypervisor's UUID."""
+    service: str
+    """The UUID of its `nova-compute` service."""
+    host: str
+    node: str
+    cell: CellId
+    zone: str = "nova"
+    level: int = 3
+    version: str = ""
+    hypervisor_type: str = ""
+    hypervisor_version: int = 0
+    cpu_info: dict[str, Any] = {}
+    address: str = ""
+    inventory: dict[str, ResourceInventory] = {}
+    traits: tuple[str, ...] = ()
+    physical_networks: tuple[str, ...] = ()
+    seen_at: int = 0
+    """When it was last heard, µs, at most half a minute late."""
+    created_at: int = 0
+    updated_at: int | None = None
+    disabled: bool = False
+    disabled_reason: str | None = None
+    forced_down: bool = False
