@@ -1,0 +1,144 @@
+"""A conductor's side of a call: sent again until answered, one answer for all who wait, nobody else's answer."""
+
+import asyncio
+
+import pytest
+from hosts import CELL, HOST, SERVER, errand
+
+from moorage.bus import subjects
+from moorage.bus.agents import HostCaller
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import Command, GuestNow, Heartbeat, Result, ResultKey, ResultTaken, encode, pack, read
+from moorage.model.clock import SystemClock
+from moorage.model.errors import HostFailed, UnknownOutcome
+from moorage.model.guest import PowerState
+from moorage.model.ids import ConductorId
+from moorage.testing.waiting import until
+
+ME = ConductorId("k1")
+
+
+class HandHost:
+    """A host whose answers the test writes itself."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self.bus = bus
+        self.commands: list[Command] = []
+        self.taken: list[ResultKey] = []
+
+    async def start(self) -> None:
+        await self.bus.subscribe(subjects.to_host(CELL, HOST.host), self.hear)
+
+    async def hear(self, _: str, payload: bytes) -> None:
+        message = read(payload)
+        if isinstance(message, Command):
+            self.commands.append(message)
+            self.taken += message.taken
+        elif isinstance(message, ResultTaken):
+            self.taken += message.results
+
+    async def answer(self, command: Command, *, host: str = HOST.host, step: str | None = None) -> None:
+        payload = pack(GuestNow(PowerState.SHUTDOWN))
+        result = Result(host, CELL, command.server, command.turn, step or command.step, True, payload=payload)
+        await self.bus.publish(subjects.result_for(CELL, command.reply_to), encode(result))
+
+    async def beat(self, *untaken: ResultKey) -> None:
+        await self.bus.publish(subjects.heartbeat(CELL), encode(Heartbeat(HOST.host, CELL, "b", untaken=untaken)))
+
+
+async def begun(
+    resend_s: float = 0.02, silent_s: float = 15.0, taken_after_s: float = 30.0
+) -> tuple[HandHost, HostCaller]:
+    bus = MemoryBus()
+    host, caller = (
+        HandHost(bus),
+        HostCaller(bus, ME, SystemClock(), resend_s=resend_s, silent_s=silent_s, taken_after_s=taken_after_s),
+    )
+    await host.start()
+    await caller.start()
+    return host, caller
+
+
+async def test_it_is_sent_again_until_it_is_answered_and_not_after() -> None:
+    host, caller = await begun()
+    waiting = asyncio.create_task(caller.power_off(HOST, errand(), SERVER))
+    await until(lambda: len(host.commands) >= 3)
+    assert len(set(map(encode, host.commands))) == 1
+    await host.answer(host.commands[0])
+    assert await waiting is PowerState.SHUTDOWN
+    sent = len(host.commands)
+    with pytest.raises(TimeoutError):
+        await until(lambda: len(host.commands) > sent, patience_s=0.2)
+    await caller.stop()
+
+
+async def test_two_who_ask_the_same_share_one_command() -> None:
+    host, caller = await begun(resend_s=5)
+    waiting = [asyncio.create_task(caller.power_off(HOST, errand(), SERVER)) for _ in range(2)]
+    await until(lambda: host.commands)
+    await host.answer(host.commands[0])
+    assert await asyncio.gather(*waiting) == [PowerState.SHUTDOWN] * 2
+    assert len(host.commands) == 1
+    await caller.stop()
+
+
+async def test_answers_of_another_host_step_or_time_are_not_mine() -> None:
+    host, caller = await begun(resend_s=5)
+    waiting = asyncio.create_task(caller.power_off(HOST, errand(patience_s=0.3), SERVER))
+    await until(lambda: host.commands)
+    await host.answer(host.commands[0], host="n2")
+    await host.answer(host.commands[0], step="other")
+    with pytest.raises(UnknownOutcome):
+        await waiting
+    await host.answer(host.commands[0])  # too late: nobody waits, nothing breaks
+    await until(lambda: host.bus.quiet)
+    await caller.stop()
+
+
+async def test_one_who_gives_up_does_not_take_it_from_the_other() -> None:
+    host, caller = await begun(resend_s=5)
+    first, second = (asyncio.create_task(caller.power_off(HOST, errand(), SERVER)) for _ in range(2))
+    await until(lambda: host.commands)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await host.answer(host.commands[0])
+    assert await second is PowerState.SHUTDOWN
+    await caller.stop()
+
+
+async def test_a_call_under_way_is_given_up_when_the_host_falls_silent() -> None:
+    _, caller = await begun(silent_s=0.1)
+    with pytest.raises(HostFailed) as silent:
+        await caller.power_off(HOST, errand(patience_s=30), SERVER)
+    assert silent.value.code == "host_silent"
+    assert caller.silent([HOST.host, "n2"]) == [HOST.host, "n2"]
+    await caller.stop()
+
+
+async def test_taken_is_said_once_and_only_when_it_is_settled() -> None:
+    host, caller = await begun(resend_s=5, taken_after_s=0.05)
+
+    async def done(seq: int) -> ResultKey:
+        waiting = asyncio.create_task(caller.power_off(HOST, errand(seq), SERVER))
+        await until(lambda: len(host.commands) == seq)
+        await host.answer(host.commands[-1])
+        await waiting
+        return ResultKey(SERVER, host.commands[-1].turn, host.commands[-1].step)
+
+    first = await done(1)
+    await host.beat(first)
+    await until(lambda: host.bus.quiet)
+    assert host.taken == []  # it may not be written down yet
+    while first not in host.taken:
+        await host.beat(first)
+        await asyncio.sleep(0.01)
+    host.taken.clear()
+    second = await done(2)
+    await asyncio.sleep(0.06)
+    await done(3)
+    assert host.taken == [first, second]  # riding on the third command; `first` too, for the host had not confirmed it
+    host.taken.clear()
+    await host.beat(first)
+    await until(lambda: host.bus.quiet)
+    assert host.taken == []
+    await caller.stop()
