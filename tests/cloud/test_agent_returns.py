@@ -88,6 +88,20 @@ async def test_a_host_that_was_only_silent_is_told_unasked(tmp_path: Path) -> No
         assert await at.host.driver.guests() == {}
 
 
+async def test_a_host_that_was_cut_off_asks_by_itself(tmp_path: Path) -> None:
+    bus = MemoryBus()
+    async with place(bus, tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        bus.dials.cut = True
+        lost = bus.lost
+        await until(lambda: bus.lost > lost + 2)
+        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(1, 1), here=False)}
+        bus.dials.cut = False
+        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
+        assert at.host.journal.turn_of(SERVER) in (Turn(1), Turn(1, 1))
+        await until(lambda: at.host.journal.turn_of(SERVER) == Turn(1, 1))
+
+
 async def test_an_answer_to_an_earlier_life_is_ignored(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, errand(1), guest())

@@ -86,6 +86,7 @@ class Agent:
         self._said: Mapping[ServerId, PowerState] = {}
         self._digest = digest({})
         self._description = b""
+        self._was_cut = False
 
     async def start(self) -> None:
         await self._journal.open()
@@ -128,14 +129,27 @@ class Agent:
         wait_s = ASK_FIRST_S
         self._answer = asyncio.get_running_loop().create_future()
         while not self._answer.done():
-            known = {*(await self._driver.guests()), *self._journal.turns()}
-            question = AgentReturned(self.host, self.cell, self.boot, tuple(sorted(known)[:MAX_LISTED]))
-            await self._bus.publish(subjects.returned(self.cell), encode(question))
+            await self._ask()
             await asyncio.wait([self._answer], timeout=wait_s)
             wait_s = min(wait_s * 2, ASK_LAST_S)
         return await self._answer
 
+    async def _ask(self) -> None:
+        known = {*(await self._driver.guests()), *self._journal.turns()}
+        question = AgentReturned(self.host, self.cell, self.boot, tuple(sorted(known)[:MAX_LISTED]))
+        await self._bus.publish(subjects.returned(self.cell), encode(question))
+
+    async def _ask_again_after_a_cut(self) -> None:
+        """While we could not be heard, servers may have been given to other hosts.  Asked once: if it is lost, the cell, which has
+        missed our beats, tells us unasked."""
+        if not self._bus.healthy:
+            self._was_cut = True
+        elif self._was_cut:
+            self._was_cut = False
+            await self._ask()
+
     async def _beat(self, beat: int) -> None:
+        await self._ask_again_after_a_cut()
         if beat % self._beats_per_look == 0:
             now = described(await self._driver.describe())
             if now != self._description:
@@ -274,11 +288,11 @@ class Agent:
     # ---- converging ------------------------------------------------------------------------------------------------------
 
     def _believe(self, answer: ServersOfHost) -> None:
-        """The answer to our question, once; or, when we are home, what the cell says unasked."""
+        """The answer that we wait for; or, when we are home, what the cell says unasked, or says again, which changes nothing."""
         if not self.home.is_set():
             if answer.boot == self.boot and self._answer is not None and not self._answer.done():
                 self._answer.set_result(answer)
-        elif answer.boot == "":
+        elif answer.boot in ("", self.boot):
             for told in answer.servers:
                 self._lanes.submit(told.server, partial(self._settle, told))
 
