@@ -15,7 +15,7 @@ from moorage.model.errors import NoCapacity, Problem, Stale
 from moorage.model.guest import GuestSpec
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.network import Network, NicAsk, Port
+from moorage.model.network import NetworkFacts, NicAsk, Port
 from moorage.model.resources import Needs
 from moorage.model.server import Fault, Server, TaskState, VmState
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
@@ -46,7 +46,7 @@ class Boot(msgspec.Struct, frozen=True):
     seq: int = 1
     request_id: str = ""
     nics: tuple[NicAsk, ...] = ()
-    networks: dict[str, Network] = {}
+    networks: dict[str, NetworkFacts] = {}
     security_groups: tuple[str, ...] = ()
     auto: bool = False
     needs: Needs = Needs({})
@@ -80,7 +80,7 @@ class Made(msgspec.Struct, frozen=True):
     """The ports of a boot, and facts of networks that did not exist when it was asked (`auto`)."""
 
     ports: tuple[Port, ...] = ()
-    networks: dict[str, Network] = {}
+    networks: dict[str, NetworkFacts] = {}
 
 
 @step(patience_s=NETWORK_PATIENCE_S)
@@ -372,12 +372,14 @@ BOOT = Saga(
 # ------------------------------------------------------------------------------------------ what is asked of whom
 
 
-def _networks(run: BootRun) -> Mapping[str, Network]:
+def _networks(run: BootRun) -> Mapping[str, NetworkFacts]:
     made = run.get(make_ports)
     return run.asked.networks if made is None or not made.networks else {**run.asked.networks, **made.networks}
 
 
-def ask_of(boot: Boot, networks: Mapping[str, Network], ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]) -> Ask:
+def ask_of(
+    boot: Boot, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]
+) -> Ask:
     """What the scheduler is asked: needs of flavor and image, and for each NIC the segments that could serve it."""
     return Ask(
         resources=boot.needs.resources,
@@ -399,7 +401,7 @@ def ask_of(boot: Boot, networks: Mapping[str, Network], ports: tuple[Port, ...],
     )
 
 
-def _segments_for(port: Port, network: Network | None) -> SegmentAsk:
+def _segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
     """An address that a port has already narrows it to that address's segment; a port without leaves them all (S3.4)."""
     if network is None:
         return SegmentAsk(port.id)
@@ -417,7 +419,7 @@ def _segments_for(port: Port, network: Network | None) -> SegmentAsk:
     )
 
 
-def _physnets(network: Network) -> tuple[str, ...]:
+def _physnets(network: NetworkFacts) -> tuple[str, ...]:
     found = {segment.physical_network for segment in network.segments if segment.physical_network}
     return tuple(found or ({network.physical_network} if network.physical_network else ()))
 
@@ -436,7 +438,7 @@ def _subnets(run: BootRun, segments: tuple[ProviderId | None, ...]) -> dict[int,
     return found
 
 
-def guest_of(boot: Boot, networks: Mapping[str, Network], ports: tuple[Port, ...], claim: Claim) -> GuestSpec:
+def guest_of(boot: Boot, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], claim: Claim) -> GuestSpec:
     """Everything the host needs, and nothing it would have to ask for."""
     server, flavor = boot.server, boot.server.flavor
     return GuestSpec(

@@ -20,7 +20,7 @@ from moorage.model.group import ServerGroup
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId
 from moorage.model.image import Image
 from moorage.model.keypair import KeyPair
-from moorage.model.network import CheckedNetworks, NicAsk, mint_mac
+from moorage.model.network import CheckedNics, NicAsk, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.resources import Needs, needs_of
@@ -96,7 +96,7 @@ async def begin(
     )
     _check_counts(request, checked)
     boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
-    return await _accept(rooms, asker, project, request, boots, known.group, request_id)
+    return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free)
 
 
 # ------------------------------------------------------------------------------------------------- looking up
@@ -213,11 +213,16 @@ def _wanted(request: BootRequest) -> Wanted:
 
 def _nic(index: int, wish: NicWish) -> NicAsk:
     return NicAsk(
-        index=index, network=wish.network, port=wish.port, address=wish.address, tag=wish.tag, ours=wish.port is None
+        index=index,
+        network=wish.network or "",
+        port=wish.port,
+        address=wish.address,
+        tag=wish.tag,
+        ours=wish.port is None,
     )
 
 
-def _check_counts(request: BootRequest, checked: CheckedNetworks) -> None:
+def _check_counts(request: BootRequest, checked: CheckedNics) -> None:
     if request.max_count == 1:
         return
     if any(nic.port for nic in checked.nics):
@@ -237,7 +242,7 @@ def _boots(
     known: _Known,
     image: Image | None,
     place: _Place,
-    checked: CheckedNetworks,
+    checked: CheckedNics,
     hinted: tuple[tuple[HostId, ...] | None, tuple[HostId, ...]],
     request_id: str,
 ) -> list[Boot]:
@@ -290,7 +295,7 @@ def _server(
     known: _Known,
     image: Image | None,
     place: _Place,
-    checked: CheckedNetworks,
+    checked: CheckedNics,
     reservation: str,
     launch_index: int,
 ) -> Server:
@@ -334,8 +339,8 @@ def _server(
     )
 
 
-def _first_nic(nic: NicAsk, checked: CheckedNetworks) -> Nic:
-    network = checked.network_of(nic)
+def _first_nic(nic: NicAsk, checked: CheckedNics) -> Nic:
+    network = checked.networks.get(nic.network)
     return Nic(
         index=nic.index,
         network=NetworkId(nic.network or ""),
@@ -363,13 +368,16 @@ async def _accept(
     boots: Sequence[Boot],
     group: ServerGroup | None,
     request_id: str,
+    ports_free: int | None,
 ) -> tuple[Server, ...]:
     """Servers, operations and quota in one transaction (RULES §2); of `max_count` as many as the quota allows (§17)."""
     owner = await rooms.tellers.choose(BOOT.name)
+    ours = sum(nic.ours for nic in boots[0].nics)
+    most = len(boots) if ports_free is None or not ours else min(len(boots), ports_free // ours)
     defaults = {**DEFAULT_LIMITS, **(rooms.settings.quota or {})}
 
     def work(tx: Tx) -> list[tuple[Server, Accepted]] | Shortfall:
-        count = len(boots)
+        count = most
         while (short := quotas.reserve(tx, project, _amounts(boots[:count]), defaults)) is not None:
             count = min(_that_fit(short, boots[0]), count - 1)
             if count < request.min_count:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from moorage.model.guest import VifAddress, VifData
-from moorage.model.network import Network, NicAsk, Port, Subnet
+from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetFacts
 from moorage.model.server import Address, Nic
 
 MTU_DEFAULT = 1500
@@ -14,7 +14,7 @@ def made_macs(nics: Sequence[NicAsk]) -> tuple[str, ...]:
     return tuple(nic.mac for nic in nics if nic.ours and nic.mac)
 
 
-def nic_of(port: Port, facts: Network | None) -> Nic:
+def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
     """What the owner sees of a bound port."""
     subnets = {} if facts is None else {subnet.id: subnet for subnet in facts.subnets}
     return Nic(
@@ -32,9 +32,9 @@ def nic_of(port: Port, facts: Network | None) -> Nic:
     )
 
 
-def vif_of(port: Port, facts: Network | None) -> VifData:
+def vif_of(port: Port, facts: NetworkFacts | None) -> VifData:
     """What the host is told of a bound port: all it needs (S0.20)."""
-    subnets: Mapping[str, Subnet] = {} if facts is None else {subnet.id: subnet for subnet in facts.subnets}
+    subnets: Mapping[str, SubnetFacts] = {} if facts is None else {subnet.id: subnet for subnet in facts.subnets}
     segments = {} if facts is None else {segment.id: segment for segment in facts.segments}
     segment_id = next((subnets[ip.subnet].segment for ip in port.fixed_ips if ip.subnet in subnets), None)
     segment = segments.get(segment_id or "")
@@ -56,7 +56,7 @@ def vif_of(port: Port, facts: Network | None) -> VifData:
     )
 
 
-def _vif_address(subnet: str, address: str, subnets: Mapping[str, Subnet]) -> VifAddress:
+def _vif_address(subnet: str, address: str, subnets: Mapping[str, SubnetFacts]) -> VifAddress:
     facts = subnets.get(subnet)
     if facts is None:
         return VifAddress(address, subnet)  # type: ignore[arg-type]
