@@ -1,0 +1,112 @@
+"""`/os-keypairs`: a user's own keys, or with `user_id` somebody else's for administrators."""
+
+import re
+from typing import Any, Literal
+
+from moorage.api.call import Call, Reply
+from moorage.api.past import v2_092
+from moorage.api.routes import LIMIT, Param, Params, Route
+from moorage.api.when import micros, now_us
+from moorage.api.wire import Body, Name
+from moorage.model.errors import Invalid, NotFound
+from moorage.model.keypair import KeyPair
+from moorage.operations.nouns import keypairs as writes
+from moorage.store.region import keypairs as reads
+from moorage.store.region import quotas
+
+RULE = "os_compute_api:os-keypairs:"
+NAME_FORM = re.compile(r"^[_\-\@\. a-zA-Z0-9]+$")
+
+
+class NewKeyPair(Body):
+    name: Name
+    public_key: str | None = None
+    type: Literal["ssh", "x509"] = "ssh"
+    user_id: str | None = None
+
+
+class CreateBody(Body):
+    keypair: NewKeyPair
+
+
+def _row(pair: KeyPair) -> dict[str, Any]:
+    return {
+        "name": pair.name,
+        "public_key": pair.public_key,
+        "fingerprint": pair.fingerprint,
+        "type": pair.type,
+    }
+
+
+def _user(call: Call[Any], rule: str, asked: str | None) -> str:
+    user = asked or call.asker.user
+    call.require(RULE + rule, {"user_id": user})
+    return user
+
+
+async def create(call: Call[CreateBody]) -> Reply:
+    new = call.body.keypair
+    name = re.sub(r" +", " ", new.name.strip())
+    if not NAME_FORM.match(name):
+        raise Invalid(
+            f"Invalid input for field/attribute name. Value: {new.name}. {new.name!r} does not match '{NAME_FORM.pattern}'"
+        )
+    if new.public_key is None and call.version >= v2_092.KEYS_ARE_IMPORTED_ONLY:
+        shown = {"name": name}
+        raise Invalid(f"Invalid input for field/attribute keypair. Value: {shown}. 'public_key' is a required property")
+    user = _user(call, "create", new.user_id)
+    private: str | None = None
+    public = new.public_key
+    if public is None:
+        private, public = await writes.generate(user, new.type)
+    limits = await call.desk.region.read(lambda tx: quotas.limits(tx, call.project, call.desk.config.quotas))
+    pair = KeyPair(0, user, name, new.type, public, writes.fingerprint(public, new.type), now_us(call.desk.clock))
+    await writes.add(call.desk.region, pair, limits["key_pairs"])
+    shown = _row(pair) | {"user_id": user}
+    return Reply(201, {"keypair": shown if private is None else shown | {"private_key": private}})
+
+
+async def index(call: Call[None]) -> Reply:
+    user = _user(call, "index", call.first("user_id"))
+    limit, marker = call.page()
+    if marker is not None and await call.desk.region.read(lambda tx: reads.get(tx, user, marker)) is None:
+        raise Invalid(f"Marker {marker} could not be found.")
+    found = await call.desk.region.read(lambda tx: reads.page(tx, user, marker, limit))
+    body: dict[str, Any] = {"keypairs": [{"keypair": _row(pair)} for pair in found]}
+    if found and (links := call.next_links("os-keypairs", found, found[-1].name, limit)):
+        body["keypairs_links"] = links
+    return Reply(body=body)
+
+
+async def show(call: Call[None]) -> Reply:
+    user, name = _user(call, "show", call.first("user_id")), call.path["name"]
+    pair = await call.desk.region.read(lambda tx: reads.get(tx, user, name))
+    if pair is None:
+        raise NotFound(f"Keypair {name} not found for user {user}")
+    shown = _row(pair) | {
+        "user_id": pair.user,
+        "id": pair.number,
+        "created_at": micros(pair.created_at),
+        "updated_at": micros(pair.updated_at),
+        "deleted": False,
+        "deleted_at": None,
+    }
+    return Reply(body={"keypair": shown})
+
+
+async def delete(call: Call[None]) -> Reply:
+    user = _user(call, "delete", call.first("user_id"))
+    await writes.delete(call.desk.region, user, call.path["name"])
+    return Reply(204)
+
+
+_OF_USER = {"user_id": Param(since=(2, 10))}
+_ONE = Params(_OF_USER, strict=(2, 75))
+_PAGED = Params({**_OF_USER, "limit": Param((2, 35), form=LIMIT.form), "marker": Param((2, 35))}, strict=(2, 75))
+
+ROUTES = (
+    Route("GET", "/os-keypairs", index, params=_PAGED),
+    Route("POST", "/os-keypairs", create, takes=CreateBody),
+    Route("GET", "/os-keypairs/{name}", show, params=_ONE),
+    Route("DELETE", "/os-keypairs/{name}", delete, params=_ONE),
+)

@@ -1,0 +1,186 @@
+"""`/limits`, `/os-quota-sets` and `/os-quota-class-sets`: what a project may have, and has."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.routes import TEXT, Params, Route
+from moorage.api.wire import Body, Limit32, NovaBool
+from moorage.model.errors import Invalid, NotBuilt
+from moorage.model.quota import DEFAULT_LIMITS
+from moorage.operations.nouns import quotas as writes
+from moorage.store.region import quotas as reads
+
+SETS = "os_compute_api:os-quota-sets:"
+CLASSES = "os_compute_api:os-quota-class-sets:"
+LIMITS = "os_compute_api:limits"
+CLASS_NAME_MAX_CHARS = 255
+
+
+class Limits(Body):
+    """Every resource, as any version names them."""
+
+    instances: Limit32 | None = None
+    cores: Limit32 | None = None
+    ram: Limit32 | None = None
+    fixed_ips: Limit32 | None = None
+    floating_ips: Limit32 | None = None
+    metadata_items: Limit32 | None = None
+    injected_files: Limit32 | None = None
+    injected_file_content_bytes: Limit32 | None = None
+    injected_file_path_bytes: Limit32 | None = None
+    key_pairs: Limit32 | None = None
+    security_groups: Limit32 | None = None
+    security_group_rules: Limit32 | None = None
+    server_groups: Limit32 | None = None
+    server_group_members: Limit32 | None = None
+
+    def given(self) -> dict[str, int]:
+        values = ((name, getattr(self, name)) for name in DEFAULT_LIMITS)
+        return {name: int(value) for name, value in values if value is not None}
+
+
+class ForcibleLimits(Limits):
+    force: NovaBool = NovaBool(False)
+
+
+class UpdateBody(Body):
+    quota_set: ForcibleLimits
+
+
+class UpdateClassBody(Body):
+    quota_class_set: Limits
+
+
+def _in_order(limits: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: limits[name] for name in DEFAULT_LIMITS}
+
+
+async def _project(call: Call[Any]) -> str:
+    """The project of the path, if identity knows it (when there is an identity client to ask)."""
+    project = call.path["id"]
+    check = call.desk.nouns.get("project_exists")
+    if check is not None and not await check(project):
+        raise Invalid(f"Project ID {project} is not a valid project.")
+    return project
+
+
+# ------------------------------------------------------------------------------------------------ quota sets
+
+
+async def show(call: Call[None]) -> Reply:
+    call.require(SETS + "show", {"project_id": call.path["id"]})
+    project = await _project(call)
+    limits = await call.desk.region.read(lambda tx: reads.limits(tx, project, call.desk.config.quotas))
+    return Reply(body={"quota_set": {"id": project, **_in_order(limits)}})
+
+
+async def detail(call: Call[None]) -> Reply:
+    call.require(SETS + "detail", {"project_id": call.path["id"]})
+    project = await _project(call)
+    config = call.desk.config.quotas
+    limits, used = await call.desk.region.read(
+        lambda tx: (reads.limits(tx, project, config), writes.used_of(tx, project))
+    )
+    rows = {name: {"limit": limits[name], "in_use": used.get(name, 0), "reserved": 0} for name in DEFAULT_LIMITS}
+    return Reply(body={"quota_set": {"id": project, **rows}})
+
+
+async def defaults(call: Call[None]) -> Reply:
+    call.require(SETS + "defaults", {"project_id": call.path["id"]})
+    project = await _project(call)
+    config = call.desk.config.quotas
+    limits = await call.desk.region.read(lambda tx: reads.class_limits(tx, reads.DEFAULT_CLASS, config))
+    return Reply(body={"quota_set": {"id": project, **_in_order(limits)}})
+
+
+def _not_per_user(call: Call[Any]) -> None:
+    if call.first("user_id"):
+        raise NotBuilt("Quotas of single users are not kept; set the project's.")
+
+
+async def update(call: Call[UpdateBody]) -> Reply:
+    call.require(SETS + "update", {"project_id": call.path["id"]})
+    _not_per_user(call)
+    project = await _project(call)
+    asked = call.body.quota_set
+    await writes.set_limits(call.desk.region, project, asked.given(), force=bool(asked.force))
+    limits = await call.desk.region.read(lambda tx: reads.limits(tx, project, call.desk.config.quotas))
+    return Reply(body={"quota_set": _in_order(limits)})
+
+
+async def delete(call: Call[None]) -> Reply:
+    call.require(SETS + "delete", {"project_id": call.path["id"]})
+    _not_per_user(call)
+    await writes.forget_limits(call.desk.region, call.path["id"])
+    return Reply(202)
+
+
+# ------------------------------------------------------------------------------------------------ classes
+
+
+async def show_class(call: Call[None]) -> Reply:
+    call.require(CLASSES + "show", {})
+    name, config = call.path["id"], call.desk.config.quotas
+    limits = await call.desk.region.read(lambda tx: reads.class_limits(tx, name, config))
+    return Reply(body={"quota_class_set": {"id": name, **_in_order(limits)}})
+
+
+async def update_class(call: Call[UpdateClassBody]) -> Reply:
+    call.require(CLASSES + "update", {})
+    name, config = call.path["id"], call.desk.config.quotas
+    if len(name) > CLASS_NAME_MAX_CHARS:
+        raise Invalid(f"quota_class_name has {len(name)} characters, more than {CLASS_NAME_MAX_CHARS}.")
+    await writes.set_class_limits(call.desk.region, name, call.body.quota_class_set.given())
+    limits = await call.desk.region.read(lambda tx: reads.class_limits(tx, name, config))
+    return Reply(body={"quota_class_set": _in_order(limits)})
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+async def limits(call: Call[None]) -> Reply:
+    call.require(LIMITS, {})
+    project = call.first("tenant_id")
+    if project is None:
+        project = call.project
+    else:
+        call.require(LIMITS + ":other_project")
+    whose, config = project, call.desk.config.quotas
+    most, used = await call.desk.region.read(lambda tx: (reads.limits(tx, whose, config), writes.used_of(tx, whose)))
+    absolute = {
+        "maxImageMeta": most["metadata_items"],
+        "maxPersonality": most["injected_files"],
+        "maxPersonalitySize": most["injected_file_content_bytes"],
+        "maxSecurityGroupRules": most["security_group_rules"],
+        "maxSecurityGroups": most["security_groups"],
+        "maxServerGroupMembers": most["server_group_members"],
+        "maxServerGroups": most["server_groups"],
+        "maxServerMeta": most["metadata_items"],
+        "maxTotalCores": most["cores"],
+        "maxTotalFloatingIps": most["floating_ips"],
+        "maxTotalInstances": most["instances"],
+        "maxTotalKeypairs": most["key_pairs"],
+        "maxTotalRAMSize": most["ram"],
+        "totalCoresUsed": used["cores"],
+        "totalFloatingIpsUsed": 0,
+        "totalInstancesUsed": used["instances"],
+        "totalRAMUsed": used["ram"],
+        "totalSecurityGroupsUsed": 0,
+        "totalServerGroupsUsed": used["server_groups"],
+    }
+    return Reply(body={"limits": {"rate": [], "absolute": absolute}})
+
+
+_OF_USER = Params({"user_id": TEXT}, strict=(2, 75))
+
+ROUTES = (
+    Route("GET", "/limits", limits, params=Params({"tenant_id": TEXT}, strict=(2, 75))),
+    Route("GET", "/os-quota-sets/{id}", show, params=_OF_USER),
+    Route("PUT", "/os-quota-sets/{id}", update, takes=UpdateBody, params=_OF_USER),
+    Route("DELETE", "/os-quota-sets/{id}", delete, params=_OF_USER),
+    Route("GET", "/os-quota-sets/{id}/detail", detail, params=_OF_USER),
+    Route("GET", "/os-quota-sets/{id}/defaults", defaults, params=Params(strict=None)),
+    Route("GET", "/os-quota-class-sets/{id}", show_class),
+    Route("PUT", "/os-quota-class-sets/{id}", update_class, takes=UpdateClassBody),
+)

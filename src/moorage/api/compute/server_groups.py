@@ -1,0 +1,107 @@
+"""`/os-server-groups`: servers that want to be together, or apart."""
+
+import uuid
+from typing import Any, Literal
+
+from moorage.api.call import Call, Reply
+from moorage.api.routes import LIMIT, TEXT, Params, Route
+from moorage.api.when import now_us
+from moorage.api.wire import Body, Name, Positive
+from moorage.model.errors import Invalid, NotFound
+from moorage.model.group import ServerGroup
+from moorage.operations.nouns import server_groups as writes
+from moorage.store.region import quotas
+from moorage.store.region import server_groups as reads
+
+RULE = "os_compute_api:os-server-groups:"
+
+
+class Rules(Body):
+    max_server_per_host: Positive | None = None
+
+
+class NewGroup(Body):
+    name: Name
+    policy: Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]
+    rules: Rules | None = None
+
+
+class CreateBody(Body):
+    server_group: NewGroup
+
+
+def _shown(group: ServerGroup) -> dict[str, Any]:
+    return {
+        "id": group.id,
+        "name": group.name,
+        "policy": group.policy,
+        "rules": {} if group.max_per_host is None else {"max_server_per_host": group.max_per_host},
+        "members": list(group.members),
+        "project_id": group.project,
+        "user_id": group.user,
+    }
+
+
+async def create(call: Call[CreateBody]) -> Reply:
+    project = call.project
+    call.require(RULE + "create", {"project_id": project})
+    new = call.body.server_group
+    most_per_host = None if new.rules is None else new.rules.max_server_per_host
+    if most_per_host is not None and new.policy != "anti-affinity":
+        raise Invalid("Only anti-affinity policy supports rules.")
+    limits = await call.desk.region.read(lambda tx: quotas.limits(tx, project, call.desk.config.quotas))
+    group = ServerGroup(
+        id=str(uuid.uuid4()),
+        name=str(new.name),
+        project=project,
+        user=call.asker.user,
+        policy=new.policy,
+        max_per_host=None if most_per_host is None else int(most_per_host),
+        created_at=now_us(call.desk.clock),
+    )
+    await writes.create(call.desk.region, group, limits["server_groups"])
+    return Reply(body={"server_group": _shown(group)})
+
+
+async def index(call: Call[None]) -> Reply:
+    project: str | None = call.project
+    call.require(RULE + "index", {"project_id": project})
+    if call.first("all_projects") is not None and call.is_admin:
+        call.require(RULE + "index:all_projects", {"project_id": project})
+        project = None
+    limit, _ = call.page()
+    limit = limit or call.desk.config.page_max_rows
+    offset = int(call.first("offset") or 0)
+    found = await call.desk.region.read(lambda tx: reads.listed(tx, project, limit, offset))
+    return Reply(body={"server_groups": [_shown(group) for group in found]})
+
+
+async def _find(call: Call[Any], rule: str) -> ServerGroup:
+    group = await call.desk.region.read(lambda tx: reads.get(tx, call.path["id"]))
+    if group is None:
+        raise NotFound(f"Instance group {call.path['id']} could not be found.")
+    call.require(RULE + rule, {"project_id": group.project})
+    return group
+
+
+async def show(call: Call[None]) -> Reply:
+    return Reply(body={"server_group": _shown(await _find(call, "show"))})
+
+
+async def delete(call: Call[None]) -> Reply:
+    group = await _find(call, "delete")
+    await writes.delete(call.desk.region, group.id)
+    return Reply(204)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/os-server-groups",
+        index,
+        params=Params({"all_projects": TEXT, "limit": LIMIT, "offset": LIMIT}, strict=(2, 75)),
+    ),
+    Route("POST", "/os-server-groups", create, takes=CreateBody),
+    Route("GET", "/os-server-groups/{id}", show),
+    Route("DELETE", "/os-server-groups/{id}", delete),
+)

@@ -1,0 +1,26 @@
+"""2.36: what Nova only passed on to the network service is gone."""
+
+from moorage.api.microversions import Change
+
+NETWORK_QUOTAS = ("fixed_ips", "floating_ips", "security_groups", "security_group_rules")
+NETWORK_LIMITS = (
+    "maxSecurityGroups",
+    "maxSecurityGroupRules",
+    "maxTotalFloatingIps",
+    "totalFloatingIpsUsed",
+    "totalSecurityGroupsUsed",
+)
+SETS = {"quota_set": NETWORK_QUOTAS}
+
+CHANGE = Change(
+    at=(2, 36),
+    says="Network limits and quotas are gone; images, networks, floating addresses and security groups are not proxied.",
+    refuses_from={"PUT /os-quota-sets/{id}": SETS},
+    retires={
+        "GET /limits": {"limits.absolute": NETWORK_LIMITS},
+        "GET /os-quota-sets/{id}": SETS,
+        "GET /os-quota-sets/{id}/detail": SETS,
+        "GET /os-quota-sets/{id}/defaults": SETS,
+        "PUT /os-quota-sets/{id}": SETS,
+    },
+)
