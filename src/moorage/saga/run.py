@@ -251,7 +251,7 @@ class _Teller:
         """Between two attempts: only what is host-local; what moves is replaced by its next do."""
         for begun in self.book.left_open():
             step = self.saga.steps[self.saga.at[begun.step]]
-            if step.host_local and self.book.over:
+            if step.host_local and step.undo_with is not None and self.book.over:
                 try:
                     await self._undo(step, begun.attempt)
                 except Problem:
