@@ -121,6 +121,11 @@ class HostCaller:
         self._subscriptions: list[Subscription] = []
         self._sending: set[asyncio.Task[None]] = set()
 
+    @property
+    def me(self) -> ConductorId:
+        """Whom hosts answer."""
+        return self._me
+
     async def start(self) -> None:
         self._began = self._clock.monotonic()
         self._subscriptions = [

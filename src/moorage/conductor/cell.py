@@ -41,7 +41,6 @@ SILENT_S = 30.0
 WATCH_S = 2.0
 LAST_ATTEMPT = 1 << 20
 RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.PAUSED, VmState.RESCUED})
-REPORTS_FOLLOW_AFTER_S = 10.0
 
 
 class CellConductor:
@@ -71,7 +70,7 @@ class CellConductor:
         self._life: asyncio.Task[None] | None = None
         self._heard: dict[str, float] = {}
         self._boots: dict[str, str] = {}
-        self._digests: dict[str, str] = {}
+        self._beats: dict[str, int] = {}
         self._to_flush: set[str] = set()
         self._forced_down: set[str] = set()
         self._silent: set[str] = set()
@@ -166,15 +165,24 @@ class CellConductor:
             return known
 
         await self._database.write(work)
+        await self._correct(told)
+
+    async def _correct(self, told: HostReport) -> None:
+        """Guests that do not belong there: the host was silent while their servers were deleted or went elsewhere."""
+        wrong = tuple(each for each in await self.servers_of(told.host, tuple(told.guests)) if not each.here)
+        if wrong:
+            answer = encode(ServersOfHost("", wrong))
+            await self._bus.publish(subjects.to_host(self.cell, told.host), answer)
 
     async def take_beat(self, beat: Heartbeat) -> None:
         """A sign of life, and the power states that changed since the last one."""
-        known = beat.host in self._boots
+        followed = beat.host in self._boots and beat.beat == self._beats.get(beat.host, -1) + 1
+        self._beats[beat.host] = beat.beat
         self._hear_of(beat.host, beat.boot)
         if beat.changed:
             states = {server: int(state) for server, state in beat.changed.items()}
             await self._database.write(lambda tx: cell_servers.observe(tx, beat.host, states))
-        if not known:
+        if not followed and beat.beat > 0:  # one was lost, or we are new: what changed in between is in the report
             await self._bus.publish(subjects.to_host(self.cell, beat.host), encode(ReportWanted(beat.host)))
 
     def _hear_of(self, host: str, boot: str) -> None:
@@ -203,11 +211,18 @@ class CellConductor:
         def elsewhere(tx: Tx) -> Mapping[ServerId, region_servers.Whereabouts | None]:
             return {each: region_servers.find(tx, each) for each in others}
 
+        def deleted(tx: Tx) -> set[ServerId]:
+            rows = {each: cell_servers.get(tx, each) for each in others}
+            return {each for each, row in rows.items() if row is not None and row.deleted}
+
         known = await self._region.read(elsewhere)
+        gone = await self._database.read(deleted)
         told = [self._here(server) for server in mine.values()]
         for each in others:
             where = known[each]
-            if where is None or (where.operation is None and where.cell is None and where.order is None):
+            if where is None or (
+                where.operation is None and (each in gone or (where.order is None and not where.cell))
+            ):
                 told.append(ServerTurn(each, here=False, gone=True))
             elif where.operation is None:
                 told.append(ServerTurn(each, Turn(where.op_seq, LAST_ATTEMPT, UNDO), here=False))

@@ -1,0 +1,61 @@
+"""The simulated hosts of one process: each with its agent, its driver and its directory."""
+
+from dataclasses import dataclass
+
+from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.serve import Agent
+from moorage.bus.carrier import Bus
+from moorage.drivers.dials import Dials
+from moorage.drivers.simulated import SimulatedDriver
+from moorage.main.config import Config
+from moorage.model.clock import Clock
+from moorage.model.ids import CellId
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """One simulated host to be."""
+
+    host: str
+    cell: CellId
+    physical_networks: tuple[str, ...]
+
+
+def planned_hosts(config: Config) -> list[HostPlan]:
+    """Names, cells and wires of the configured number of hosts: cells in blocks, wires in turn."""
+    count, cells, wires = config.hosts.count, config.cells, config.hosts.physical_networks
+    return [
+        HostPlan(f"host{number + 1}", CellId(cells[number * len(cells) // count].name), wires[number % len(wires)])
+        for number in range(count)
+    ]
+
+
+class Fleet:
+    """All simulated hosts of this process."""
+
+    def __init__(self, config: Config, bus: Bus, clock: Clock, plans: list[HostPlan], *, beat_s: float = 5.0) -> None:
+        self._journal = JournalFile(config.data / "hosts" / "agents.db")
+        self.agents: dict[str, Agent] = {}
+        self.drivers: dict[str, SimulatedDriver] = {}
+        for plan in plans:
+            dials = Dials(
+                vcpus=config.hosts.vcpus,
+                ram_mib=config.hosts.ram_mib,
+                disk_gib=config.hosts.disk_gib,
+                physical_networks=plan.physical_networks,
+            )
+            driver = SimulatedDriver(config.data / "hosts" / plan.host, clock, dials, hostname=plan.host)
+            self.drivers[plan.host] = driver
+            self.agents[plan.host] = Agent(
+                plan.host, plan.cell, bus, driver, Journal(self._journal, plan.host), clock, beat_s=beat_s
+            )
+
+    async def start(self) -> None:
+        """Returns at once; each agent's `home` is set when its cell has welcomed it."""
+        for agent in self.agents.values():
+            await agent.start()
+
+    async def stop(self) -> None:
+        for agent in self.agents.values():
+            await agent.stop()
+        self._journal.close()

@@ -1,0 +1,51 @@
+"""Clients to the neighbours: over sockets to real services, over ASGI to embedded ones; the same client either way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.clients.http import Neighbour, ServiceTokens, embedded_transport
+from moorage.clients.identity import IdentityClient
+from moorage.clients.image import ImageClient
+from moorage.clients.network import NetworkClient
+from moorage.main.config import Config, secret
+
+
+@dataclass(frozen=True)
+class Clients:
+    identity: IdentityClient
+    images: ImageClient
+    network: NetworkClient
+    neighbours: tuple[Neighbour, ...] = field(default=())
+
+    async def close(self) -> None:
+        for neighbour in self.neighbours:
+            await neighbour.close()
+
+
+def service_password(config: Config) -> str:
+    """The configured one, or for the embedded identity one made once and kept."""
+    return config.service_user.password or secret(config.data, "service-password")
+
+
+def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> Clients:
+    """`embedded`: ASGI applications by name (`identity`, `image`, `network`) for what has no URL in the configuration."""
+    apps = embedded or {}
+
+    def neighbour(name: str, url: str, fallback: str, tokens: ServiceTokens | None) -> Neighbour:
+        if url or name not in apps:
+            return Neighbour(name, url or fallback, tokens=tokens)
+        return Neighbour(name, fallback, tokens=tokens, transport=embedded_transport(apps[name]))
+
+    identity_url = config.identity.url or f"{config.api.identity.url}/v3"
+    asking = neighbour("identity", config.identity.url, identity_url, None)
+    user = config.service_user
+    tokens = ServiceTokens(
+        asking, user=user.user, password=service_password(config), project=user.project, domain=user.domain
+    )
+    identity = neighbour("identity", config.identity.url, identity_url, tokens)
+    image = neighbour("image", config.image.url, config.api.image.url, tokens)
+    network = neighbour("network", config.network.url, config.api.network.url, tokens)
+    return Clients(
+        IdentityClient(identity), ImageClient(image), NetworkClient(network), (asking, identity, image, network)
+    )

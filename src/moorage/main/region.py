@@ -1,0 +1,119 @@
+"""Config → rooms: what a process that serves the API or tells operations is made of."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from moorage.bus.agents import HostCaller
+from moorage.bus.carrier import Bus
+from moorage.bus.memory import MemoryBus
+from moorage.bus.nats import connect
+from moorage.conductor.cell import CellConductor
+from moorage.conductor.worker import Conductor, Tellers
+from moorage.main.config import Config
+from moorage.main.databases import Databases, open_databases
+from moorage.main.neighbours import Clients, make_clients
+from moorage.model.clock import Clock, SystemClock
+from moorage.model.ids import ConductorId
+from moorage.operations.rooms import Cells, Rooms, Settings
+from moorage.placement.engine import Engine
+from moorage.scheduler.profile import Profile
+from moorage.scheduler.rank import rank
+from moorage.sql import Meter
+
+
+@dataclass
+class Region:
+    """Everything one process holds, started and stopped in order."""
+
+    config: Config
+    databases: Databases
+    bus: Bus
+    clients: Clients
+    engine: Engine
+    tellers: Tellers
+    rooms: Rooms
+    clock: Clock
+    meter: Meter
+    conductor: Conductor | None = None
+    cells: list[CellConductor] = field(default_factory=list)
+
+    async def stop(self) -> None:
+        """In the opposite order of starting; what is being told is left where it is."""
+        if self.conductor is not None:
+            await self.conductor.stop()
+        for cell in self.cells:
+            await cell.stop()
+        await self.rooms.hosts.stop()
+        await self.engine.close()
+        await self.clients.close()
+        await self.bus.close()
+        await self.databases.close()
+
+
+async def open_bus(url: str) -> Bus:
+    """`memory:` or `nats://host:port[,…]`."""
+    if url in {"", "memory:"}:
+        return MemoryBus()
+    return await connect(url.split(","))
+
+
+async def open_region(
+    config: Config,
+    *,
+    embedded: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    meter: Meter | None = None,
+    bus: Bus | None = None,
+) -> Region:
+    """Databases, bus, clients and the picture; nobody tells anything yet."""
+    clock, meter = clock or SystemClock(), meter or Meter()
+    databases = await open_databases(config, meter)
+    bus = bus or await open_bus(config.bus.url)
+    clients = make_clients(config, embedded)
+    engine = Engine(databases.region, partial(rank, profile=Profile()))
+    await engine.start()
+    me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")
+    hosts = HostCaller(bus, me, clock, silent_s=config.compute.host_silence_s)
+    await hosts.start()
+    tellers = Tellers(databases.region, bus)
+    rooms = Rooms(
+        region=databases.region,
+        cells=Cells(databases.cells),
+        placement=engine,
+        network=clients.network,
+        images=clients.images,
+        hosts=hosts,
+        tellers=tellers,
+        settings=Settings(
+            max_attempts=config.compute.max_attempts,
+            step_patience_s=config.compute.step_patience_s,
+            host_deadline_s=config.compute.host_deadline_s,
+            default_availability_zone=config.compute.default_availability_zone,
+            quota={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
+        ),
+    )
+    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter)
+
+
+async def start_telling(region: Region, *, alone: bool) -> None:
+    """Make this process a conductor, for the region and for every cell it is configured with."""
+    config = region.config
+    for cell, database in region.databases.cells.items():
+        conductor = CellConductor(
+            cell,
+            database,
+            region.databases.region,
+            region.engine,
+            region.bus,
+            region.clock,
+            zone=config.compute.default_availability_zone,
+            silent_s=config.compute.host_silence_s,
+        )
+        await conductor.start()
+        region.cells.append(conductor)
+    region.conductor = Conductor(region.rooms.hosts.me, region.rooms, region.bus, region.clock, alone=alone)
+    await region.conductor.start()
+    region.tellers.local = region.conductor
