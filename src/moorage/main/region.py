@@ -11,6 +11,7 @@ from moorage.bus.carrier import Bus
 from moorage.bus.memory import MemoryBus
 from moorage.bus.nats import connect
 from moorage.conductor.cell import CellConductor
+from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.worker import Conductor, Tellers
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
@@ -79,6 +80,7 @@ async def open_region(
     hosts = HostCaller(bus, me, clock, silent_s=config.compute.host_silence_s)
     await hosts.start()
     tellers = Tellers(databases.region, bus)
+    segments = Segments(clients.network, engine)
     rooms = Rooms(
         region=databases.region,
         cells=Cells(databases.cells),
@@ -87,6 +89,7 @@ async def open_region(
         images=clients.images,
         hosts=hosts,
         tellers=tellers,
+        draw_segments=segments.run,
         settings=Settings(
             max_attempts=config.compute.max_attempts,
             step_patience_s=config.compute.step_patience_s,

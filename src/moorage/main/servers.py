@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+from typing_extensions import override
 
 from moorage.main.config import Listen
 from moorage.model.errors import Invalid
@@ -18,6 +19,7 @@ LET_FINISH_S = 5.0
 class _Server(uvicorn.Server):
     """Signals are the process's affair, not one door's."""
 
+    @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield

@@ -95,6 +95,7 @@ async def begin(
         external_allowed=rights.may_external_network,
     )
     _check_counts(request, checked)
+    await _draw_segments(rooms, checked)
     boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
     return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free)
 
@@ -220,6 +221,16 @@ def _nic(index: int, wish: NicWish) -> NicAsk:
         tag=wish.tag,
         ours=wish.port is None,
     )
+
+
+async def _draw_segments(rooms: Rooms, checked: CheckedNics) -> None:
+    """A routed network that is new since the last round: its segments are drawn before anybody chooses a host."""
+    known = rooms.placement.world().segments
+    named = {
+        s.segment for n in checked.networks.values() if n.routed for s in n.subnets if s.version == 4 and s.segment
+    }
+    if rooms.draw_segments is not None and not named <= known.keys():
+        await rooms.draw_segments()
 
 
 def _check_counts(request: BootRequest, checked: CheckedNics) -> None:

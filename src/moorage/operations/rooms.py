@@ -1,6 +1,6 @@
 """Rooms: the few things a story may touch."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -70,3 +70,5 @@ class Rooms:
     hosts: HostCaller
     tellers: Tellers
     settings: Settings = Settings()
+    draw_segments: Callable[[], Awaitable[object]] | None = None
+    """Have the segments of routed networks drawn into placement now: a request names one that is not there yet."""

@@ -37,6 +37,10 @@ class Facts:
         minted = minted_macs(server)
         return tuple([port_of(row, ours=row["mac_address"] in minted) for row in await self._rows_of(server)])
 
+    async def ports_on(self, network: str) -> tuple[Port, ...]:
+        """Every port of a network, whoever's it is."""
+        return tuple([port_of(row) async for row in self._pages("ports", {"network_id": network})])
+
     async def segments(self, network: str | None = None) -> tuple[SegmentFacts, ...]:
         """The segments of one network, or of all."""
         if "segment" not in await self.extensions():
