@@ -1,0 +1,32 @@
+"""`moorage ROLE …`: roles and local tools start in `main`; everything else speaks HTTP to a running cloud, from `cli`."""
+
+import importlib
+import sys
+
+COMMANDS = {
+    "up": ("moorage.main.up", "a whole cloud in one process"),
+    "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
+    "operation": ("moorage.cli.operation", "list | show: what is being done, and how far it is"),
+    "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
+    "policy": ("moorage.main.policy", "list: every policy rule, its default and what it guards"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Dispatch to the command's own `main`."""
+    words = sys.argv[1:] if argv is None else argv
+    if not words or words[0] in {"-h", "--help", "help"}:
+        print("usage: moorage COMMAND …\n")
+        for name, (_, says) in COMMANDS.items():
+            print(f"  {name:10} {says}")
+        print("\n`moorage COMMAND --help` says more.")
+        return 0 if words else 2
+    if words[0] not in COMMANDS:
+        print(f"moorage: there is no command {words[0]!r}; `moorage --help` lists them", file=sys.stderr)
+        return 2
+    module = importlib.import_module(COMMANDS[words[0]][0])
+    return int(module.main(words[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

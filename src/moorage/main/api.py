@@ -1,0 +1,50 @@
+"""The front desk of one process: a Desk over this region's rooms, behind the Compute API."""
+
+from dataclasses import dataclass
+
+from moorage.api.app import Frontdesk
+from moorage.api.desk import Desk, DeskConfig
+from moorage.api.policy import Policy
+from moorage.main.doors import Doors
+from moorage.main.region import Region
+from moorage.model.asker import Asker
+from moorage.sql import Database
+
+
+@dataclass(frozen=True)
+class CellsReader:
+    """`api.desk.CellsReader` over the configured databases."""
+
+    databases: dict[str, Database]
+
+    def all(self) -> dict[str, Database]:
+        return self.databases
+
+
+def make_frontdesk(region: Region) -> Frontdesk:
+    """The Compute API over this process's region."""
+    config = region.config
+    desk = Desk(
+        region=region.databases.region,
+        policy=Policy.of_file(config.api.policy_file or None),
+        config=DeskConfig(
+            public_url=config.api.compute.public_url,
+            identity_url=config.identity.url or f"{config.api.identity.url}/v3",
+            body_max_bytes=config.api.body_max_bytes,
+            page_max_rows=config.api.max_limit,
+            cors_origins=config.api.cors_allowed_origins,
+            quotas={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
+            default_zone=config.compute.default_availability_zone,
+        ),
+        cells=CellsReader({str(cell): database for cell, database in region.databases.cells.items()}),
+        operations=Doors(region.rooms),
+        network=region.clients.network,
+        image=region.clients.images,
+        identity=region.clients.identity,
+        nouns={"placement": region.engine, "bus": region.bus, "hosts": region.rooms.hosts},
+    )
+
+    async def authenticate(token: str, service_token: str | None) -> Asker:
+        return await region.clients.identity.validate(token, service_token)
+
+    return Frontdesk(desk, authenticate)

@@ -1,0 +1,53 @@
+"""`clouds.yaml`: so that `OS_CLOUD=moorage openstack …` works from the directory where the cloud was started."""
+
+from pathlib import Path
+
+ADMIN = "moorage"
+DEMO = "moorage-demo"
+
+TEMPLATE = """\
+# Written by `moorage up`; the passwords are those of its embedded identity service.
+clouds:
+  {admin}:
+    auth:
+      auth_url: {auth_url}
+      username: admin
+      password: {admin_password}
+      project_name: admin
+      user_domain_name: Default
+      project_domain_name: Default
+    region_name: {region}
+    identity_api_version: 3
+  {demo}:
+    auth:
+      auth_url: {auth_url}
+      username: demo
+      password: {demo_password}
+      project_name: demo
+      user_domain_name: Default
+      project_domain_name: Default
+    region_name: {region}
+    identity_api_version: 3
+"""
+MARK = "# Written by `moorage up`"
+
+
+def write_clouds(
+    directory: Path, *, auth_url: str, region: str, admin_password: str, demo_password: str
+) -> tuple[Path, bool]:
+    """Write the file, unless one stands there that is not ours; (its path, whether it was written)."""
+    path = directory / "clouds.yaml"
+    if path.exists() and not path.read_text().startswith(MARK):
+        return path, False
+    text = TEMPLATE.format(
+        admin=ADMIN,
+        demo=DEMO,
+        auth_url=auth_url,
+        region=region,
+        admin_password=admin_password,
+        demo_password=demo_password,
+    )
+    path.touch(mode=0o600)
+    path.write_text(text)
+    path.chmod(0o600)
+    return path, True

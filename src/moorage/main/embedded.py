@@ -1,0 +1,96 @@
+"""The embedded services of one process: identity, image and network, for what the configuration names no real one for."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.embedded.identity.app import Bootstrap, IdentityService, make_identity
+from moorage.embedded.image.app import ImageService, make_image
+from moorage.embedded.network.app import NetworkService, make_network
+from moorage.embedded.network.outbox import NotifyCompute
+from moorage.main.config import Config, secret
+from moorage.main.neighbours import service_password
+from moorage.sql import Database, Meter, open_database
+
+
+@dataclass
+class Embedded:
+    """What runs inside this process, by name."""
+
+    identity: IdentityService | None = None
+    image: ImageService | None = None
+    network: NetworkService | None = None
+    databases: list[Database] = field(default_factory=list)
+
+    @property
+    def apps(self) -> dict[str, Any]:
+        services = {"identity": self.identity, "image": self.image, "network": self.network}
+        return {name: service.app for name, service in services.items() if service is not None}
+
+    async def stop(self) -> None:
+        if self.network is not None:
+            await self.network.stop()
+        for database in self.databases:
+            await database.close()
+
+
+def admin_password(config: Config) -> str:
+    return config.admin_password or secret(config.data, "admin-password")
+
+
+async def open_embedded(config: Config, *, notify_compute: NotifyCompute | None = None) -> Embedded:
+    """Open and start every embedded service; identity first, because the others ask it who asks."""
+    found = Embedded()
+
+    async def database(name: str) -> Database:
+        opened = await open_database(
+            config.embedded_url(name), name=f"embedded-{name}", meter=Meter(), durability=config.region.durability
+        )
+        found.databases.append(opened)
+        return opened
+
+    if config.identity.url:
+        return found
+    found.identity = make_identity(
+        await database("identity"),
+        public_url=config.api.identity.url,
+        bootstrap=bootstrap(config),
+        key=secret(config.data, "token-key", 32).encode(),
+    )
+    await found.identity.start()
+    validate = found.identity.validate
+    if not config.image.url:
+        found.image = make_image(
+            await database("image"),
+            files=config.data / "images",
+            validate_token=validate,
+            public_url=config.api.image.url,
+        )
+        await found.image.start()
+    if not config.network.url:
+        found.network = make_network(
+            await database("network"),
+            public_url=config.api.network.url,
+            validate_token=validate,
+            notify_compute=notify_compute,
+        )
+        await found.network.start()
+    return found
+
+
+def bootstrap(config: Config) -> Bootstrap:
+    """Users, projects and the catalog that a new cloud begins with."""
+    api = config.api
+    return Bootstrap(
+        region=config.region.name,
+        admin_password=admin_password(config),
+        demo_password=secret(config.data, "demo-password"),
+        service_user=config.service_user.user,
+        service_password=service_password(config),
+        catalog=(
+            ("identity", "keystone", f"{api.identity.url}/v3"),
+            ("compute", "nova", f"{api.compute.url}/v2.1"),
+            ("image", "glance", api.image.url),
+            ("network", "neutron", api.network.url),
+            ("placement", "placement", f"{api.placement.url}/placement"),
+        ),
+    )

@@ -1,0 +1,28 @@
+"""One process holds a data directory: whoever has its lock may adopt all earlier work at once (RULES §3)."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from moorage.model.errors import Conflict
+
+
+class DataLock:
+    """Held until the process ends or `release`."""
+
+    def __init__(self, data: Path) -> None:
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path = data / "lock"
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as held:
+            os.close(self._file)
+            raise Conflict(
+                f"another moorage already runs on {data}: stop it, or choose another directory with --data-dir"
+            ) from held
+        os.ftruncate(self._file, 0)
+        os.write(self._file, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        os.close(self._file)

@@ -1,0 +1,218 @@
+"""`moorage up`: a whole cloud in one process, ready in seconds, with its state in one data directory."""
+
+import argparse
+import asyncio
+import gc
+import logging
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from moorage.conductor.rounds import Rounds
+from moorage.embedded.network.hosts import HostNetworks
+from moorage.main.api import make_frontdesk
+from moorage.main.clouds import ADMIN, write_clouds
+from moorage.main.config import Api, Cell, Config, Hosts, read_config, secret
+from moorage.main.embedded import Embedded, admin_password, open_embedded
+from moorage.main.hosts import Fleet, HostPlan, planned_hosts
+from moorage.main.lock import DataLock
+from moorage.main.region import Region, open_region, start_telling
+from moorage.main.seed import seed
+from moorage.main.servers import Doorway
+from moorage.model.errors import Problem, Unavailable
+
+READY_PATIENCE_S = 60.0
+SEGMENTS_EVERY_S = 30.0
+SWITCH_INTERVAL_S = 0.001
+"""How long one thread may keep the interpreter while another waits: database threads answer the loop's questions."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """What may be said on the command line; the same stands in a TOML file (`--config`)."""
+    options = argparse.ArgumentParser(prog="moorage up", description="A whole cloud in one process.")
+    options.add_argument("--config", type=Path, help="a TOML file; what is said here wins over it")
+    options.add_argument("--data-dir", help="where all state lives (default: moorage-data)")
+    options.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    options.add_argument("--hosts", type=int, help="how many simulated hosts (default: 6)")
+    options.add_argument("--cells", type=int, help="how many cells (default: 2)")
+    for name, port in (("compute", 8774), ("placement", 8778), ("identity", 5000), ("image", 9292), ("network", 9696)):
+        options.add_argument(f"--{name}-port", type=int, help=f"port of the {name} service (default: {port})")
+    options.add_argument("--port-shift", type=int, default=0, help="added to every port, for a second cloud")
+    options.add_argument("--durability", choices=("power", "process"), help="what a commit survives (default: power)")
+    options.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
+    options.add_argument("--no-clouds-yaml", action="store_true", help="do not write clouds.yaml here")
+    return options
+
+
+def configured(arguments: argparse.Namespace) -> Config:
+    """The file, with what the command line says over it."""
+    config = read_config(arguments.config)
+    replace = msgspec.structs.replace
+    api: Api = config.api
+    for name in ("compute", "placement", "identity", "image", "network"):
+        listen = getattr(api, name)
+        port = getattr(arguments, f"{name}_port") or listen.port + arguments.port_shift
+        api = replace(api, **{name: replace(listen, host=arguments.host or listen.host, port=port)})
+    hosts: Hosts = config.hosts if arguments.hosts is None else replace(config.hosts, count=arguments.hosts)
+    cells = config.cells
+    if arguments.cells is not None:
+        cells = tuple(Cell(f"cell{number + 1}") for number in range(arguments.cells))
+    region = config.region
+    if arguments.durability:
+        region = replace(region, durability=arguments.durability)
+    return replace(
+        config,
+        api=api,
+        hosts=hosts,
+        cells=cells,
+        region=region,
+        data_dir=arguments.data_dir or config.data_dir,
+        log_level=arguments.log_level or config.log_level,
+    )
+
+
+@dataclass
+class Cloud:
+    """One running cloud in this process."""
+
+    config: Config
+    lock: DataLock
+    doors: dict[str, Doorway]
+    embedded: Embedded
+    region: Region
+    fleet: Fleet
+    rounds: Rounds
+    plans: list[HostPlan] = field(default_factory=list)
+
+    async def stop(self) -> None:
+        """Doors first, so nothing new comes; then the stories are left where they are; guests go on."""
+        for door in self.doors.values():
+            await door.close()
+        await self.rounds.stop()
+        await self.fleet.stop()
+        await self.region.stop()
+        await self.embedded.stop()
+        self.lock.release()
+
+
+async def start_cloud(config: Config) -> Cloud:
+    """Take the directory and the ports, open every room, and serve when the hosts have reported."""
+    lock = DataLock(config.data)
+    listens = {name: getattr(config.api, name) for name in ("identity", "image", "network", "compute", "placement")}
+    doors = {name: Doorway(name, listen) for name, listen in listens.items()}
+    embedded = await open_embedded(config)
+    region = await open_region(config, embedded=embedded.apps)
+    plans = planned_hosts(config)
+    demo = "" if embedded.identity is None else await embedded.identity.project_id("demo")
+    if embedded.network is not None:
+        await embedded.network.declare_hosts([HostNetworks(each.host, each.physical_networks) for each in plans])
+    await seed(config, region.databases.region, embedded.image, embedded.network, demo)
+    for name, app in embedded.apps.items():
+        await doors[name].open(app)
+    await start_telling(region, alone=True)
+    fleet = Fleet(config, region.bus, region.clock, plans)
+    await fleet.start()
+    await _all_hosts(region, plans)
+    rounds = Rounds(region.clock)
+    if region.rooms.draw_segments is not None:
+        rounds.add("segments", SEGMENTS_EVERY_S, region.rooms.draw_segments)
+    await doors["compute"].open(make_frontdesk(region))
+    return Cloud(config, lock, doors, embedded, region, fleet, rounds, plans)
+
+
+async def _all_hosts(region: Region, plans: list[HostPlan]) -> None:
+    """Wait until every host of this process can be chosen."""
+    wanted = {plan.host for plan in plans}
+    try:
+        async with asyncio.timeout(READY_PATIENCE_S):
+            while not wanted <= region.engine.world().slots_by_name.keys():
+                await region.clock.sleep(0.01)
+    except TimeoutError:
+        missing = ", ".join(sorted(wanted - region.engine.world().slots_by_name.keys()))
+        raise Unavailable(f"these hosts did not report in {READY_PATIENCE_S:.0f} s: {missing}") from None
+
+
+def say_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
+    """Endpoints, and the next commands to type."""
+    config = cloud.config
+    client = Path(sys.prefix) / "bin" / "openstack"
+    print(f"\nMoorage is up ({took_s:.1f} s): {len(cloud.plans)} simulated hosts in {len(config.cells)} cells.\n")
+    for name, path in (
+        ("identity", "/v3"), ("compute", "/v2.1"), ("placement", "/placement"), ("image", ""), ("network", "")
+    ):  # fmt: skip
+        print(f"  {name:10} {getattr(config.api, name).url}{path}")
+    print(f"\n  state      {config.data}")
+    if clouds_yaml is not None:
+        print(f"  clouds     {clouds_yaml} (administrator: {ADMIN}; an ordinary user: {ADMIN}-demo)")
+    print(
+        f"""
+Next, in another terminal, in this directory:
+
+  export PATH={client.parent}:$PATH OS_CLOUD={ADMIN}
+  openstack server create --image tiny --flavor m1.tiny --network private --wait first
+  openstack server show first
+  moorage explain first
+  openstack server delete --wait first
+
+Ctrl-C stops the cloud; the next start has the same servers.""",
+        flush=True,
+    )
+
+
+async def run(config: Config, *, clouds_yaml: bool) -> None:
+    """Start, say so, and stay until told to stop."""
+    began = time.monotonic()
+    print(f"Moorage: starting a cloud in {config.data} ...", flush=True)
+    cloud = await start_cloud(config)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, stopping.set)
+    written: Path | None = None
+    if clouds_yaml:
+        path, ours = write_clouds(
+            Path.cwd(),
+            auth_url=f"{config.api.identity.url}/v3",
+            region=config.region.name,
+            admin_password=admin_password(config),
+            demo_password=secret(config.data, "demo-password"),
+        )
+        written = path if ours else None
+        if not ours:
+            print(f"note: {path} is not ours and was left as it is")
+    gc.collect()
+    gc.freeze()
+    say_ready(cloud, time.monotonic() - began, written)
+    await stopping.wait()
+    print("\nMoorage: stopping; guests go on, and unfinished operations continue with the next start.", flush=True)
+    await cloud.stop()
+
+
+def main(argv: list[str]) -> int:
+    """Entry of `moorage up`; 2 for what the asker can mend."""
+    arguments = parser().parse_args(argv)
+    try:
+        config = configured(arguments)
+        logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        run_loop(run(config, clouds_yaml=not arguments.no_clouds_yaml))
+    except Problem as problem:
+        print(f"moorage: {problem.public}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run_loop(coroutine: Coroutine[object, object, None]) -> None:
+    """On uvloop where it is there."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(coroutine)
+        return
+    uvloop.run(coroutine)
