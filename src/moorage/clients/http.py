@@ -172,7 +172,7 @@ class Neighbour:
             content = msgspec.json.encode(body)
             headers["Content-Type"] = "application/json"
         request = self._client.build_request(
-            method, self.url + path, content=content, params=_query(params), headers=headers
+            method, self.url + path, content=content, params=_query(params) or None, headers=headers
         )
         try:
             reply = await self._client.send(request, stream=True)
