@@ -1,0 +1,59 @@
+"""A connection to a running cloud: `OS_CLOUD`, `clouds.yaml` or `OS_*`, as every OpenStack client finds them."""
+
+import argparse
+import os
+import sys
+from typing import Any
+
+DEFAULT_CLOUD = "moorage"
+LATEST = "2.104"
+
+
+def options(name: str, says: str) -> argparse.ArgumentParser:
+    """A parser with the option every command has."""
+    parser = argparse.ArgumentParser(prog=f"moorage {name}", description=says)
+    parser.add_argument(
+        "--os-cloud",
+        default=os.environ.get("OS_CLOUD"),
+        help=f"a cloud of clouds.yaml (default: $OS_CLOUD, else {DEFAULT_CLOUD})",
+    )
+    return parser
+
+
+def connect(cloud: str | None) -> Any:
+    """An openstacksdk connection; says what is missing and ends the command when there is none."""
+    try:
+        import openstack
+    except ImportError:
+        print("moorage: this command needs openstacksdk; install moorage[client]", file=sys.stderr)
+        raise SystemExit(2) from None
+    name = cloud or (None if os.environ.get("OS_AUTH_URL") else DEFAULT_CLOUD)
+    try:
+        return openstack.connect(cloud=name) if name else openstack.connect()
+    except openstack.exceptions.ConfigException as missing:
+        print(
+            f"moorage: {missing} (start a cloud with `moorage up` in this directory, or set OS_CLOUD)", file=sys.stderr
+        )
+        raise SystemExit(2) from None
+
+
+def get(connection: Any, path: str, **params: str) -> Any:
+    """GET below the compute endpoint at the newest version; a refusal ends the command with its sentence."""
+    reply = connection.compute.get(path, params=params, microversion=LATEST)
+    body = reply.json() if reply.content else {}
+    if reply.status_code >= 400:
+        inner: Any = next(iter(body.values()), {}) if isinstance(body, dict) else {}
+        said = inner.get("message") if isinstance(inner, dict) else None
+        print(f"moorage: {said or reply.reason} ({reply.status_code})", file=sys.stderr)
+        raise SystemExit(1)
+    return body
+
+
+def table(rows: list[list[str]], heads: list[str]) -> str:
+    """Plain columns, as wide as they must be."""
+    widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)

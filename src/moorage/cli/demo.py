@@ -1,0 +1,62 @@
+"""`moorage demo`: boot a handful of servers over the public API, and say where each one landed and why."""
+
+import time
+from typing import Any
+
+from moorage.cli import cloud
+
+PATIENCE_S = 60.0
+
+
+def main(argv: list[str]) -> int:
+    parser = cloud.options("demo", "Boot a handful of servers on a running cloud, and say where each landed and why.")
+    parser.add_argument("--servers", type=int, default=6, help="how many (default: 6)")
+    parser.add_argument("--keep", action="store_true", help="leave them running")
+    arguments = parser.parse_args(argv)
+    connection = cloud.connect(arguments.os_cloud)
+    compute = connection.compute
+    image, flavor = (
+        connection.image.find_image("tiny"),
+        compute.find_flavor("m1.nano") or compute.find_flavor("m1.tiny"),
+    )
+    networks = [n for n in (connection.network.find_network(name) for name in ("private", "routed")) if n is not None]
+    if image is None or flavor is None or not networks:
+        print("moorage: the demo wants the image, flavors and networks that `moorage up` seeds")
+        return 2
+    stamp = time.strftime("%H%M%S")
+    began = time.monotonic()
+    made = [
+        compute.create_server(
+            name=f"demo-{stamp}-{number + 1}",
+            image_id=image.id,
+            flavor_id=flavor.id,
+            networks=[{"uuid": networks[number % len(networks)].id}],
+        )
+        for number in range(arguments.servers)
+    ]
+    rows = [_row(connection, _settled(compute, server.id)) for server in made]
+    print(f"{len(made)} servers in {time.monotonic() - began:.1f} s\n")
+    print(cloud.table(rows, ["server", "status", "address", "host", "why"]))
+    if not arguments.keep:
+        for server in made:
+            compute.delete_server(server.id)
+    return 0 if all(row[1] == "ACTIVE" for row in rows) else 1
+
+
+def _settled(compute: Any, server: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := compute.get_server(server)).status == "BUILD" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _row(connection: Any, server: Any) -> list[str]:
+    why = cloud.get(connection, f"/ext/servers/{server.id}/explain")["explanation"]["summary"] or ""
+    addresses = [each["addr"] for found in (server.addresses or {}).values() for each in found]
+    return [
+        server.name,
+        server.status,
+        ", ".join(addresses),
+        server.compute_host or server.hypervisor_hostname or "-",
+        why,
+    ]

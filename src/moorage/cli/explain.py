@@ -1,0 +1,56 @@
+"""`moorage explain SERVER`: why a server is where it is, or nowhere."""
+
+import json
+from typing import Any
+
+from moorage.cli import cloud
+
+
+def main(argv: list[str]) -> int:
+    parser = cloud.options("explain", "Why a server is where it is, or nowhere: every refused host and failed attempt.")
+    parser.add_argument("server", help="name or id")
+    parser.add_argument("--json", action="store_true", help="print what the API answered")
+    arguments = parser.parse_args(argv)
+    connection = cloud.connect(arguments.os_cloud)
+    found = connection.compute.find_server(arguments.server, ignore_missing=True)
+    server = arguments.server if found is None else found.id
+    answer = cloud.get(connection, f"/ext/servers/{server}/explain")["explanation"]
+    print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_said(answer)))
+    return 0
+
+
+def _said(answer: dict[str, Any]) -> list[str]:
+    lines = [answer["summary"] or "no boot of this server is remembered"]
+    for operation in answer["operations"]:
+        if operation["attempts"] or operation["fault"]:
+            lines += ["", f"{operation['name']} {operation['id']}: {operation['status']}"]
+            if operation["waiting"]:
+                lines.append(f"  waiting: {operation['waiting']}")
+            for attempt in operation["attempts"]:
+                lines += _attempt(attempt)
+            if operation.get("ended"):
+                lines += _ending(operation["ended"])
+    return lines
+
+
+def _attempt(attempt: dict[str, Any]) -> list[str]:
+    where = f" on {attempt['host']} ({attempt['cell']})" if "host" in attempt else ""
+    lines = [f"  attempt {attempt['attempt']}{where}"]
+    if "considered" in attempt:
+        lines.append(f"    {attempt['willing']} of {attempt['considered']} hosts would do")
+        lines += _refused(attempt)
+    if "failed" in attempt:
+        lines.append(f"    failed at {attempt['failed']['step']}: {attempt['failed']['message']}")
+        if attempt["failed"].get("details"):
+            lines.append(f"      {attempt['failed']['details'].splitlines()[-1]}")
+    return lines
+
+
+def _refused(ledger: dict[str, Any]) -> list[str]:
+    lines = [f"    {count} × {cause}" for cause, count in ledger.get("refused", {}).items()]
+    lines += [f"      {miss['host']}: {miss['reason']}" for miss in ledger.get("refused_hosts", [])]
+    return lines
+
+
+def _ending(ended: dict[str, Any]) -> list[str]:
+    return [f"  ended ({ended['reason']}) at {ended['step']}: {ended['message']}", *_refused(ended)]

@@ -1,0 +1,131 @@
+"""Why a server is where it is, or nowhere: the ledger of its operations, read from their journals (N2).
+
+An administrator sees hosts and numbers.  The owner sees causes and counts: no names of hosts, cells or providers, and nothing
+of other projects.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.model.operation import Operation
+from moorage.model.verdict import Ledger
+from moorage.operations.boot import Claim
+from moorage.saga import Line, decode_lines
+from moorage.saga.log import Cause, Failed, Result, Turn
+
+CLAIM_STEP = "claim_host"
+CAUSE_PRIVATE_CHARACTERS_MAX = 2000
+BIND_CAUSE = "network refused the port"
+HOST_CAUSE = "host failed"
+
+_claims = msgspec.json.Decoder(Claim)
+_ledgers = msgspec.json.Decoder(Ledger)
+
+
+def explained(operations: Sequence[Operation], *, whole: bool) -> dict[str, Any]:
+    """The account of one server's operations, oldest first; `whole` is for administrators."""
+    told = [_operation(each, whole=whole) for each in sorted(operations, key=lambda o: (o.created_at, o.seq))]
+    boots = [each for each in told if each["name"] == "boot"]
+    return {"summary": _summary(boots[-1]) if boots else None, "operations": told}
+
+
+def _operation(operation: Operation, *, whole: bool) -> dict[str, Any]:
+    lines = decode_lines(operation.journal)
+    told: dict[str, Any] = {
+        "id": operation.id,
+        "name": operation.name,
+        "status": operation.status.value,
+        "created_at": operation.created_at,
+        "ended_at": operation.ended_at,
+        "waiting": operation.waiting,
+        "fault": operation.fault,
+        "attempts": _attempts(lines, whole=whole),
+    }
+    ending = next((line for line in reversed(lines) if isinstance(line, Turn)), None)
+    if ending is not None:
+        told["ended"] = {"reason": ending.reason, **_cause(ending.cause, whole=whole)}
+    return told
+
+
+def _attempts(lines: Sequence[Line], *, whole: bool) -> list[dict[str, Any]]:
+    attempts: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        if isinstance(line, Result) and line.step == CLAIM_STEP:
+            attempts[line.attempt] = _attempt(line.attempt, _claims.decode(line.value), whole=whole)
+        elif isinstance(line, Failed):
+            attempts.setdefault(line.cause.attempt, {"attempt": line.cause.attempt})["failed"] = _cause(
+                line.cause, whole=whole
+            )
+        elif (
+            isinstance(line, Turn) and line.reason == "failed" and line.cause.step != CLAIM_STEP and line.cause.attempt
+        ):
+            attempts.setdefault(line.cause.attempt, {"attempt": line.cause.attempt}).setdefault(
+                "failed", _cause(line.cause, whole=whole)
+            )
+    return [attempts[key] for key in sorted(attempts)]
+
+
+def _attempt(number: int, claim: Claim, *, whole: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"attempt": number, **_ledger(claim.ledger, whole=whole), "claims_lost": len(claim.lost)}
+    if whole:
+        told |= {
+            "host": claim.name,
+            "node": claim.node,
+            "cell": claim.cell,
+            "availability_zone": claim.availability_zone,
+            "lost": list(claim.lost),
+        }
+    return told
+
+
+def _ledger(ledger: Ledger, *, whole: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "considered": ledger.considered,
+        "willing": ledger.willing,
+        "refused": dict(ledger.counts),
+    }
+    if whole:
+        told["refused_hosts"] = [
+            {"host": miss.host, "filter": miss.filter, "reason": miss.why} for miss in ledger.misses
+        ]
+        told["others"] = ledger.others
+        told["left_out"] = ledger.left_out
+    return told
+
+
+def _cause(cause: Cause, *, whole: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"step": cause.step, "code": cause.code, "message": cause.public}
+    for piece in reversed(cause.private.splitlines()):
+        found = _ledger_in(piece)
+        if found is not None:
+            told |= _ledger(found, whole=whole)
+            break
+    else:
+        if whole and cause.private:
+            told["details"] = cause.private[-CAUSE_PRIVATE_CHARACTERS_MAX:]
+    return told
+
+
+def _ledger_in(piece: str) -> Ledger | None:
+    at = piece.find('{"considered"')
+    if at < 0:
+        return None
+    try:
+        return _ledgers.decode(piece[at:])
+    except msgspec.MsgspecError:
+        return None  # cut short in the journal: the counts are in the message
+
+
+def _summary(boot: Mapping[str, Any]) -> str:
+    """One sentence on the latest boot."""
+    attempts = boot["attempts"]
+    if boot["status"] == "done" and attempts:
+        last = attempts[-1]
+        where = f" on {last['host']}" if "host" in last else ""
+        tries = f" after {len(attempts)} attempts" if len(attempts) > 1 else ""
+        return f"placed{where}{tries}: {last['willing']} of {last['considered']} hosts would have done"
+    if boot["fault"]:
+        return str(boot["fault"])
+    return f"the boot is {boot['status']}"
