@@ -1,0 +1,91 @@
+"""Joins the parts of the identity service; `make_identity` is the way in."""
+
+import time
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moorage.embedded.identity import auth, grants, people, resources
+from moorage.embedded.identity.bootstrap import Bootstrap, FirstService, FirstUser, bootstrap
+from moorage.embedded.identity.call import answer, lost
+from moorage.embedded.identity.desk import TOKEN_LIFE_S, Desk
+from moorage.embedded.identity.passwords import Passwords
+from moorage.embedded.identity.store import Record, metadata
+from moorage.embedded.identity.tokens import Seal
+from moorage.model.asker import Asker
+from moorage.sql import Database
+
+__all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_identity"]
+
+
+class IdentityService:
+    """A Keystone of one process. `start` before the first request; `close` ends its threads."""
+
+    def __init__(self, desk: Desk, first: Bootstrap) -> None:
+        self._desk = desk
+        self._first = first
+        self.app = Starlette(
+            routes=[
+                *_version_routes(desk.url),
+                *auth.routes(desk),
+                *grants.routes(desk),
+                *people.routes(desk),
+                *resources.routes(desk),
+            ],
+            exception_handlers=lost(desk.url),
+        )
+
+    async def start(self) -> None:
+        """Make the tables, and what the cloud begins with; safe at every start."""
+        await self._desk.database.create(metadata)
+        await bootstrap(self._desk, self._first)
+
+    async def validate(self, token: str) -> Asker:
+        """Who asks with this token; raises Unauthenticated when it is not ours, has ended or was revoked."""
+        return await self._desk.validate(token)
+
+    def close(self) -> None:
+        self._desk.passwords.close()
+
+
+def make_identity(
+    database: Database,
+    *,
+    public_url: str,
+    bootstrap: Bootstrap,
+    key: bytes,
+    clock: Callable[[], float] = time.time,
+    token_life_s: float = TOKEN_LIFE_S,
+    password_rounds: int = 8,
+) -> IdentityService:
+    """`key` seals the tokens: those of the same key stay good over a restart. `password_rounds` is bcrypt's cost."""
+    desk = Desk(
+        database,
+        seal=Seal(key),
+        passwords=Passwords(password_rounds),
+        clock=clock,
+        public_url=public_url,
+        token_life_s=token_life_s,
+    )
+    return IdentityService(desk, bootstrap)
+
+
+def _version_routes(url: str) -> list[Route]:
+    version: Record = {
+        "id": "v3.14",
+        "status": "stable",
+        "updated": "2020-04-07T00:00:00Z",
+        "links": [{"rel": "self", "href": f"{url}/"}],
+        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}],
+    }
+
+    async def all_versions(_: Request) -> Response:
+        return answer({"versions": {"values": [version]}}, 300, {"location": f"{url}/", "vary": "X-Auth-Token"})
+
+    async def this_version(_: Request) -> Response:
+        return answer({"version": version}, headers={"vary": "X-Auth-Token"})
+
+    return [Route("/", all_versions), Route("/v3", this_version), Route("/v3/", this_version)]

@@ -1,0 +1,145 @@
+"""Create, list, show, update and delete, the same for every plain noun; what differs is said by the caller.
+
+`Ways` holds those differences: who may, what a row needs before it is written, and what is looked at before it goes.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moorage.embedded.identity import store
+from moorage.embedded.identity.call import Call, answer, listing, nothing, route
+from moorage.embedded.identity.desk import Desk
+from moorage.embedded.identity.nouns import Noun, fresh, patched, shown
+from moorage.embedded.identity.store import Record
+from moorage.model.errors import NotFound
+from moorage.sql import Tx
+
+Prepare: TypeAlias = Callable[[Call, Record], Awaitable[None]]
+Look: TypeAlias = Callable[[Tx, Record], None]
+Allow: TypeAlias = Callable[[Call, Record], bool]
+
+
+async def _as_is(_call: Call, _values: Record) -> None:
+    """Nothing to prepare."""
+
+
+def _no_look(_tx: Tx, _row: Record) -> None:
+    """Nothing to look at."""
+
+
+def _home(row: Record) -> str | None:
+    """The domain whose readers and managers a row is for."""
+    return row["id"] if row.get("is_domain") else row.get("domain_id")
+
+
+@dataclass(frozen=True)
+class Ways:
+    prepare: Prepare = _as_is
+    """Turns what was said into what is stored, before the transaction."""
+    look: Look = _no_look
+    """In the transaction, before a row is written: does what it names exist?"""
+    before_delete: Look = _no_look
+    may_see: Allow = lambda call, row: call.may_read(_home(row))
+    may_list: Callable[[Call], bool] = lambda call: call.may_read(call.domain_scope)
+    may_write: Allow = lambda call, row: call.may_write(_home(row))
+
+
+FLAGS = {"enabled", "is_domain"}
+TRUE = {"true", "1", "yes", "on", "t", ""}
+
+
+def filters(noun: Noun, call: Call) -> tuple[Record, dict[str, tuple[str, str]]]:
+    equal: Record = dict(noun.equal)
+    like: dict[str, tuple[str, str]] = {}
+    for key, value in call.request.query_params.multi_items():
+        name, _, operator = key.partition("__")
+        if name not in noun.filters:
+            continue
+        if operator:
+            like[name] = (operator, value)
+        elif name in FLAGS:
+            equal[name] = value.lower() in TRUE
+        else:
+            equal[name] = None if value == "None" else value
+    return equal, like
+
+
+class _Plain:
+    """The handlers of one noun."""
+
+    def __init__(self, noun: Noun, ways: Ways) -> None:
+        self.noun, self.ways = noun, ways
+
+    def _answer(self, call: Call, row: Record, status: int = 200) -> Response:
+        return answer({self.noun.one: shown(self.noun, row, call.desk.url)}, status)
+
+    async def _needed(self, call: Call) -> Record:
+        found = await call.desk.read(lambda tx: store.need(tx, self.noun.table, call.path("id"), self.noun.one))
+        if any(found[name] != value for name, value in self.noun.equal.items()):
+            raise NotFound(f"Could not find {self.noun.one}: {call.path('id')}.")
+        return found
+
+    async def create(self, call: Call) -> Response:
+        values = fresh(self.noun, await call.body(self.noun.one))
+        await self.ways.prepare(call, values)
+        call.require(self.ways.may_write(call, values))
+
+        def work(tx: Tx) -> None:
+            self.ways.look(tx, values)
+            store.insert(tx, self.noun.table, values, self.noun.one)
+
+        await call.desk.write(work)
+        return self._answer(call, values, 201)
+
+    async def index(self, call: Call) -> Response:
+        call.require(self.ways.may_list(call))
+        equal, like = filters(self.noun, call)
+        if call.domain_scope and not call.may_read() and "domain_id" in self.noun.filters:
+            equal["domain_id"] = call.domain_scope
+        found = await call.desk.read(lambda tx: store.find(tx, self.noun.table, equal, like=like))
+        rows = [shown(self.noun, row, call.desk.url) for row in found if self.ways.may_see(call, row)]
+        return listing(call, self.noun.many, rows)
+
+    async def show(self, call: Call) -> Response:
+        row = await self._needed(call)
+        call.require(self.ways.may_see(call, row))
+        return self._answer(call, row)
+
+    async def update(self, call: Call) -> Response:
+        row = await self._needed(call)
+        call.require(self.ways.may_write(call, row))
+        values = patched(self.noun, await call.body(self.noun.one), row)
+        await self.ways.prepare(call, values)
+
+        def work(tx: Tx) -> Record:
+            self.ways.look(tx, {**row, **values})
+            return store.change(tx, self.noun.table, row["id"], values, self.noun.one)
+
+        return self._answer(call, await call.desk.write(work))
+
+    async def delete(self, call: Call) -> Response:
+        row = await self._needed(call)
+        call.require(self.ways.may_write(call, row))
+
+        def work(tx: Tx) -> None:
+            self.ways.before_delete(tx, store.need(tx, self.noun.table, row["id"], self.noun.one))
+            store.remove(tx, self.noun.table, row["id"], self.noun.one)
+
+        await call.desk.write(work)
+        return nothing()
+
+
+def plain(desk: Desk, noun: Noun, ways: Ways) -> list[Route]:
+    """The five routes of a noun."""
+    told, path = _Plain(noun, ways), f"/v3/{noun.many}"
+    return [
+        route(desk, "POST", path, told.create),
+        route(desk, "GET", path, told.index),
+        route(desk, "GET", f"{path}/{{id}}", told.show),
+        route(desk, "PATCH", f"{path}/{{id}}", told.update),
+        route(desk, "DELETE", f"{path}/{{id}}", told.delete),
+    ]
