@@ -131,17 +131,21 @@ def negotiate(modern: str | None, legacy: str | None) -> Version:
 
 
 def rows_at(body: Json, place: str) -> Iterable[dict[str, Json]]:
-    """The objects at a row place; a list gives each of its objects."""
-    here = body
+    """The objects at a row place; a list gives each of its objects, on the way and at the end."""
+    found: list[Json] = [body]
     for name in place.split(".") if place else ():
-        if not isinstance(here, dict) or name not in here:
-            return ()
-        here = here[name]
-    if isinstance(here, dict):
-        return (here,)
-    if isinstance(here, list):
-        return [row for row in here if isinstance(row, dict)]
-    return ()
+        found = [row[name] for row in _objects(found) if name in row]
+    return _objects(found)
+
+
+def _objects(values: Iterable[Json]) -> list[dict[str, Json]]:
+    objects: list[dict[str, Json]] = []
+    for value in values:
+        if isinstance(value, dict):
+            objects.append(value)
+        elif isinstance(value, list):
+            objects.extend(row for row in value if isinstance(row, dict))
+    return objects
 
 
 def _merge(into: dict[str, set[str]], places: Places) -> None:

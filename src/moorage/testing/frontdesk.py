@@ -1,6 +1,6 @@
 """A front desk over fresh databases, and a token that says who it is."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from moorage.api.routes import Route
 from moorage.api.table import TABLE
 from moorage.model.asker import Asker
 from moorage.model.errors import Unauthenticated
-from moorage.sql import open_database
+from moorage.sql import Database, open_database
+from moorage.store.cell.tables import cell_metadata
+from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 
 ADMIN = Asker("a" * 32, project="b" * 32, roles=("admin", "manager", "member", "reader"))
@@ -66,6 +68,28 @@ class Client:
         return await self.ask("GET", path, **options)
 
 
+class Cells:
+    """The databases of some cells, by name."""
+
+    def __init__(self, databases: Mapping[str, Database]) -> None:
+        self._databases = databases
+
+    def all(self) -> Mapping[str, Database]:
+        return self._databases
+
+
+@asynccontextmanager
+async def cells_in(directory: Path, *names: str) -> AsyncIterator[Cells]:
+    """Fresh databases of cells."""
+    opened: dict[str, Database] = {}
+    for name in names:
+        opened[name] = await open_database(f"sqlite:///{directory}/{name}.db", name=name, durability="process")
+        await opened[name].create(cell_metadata)
+    yield Cells(opened)
+    for database in opened.values():
+        await database.close()
+
+
 @asynccontextmanager
 async def front_desk(
     directory: Path,
@@ -77,6 +101,7 @@ async def front_desk(
 ) -> AsyncIterator[Client]:
     region = await open_database(f"sqlite:///{directory}/region.db", name="region", durability="process")
     await region.create(region_metadata)
+    await region.create(placement_metadata)
     desk = Desk(region, Policy(), config or DeskConfig(public_url="http://cloud"), **rooms)
     app = Frontdesk(desk, authenticate, table=table, changes=changes)
     transport = httpx.ASGITransport(app=app)

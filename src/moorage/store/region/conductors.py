@@ -75,3 +75,14 @@ def dead(tx: Tx, *, all_but: ConductorId | None = None) -> Sequence[ConductorId]
 def forget(tx: Tx) -> None:
     """Remove the rows of those long dead; their work was adopted long ago."""
     tx.run(conductors.delete().where(conductors.c.alive_until < clock(tx) - FORGET_AFTER_S))
+
+
+def listed(tx: Tx) -> Sequence[tuple[str, bool, float]]:
+    """(host, whether a conductor there lives, when its lease ends or ended) of every host that has or lately had one."""
+    lives = conductors.c.alive_until > clock(tx)
+    rows = tx.rows(
+        sa.select(conductors.c.host, sa.func.max(sa.case((lives, 1), else_=0)), sa.func.max(conductors.c.alive_until))
+        .group_by(conductors.c.host)
+        .order_by(conductors.c.host)
+    )
+    return [(row[0], bool(row[1]), row[2]) for row in rows]

@@ -211,3 +211,9 @@ def providers_named_hosts(tx: Tx, names: Collection[str]) -> list[HostId]:
 def members(tx: Tx, aggregate: str) -> set[ProviderId]:
     found = tx.rows(sa.select(provider_aggregates.c.provider).where(provider_aggregates.c.aggregate == aggregate))
     return {ProviderId(row[0]) for row in found}
+
+
+def hosts_of_cells(tx: Tx, cells: Collection[str]) -> list[str]:
+    """Names of the hosts of some cells, as the region knows them while the cells do not answer."""
+    query = sa.select(hosts.c.host).where(hosts.c.cell.in_(cells)).order_by(hosts.c.host)
+    return [row.host for row in tx.rows(query)]

@@ -1,0 +1,228 @@
+"""`/os-aggregates` and its actions; `/os-availability-zone`."""
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from moorage.api.call import Call, Reply
+from moorage.api.hosts import cells_of, every_host, host_named, is_up, zone_of, zones_of
+from moorage.api.routes import Params, Route
+from moorage.api.when import micros, now_us
+from moorage.api.wire import Body, Name, ZoneName
+from moorage.model.aggregate import ZONE_KEY, Aggregate
+from moorage.model.errors import Invalid, NotBuilt, NotFound
+from moorage.operations.nouns import aggregates as writes
+from moorage.store.region import aggregates as reads
+from moorage.store.region import conductors
+
+RULE = "os_compute_api:os-aggregates:"
+ZONES = "os_compute_api:os-availability-zone:"
+INTERNAL_ZONE = "internal"
+UNSET = msgspec.UNSET
+UnsetType = msgspec.UnsetType
+
+
+class NewAggregate(Body):
+    name: Name
+    availability_zone: ZoneName | None = None
+
+
+class CreateBody(Body):
+    aggregate: NewAggregate
+
+
+class ChangedAggregate(Body):
+    name: Name | UnsetType = UNSET
+    availability_zone: ZoneName | UnsetType | None = UNSET
+
+
+class UpdateBody(Body):
+    aggregate: ChangedAggregate
+
+
+class OneHost(Body):
+    host: str
+
+
+class AddHostBody(Body):
+    add_host: OneHost
+
+
+class RemoveHostBody(Body):
+    remove_host: OneHost
+
+
+class Metadata(Body):
+    metadata: dict[str, str | None]
+
+
+class SetMetadataBody(Body):
+    set_metadata: Metadata
+
+
+def _shown(aggregate: Aggregate) -> dict[str, Any]:
+    return {
+        "id": aggregate.number,
+        "uuid": aggregate.id,
+        "name": aggregate.name,
+        "availability_zone": aggregate.zone,
+        "hosts": list(aggregate.hosts),
+        "metadata": dict(aggregate.metadata),
+        "created_at": micros(aggregate.created_at),
+        "updated_at": micros(aggregate.updated_at),
+        "deleted": False,
+        "deleted_at": None,
+    }
+
+
+def _number(call: Call[Any]) -> int:
+    asked = call.path["id"]
+    if not asked.isdecimal() or len(asked) > 18:
+        raise Invalid(f"id must be an integer, not {asked[:64]}")
+    return int(asked)
+
+
+async def index(call: Call[None]) -> Reply:
+    call.require(RULE + "index", {})
+    found = await call.desk.region.read(reads.every)
+    return Reply(body={"aggregates": [_shown(each) for each in found]})
+
+
+async def show(call: Call[None]) -> Reply:
+    call.require(RULE + "show", {})
+    number = _number(call)
+    return Reply(body={"aggregate": _shown(await call.desk.region.read(lambda tx: reads.get(tx, number)))})
+
+
+async def create(call: Call[CreateBody]) -> Reply:
+    call.require(RULE + "create", {})
+    asked = call.body.aggregate
+    metadata = {ZONE_KEY: str(asked.availability_zone)} if asked.availability_zone is not None else {}
+    new = Aggregate(0, str(uuid.uuid4()), str(asked.name), metadata, (), now_us(call.desk.clock))
+    shown = _shown(await writes.create(call.desk.region, new))
+    del shown["hosts"], shown["metadata"]
+    return Reply(body={"aggregate": shown})
+
+
+async def update(call: Call[UpdateBody]) -> Reply:
+    call.require(RULE + "update", {})
+    asked = call.body.aggregate
+    if asked.name is UNSET and asked.availability_zone is UNSET:
+        raise Invalid("Invalid input for field/attribute aggregate. Value: {}. 'name' is a required property")
+    metadata: dict[str, str | None] = {}
+    if not isinstance(asked.availability_zone, UnsetType):
+        if asked.availability_zone is None:
+            reason = "does not support empty named availability zone"
+            raise Invalid(f"Cannot update aggregate {call.path['id']}. Reason: Aggregate {call.path['id']} {reason}.")
+        metadata[ZONE_KEY] = str(asked.availability_zone)
+    name = None if isinstance(asked.name, UnsetType) else str(asked.name)
+    changed = await writes.update(
+        call.desk.region, cells_of(call), _number(call), now_us(call.desk.clock), name=name, metadata=metadata
+    )
+    return Reply(body={"aggregate": _shown(changed)})
+
+
+async def delete(call: Call[None]) -> Reply:
+    call.require(RULE + "delete", {})
+    await writes.delete(call.desk.region, _number(call))
+    return Reply(200)
+
+
+async def add_host(call: Call[AddHostBody]) -> Reply:
+    call.require(RULE + "add_host", {})
+    number, name = _number(call), call.body.add_host.host
+    try:
+        await host_named(call, name)
+    except NotFound as failure:
+        raise NotFound(f"Compute host {name} could not be found.") from failure
+    changed = await writes.add_host(call.desk.region, number, name, now_us(call.desk.clock))
+    return Reply(body={"aggregate": _shown(changed)})
+
+
+async def remove_host(call: Call[RemoveHostBody]) -> Reply:
+    call.require(RULE + "remove_host", {})
+    number, name = _number(call), call.body.remove_host.host
+    changed = await writes.remove_host(call.desk.region, number, name, now_us(call.desk.clock))
+    return Reply(body={"aggregate": _shown(changed)})
+
+
+async def set_metadata(call: Call[SetMetadataBody]) -> Reply:
+    call.require(RULE + "set_metadata", {})
+    metadata = call.body.set_metadata.metadata
+    for key, value in metadata.items():
+        if not 1 <= len(key) <= 255 or (value is not None and len(value) > 255):
+            raise Invalid(f"Invalid input for field/attribute metadata. Value: {metadata}. '{key[:64]}' is too long")
+    if metadata.get(ZONE_KEY) == "":
+        raise Invalid(
+            f"Cannot update metadata of aggregate {call.path['id']}. Reason: Aggregate does not support empty named "
+            "availability zone."
+        )
+    changed = await writes.update(
+        call.desk.region, cells_of(call), _number(call), now_us(call.desk.clock), metadata=metadata
+    )
+    return Reply(body={"aggregate": _shown(changed)})
+
+
+async def images(call: Call[None]) -> Reply:
+    call.require("compute:aggregates:images", {})
+    raise NotBuilt("Hosts do not keep images ahead of servers yet.")
+
+
+# ------------------------------------------------------------------------------------------------ zones
+
+
+async def zones(call: Call[None]) -> Reply:
+    call.require(ZONES + "list", {})
+    hosts, _ = await every_host(call)
+    by_host = await zones_of(call)
+    enabled = {zone_of(call, host, by_host) for host in hosts if not host.disabled}
+    disabled = {zone_of(call, host, by_host) for host in hosts} - enabled
+    rows = [
+        {"zoneName": name, "zoneState": {"available": available}, "hosts": None}
+        for names, available in ((enabled, True), (disabled, False))
+        for name in sorted(names)
+    ]
+    return Reply(body={"availabilityZoneInfo": rows})
+
+
+async def zones_detail(call: Call[None]) -> Reply:
+    call.require(ZONES + "detail", {})
+    hosts, _ = await every_host(call)
+    by_host = await zones_of(call)
+    living = await call.desk.region.read(conductors.living)
+    inside = {
+        name: {
+            binary: {"available": True, "active": True, "updated_at": None}
+            for binary in ("nova-conductor", "nova-scheduler")
+        }
+        for name in sorted({name for _, _, name in living})
+    }
+    enabled: dict[str, dict[str, Any]] = {}
+    for host in hosts:
+        if not host.disabled:
+            state = {"available": is_up(call, host), "active": True, "updated_at": micros(host.seen_at)}
+            enabled.setdefault(zone_of(call, host, by_host), {})[host.host] = {"nova-compute": state}
+    disabled = {zone_of(call, host, by_host) for host in hosts} - enabled.keys()
+    rows: list[dict[str, Any]] = (
+        [{"zoneName": INTERNAL_ZONE, "zoneState": {"available": True}, "hosts": inside}] if inside else []
+    )
+    rows += [{"zoneName": name, "zoneState": {"available": True}, "hosts": enabled[name]} for name in sorted(enabled)]
+    rows += [{"zoneName": name, "zoneState": {"available": False}, "hosts": None} for name in sorted(disabled)]
+    return Reply(body={"availabilityZoneInfo": rows})
+
+
+_ACTION = "/os-aggregates/{id}/action"
+ROUTES = (
+    Route("GET", "/os-aggregates", index),
+    Route("POST", "/os-aggregates", create, takes=CreateBody),
+    Route("GET", "/os-aggregates/{id}", show),
+    Route("PUT", "/os-aggregates/{id}", update, takes=UpdateBody),
+    Route("DELETE", "/os-aggregates/{id}", delete),
+    Route("POST", _ACTION, add_host, takes=AddHostBody, action="add_host"),
+    Route("POST", _ACTION, remove_host, takes=RemoveHostBody, action="remove_host"),
+    Route("POST", _ACTION, set_metadata, takes=SetMetadataBody, action="set_metadata"),
+    Route("POST", "/os-aggregates/{id}/images", images),
+    Route("GET", "/os-availability-zone", zones, params=Params()),
+    Route("GET", "/os-availability-zone/detail", zones_detail, params=Params()),
+)

@@ -1,0 +1,192 @@
+"""`/os-services`: Nova's binaries, as Moorage has them.  A conductor is also the scheduler."""
+
+import uuid
+import zlib
+from typing import Any, Literal
+
+from moorage.api.call import Call, Reply
+from moorage.api.hosts import by_service, every_host, host_named, is_up, zone_of, zones_of
+from moorage.api.microversions import Json
+from moorage.api.past import v2_011, v2_053, v2_069
+from moorage.api.routes import TEXT, Params, Route
+from moorage.api.when import micros, now_us
+from moorage.api.wire import Body, NovaBool, decode
+from moorage.model.errors import Invalid, NotFound
+from moorage.model.host import Host
+from moorage.operations.nouns import hosts as writes
+from moorage.store.region import conductors
+from moorage.store.region.placement import providers
+
+RULE = "os_compute_api:os-services:"
+INTERNAL_ZONE = "internal"
+CONDUCTORS_NAMESPACE = uuid.UUID("3c1c7c52-9e8b-5b0a-8f2e-5d6c5a0e7f10")
+REASON_MAX_CHARS = 255
+
+
+class ByName(Body):
+    """Below 2.53 a service is named by host and binary, and the path says what to do."""
+
+    host: str
+    binary: str
+    disabled_reason: str | None = None
+    forced_down: NovaBool | None = None
+
+
+class ById(Body):
+    """From 2.53 on the path is the service, and the body says what it shall be."""
+
+    status: Literal["enabled", "disabled"] | None = None
+    disabled_reason: str | None = None
+    forced_down: NovaBool | None = None
+
+
+def _of_host(call: Call[Any], host: Host, zones: dict[str, str]) -> dict[str, Any]:
+    return {
+        "binary": "nova-compute",
+        "host": host.host,
+        "id": host.service,
+        "past_id": host.number,
+        "zone": zone_of(call, host, zones),
+        "status": "disabled" if host.disabled else "enabled",
+        "state": "up" if is_up(call, host) else "down",
+        "updated_at": micros(host.seen_at),
+        "disabled_reason": host.disabled_reason,
+        "forced_down": host.forced_down,
+    }
+
+
+def _of_conductor(binary: str, host: str, lives: bool, until_s: float) -> dict[str, Any]:
+    name = f"{binary}@{host}"
+    return {
+        "binary": binary,
+        "host": host,
+        "id": str(uuid.uuid5(CONDUCTORS_NAMESPACE, name)),
+        "past_id": zlib.crc32(name.encode()) & 0x7FFFFFFF,
+        "zone": INTERNAL_ZONE,
+        "status": "enabled",
+        "state": "up" if lives else "down",
+        "updated_at": micros(int((until_s - conductors.LEASE_S) * 1e6)) if until_s else None,
+        "disabled_reason": None,
+        "forced_down": False,
+    }
+
+
+async def _all(call: Call[Any]) -> list[dict[str, Any]]:
+    hosts, silent = await every_host(call)
+    zones = await zones_of(call)
+    tellers = await call.desk.region.read(conductors.listed)
+    rows = [
+        _of_conductor(binary, host, lives, until)
+        for binary in ("nova-scheduler", "nova-conductor")
+        for host, lives, until in tellers
+    ]
+    rows += [_of_host(call, host, zones) for host in hosts]
+    if silent and call.version >= v2_069.CELLS_MAY_BE_DOWN:
+        known = await call.desk.region.read(lambda tx: providers.hosts_of_cells(tx, silent))
+        rows += [{"binary": "nova-compute", "host": host, "status": "UNKNOWN"} for host in known]
+    return rows
+
+
+async def index(call: Call[None]) -> Reply:
+    call.require(RULE + "list", {})
+    host, binary = call.first("host"), call.first("binary")
+    rows = [
+        row for row in await _all(call) if (not host or row["host"] == host) and (not binary or row["binary"] == binary)
+    ]
+    return Reply(body={"services": rows})
+
+
+def _only_computes(binary: str) -> None:
+    if binary != "nova-compute":
+        raise Invalid(f"Updating a {binary} service is not supported. Only nova-compute services can be updated.")
+
+
+def _reason(reason: str | None) -> str | None:
+    if reason is not None and not 1 <= len(reason) <= REASON_MAX_CHARS:
+        wrong = "is too short" if not reason else "is too long"
+        raise Invalid(f"Invalid input for field/attribute disabled_reason. Value: {reason}. {reason!r} {wrong}")
+    return reason
+
+
+async def update(call: Call[Json]) -> Reply:
+    if call.version >= v2_053.BY_UUID:
+        return await _update_by_id(call, decode(call.body, ById, soft=call.legacy))
+    return await _update_by_name(call, decode(call.body, ByName, soft=call.legacy))
+
+
+async def _update_by_name(call: Call[Json], asked: ByName) -> Reply:
+    """`PUT /os-services/enable`, `disable`, `disable-log-reason`, and from 2.11 on `force-down`."""
+    doing = call.path["id"]
+    reason = _reason(asked.disabled_reason)
+    call.require(RULE + "update", {})
+    known = {"enable", "disable", "disable-log-reason"}
+    if doing not in known and not (doing == "force-down" and call.version >= v2_011.FORCE_DOWN):
+        raise NotFound("Unknown action")
+    said: dict[str, Any] = {"host": asked.host, "binary": asked.binary}
+    if doing == "force-down" and asked.forced_down is None:
+        raise Invalid("Missing forced_down field")
+    if doing == "disable-log-reason" and reason is None:
+        raise Invalid("Missing disabled reason field")
+    _only_computes(asked.binary)
+    host, cell = await host_named(call, asked.host)
+    now = now_us(call.desk.clock)
+    if doing == "force-down":
+        await writes.set_forced_down(cell, host, now, forced=bool(asked.forced_down))
+        return Reply(body={"service": said | {"forced_down": bool(asked.forced_down)}})
+    disabled = doing != "enable"
+    why = reason if doing == "disable-log-reason" else None
+    await writes.set_disabled(call.desk.region, cell, host, now, disabled=disabled, reason=why)
+    said["status"] = "disabled" if disabled else "enabled"
+    return Reply(body={"service": said | ({"disabled_reason": why} if why else {})})
+
+
+def _uuid(text: str) -> str:
+    try:
+        return str(uuid.UUID(text))
+    except ValueError as failure:
+        raise Invalid(f"Invalid uuid {text}") from failure
+
+
+async def _update_by_id(call: Call[Json], asked: ById) -> Reply:
+    service = _uuid(call.path["id"])
+    reason = _reason(asked.disabled_reason)
+    call.require(RULE + "update", {})
+    found = await by_service(call, service)
+    if found is None:
+        for row in await _all(call):
+            if row.get("id") == service:
+                _only_computes(row["binary"])
+        raise NotFound(f"Service {service} could not be found.")
+    if asked.status == "enabled" and reason:
+        raise Invalid("Specifying 'disabled_reason' with status 'enabled' is invalid.")
+    if asked.status is None and asked.forced_down is None:
+        raise Invalid("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
+    host, cell = found
+    now = now_us(call.desk.clock)
+    if asked.status is not None:
+        disabled = asked.status == "disabled"
+        host = await writes.set_disabled(call.desk.region, cell, host, now, disabled=disabled, reason=reason)
+    if asked.forced_down is not None:
+        host = await writes.set_forced_down(cell, host, now, forced=bool(asked.forced_down))
+    return Reply(body={"service": _of_host(call, host, await zones_of(call))})
+
+
+async def delete(call: Call[None]) -> Reply:
+    call.require(RULE + "delete", {})
+    service = call.path["id"]
+    if call.version >= v2_053.BY_UUID:
+        service = _uuid(service)
+    elif not service.isdecimal():
+        raise Invalid(f"id must be an integer, not {service[:64]}")
+    found = await by_service(call, service)
+    if found is None:
+        raise NotFound(f"Service {service} not found.")
+    await writes.delete(call.desk.region, found[1], found[0], now_us(call.desk.clock))
+    return Reply(204)
+
+
+ROUTES = (
+    Route("GET", "/os-services", index, params=Params({"host": TEXT, "binary": TEXT}, strict=(2, 75))),
+    Route("PUT", "/os-services/{id}", update, takes=dict[str, Any]),
+    Route("DELETE", "/os-services/{id}", delete),
+)

@@ -1,0 +1,84 @@
+"""Hosts of all cells, as `os-services`, `os-hypervisors`, zones and aggregates look at them."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from moorage.api.call import Call
+from moorage.api.when import now_us
+from moorage.model.errors import Invalid, NotFound, Unavailable
+from moorage.model.host import Host
+from moorage.sql import Database
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import aggregates
+
+log = logging.getLogger(__name__)
+
+
+def cells_of(call: Call[Any]) -> Mapping[str, Database]:
+    return {} if call.desk.cells is None else call.desk.cells.all()
+
+
+async def every_host(call: Call[Any]) -> tuple[list[Host], list[str]]:
+    """(the hosts of all cells that answer, by name; the names of the cells that do not)."""
+    cells = cells_of(call)
+    answers = await asyncio.gather(*(each.read(cell_hosts.listed) for each in cells.values()), return_exceptions=True)
+    found: list[Host] = []
+    out: list[str] = []
+    for name, answer in zip(cells, answers, strict=True):
+        if isinstance(answer, Unavailable):
+            log.warning("cell %s does not answer: %s", name, answer.public)
+            out.append(name)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found.extend(answer)
+    return sorted(found, key=lambda host: host.host), out
+
+
+async def zones_of(call: Call[Any]) -> dict[str, str]:
+    return await call.desk.region.read(aggregates.zones)
+
+
+def is_up(call: Call[Any], host: Host) -> bool:
+    silent_us = now_us(call.desk.clock) - host.seen_at
+    return not host.forced_down and silent_us <= call.desk.config.service_down_s * 1e6
+
+
+def zone_of(call: Call[Any], host: Host, zones: Mapping[str, str]) -> str:
+    return zones.get(host.host) or host.zone or call.desk.config.default_zone
+
+
+async def host_named(call: Call[Any], name: str, binary: str = "nova-compute") -> tuple[Host, Database]:
+    """A host and the database of its cell.  Raises NotFound."""
+    for cell in cells_of(call).values():
+        found = await cell.read(lambda tx: cell_hosts.named(tx, name))
+        if found is not None:
+            return found, cell
+    raise NotFound(f"Could not find binary {binary} on host {name}.")
+
+
+async def by_service(call: Call[Any], service: str) -> tuple[Host, Database] | None:
+    """By the service's UUID or number.  Raises Invalid when several cells know the number."""
+    found: list[tuple[Host, Database]] = []
+    for cell in cells_of(call).values():
+        host = await cell.read(lambda tx: cell_hosts.by_service(tx, service))
+        if host is not None:
+            found.append((host, cell))
+    if len(found) > 1:
+        raise Invalid(f"Service id {service} refers to multiple services.")
+    return found[0] if found else None
+
+
+async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[dict[str, str]]]:
+    """Host → name and id of each of its servers."""
+    names = [host.host for host in hosts]
+    found: dict[str, list[dict[str, str]]] = {name: [] for name in names}
+    for name, cell in cells_of(call).items():
+        mine = [host.host for host in hosts if host.cell in {"", name}]
+        for host in mine:
+            servers = await cell.read(lambda tx, host=host: cell_servers.on_host(tx, host))  # type: ignore[misc]
+            found[host].extend({"name": each.name, "uuid": each.id} for each in servers)
+    return found

@@ -1,0 +1,130 @@
+"""Aggregates are made, renamed, filled and described by administrators.
+
+A host is in one availability zone at most, and a zone does not change under servers that were promised it.  Membership
+is mirrored to the hosts' resource providers in the same transaction, so that placement never disagrees.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from moorage.model.aggregate import ZONE_KEY, Aggregate
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.sql import Database, Tx
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import aggregates
+from moorage.store.region.placement import providers
+from moorage.store.region.placement.tables import stamp
+
+
+async def create(region: Database, new: Aggregate) -> Aggregate:
+    return await region.write(lambda tx: aggregates.add(tx, new))
+
+
+async def delete(region: Database, number: int) -> None:
+    def work(tx: Tx) -> None:
+        found = aggregates.get(tx, number, to_change=True)
+        if found.hosts:
+            raise Invalid(f"Cannot remove host from aggregate {number}. Reason: Host aggregate is not empty.")
+        aggregates.remove(tx, number)
+
+    await region.write(work)
+
+
+async def update(
+    region: Database,
+    cells: Mapping[str, Database],
+    number: int,
+    now: int,
+    *,
+    name: str | None = None,
+    metadata: Mapping[str, str | None],
+) -> Aggregate:
+    """Rename, and set (or with None drop) keys of the metadata."""
+    if ZONE_KEY in metadata:
+        await _refuse_moving_servers(region, cells, number, metadata[ZONE_KEY])
+
+    def work(tx: Tx) -> Aggregate:
+        found = aggregates.get(tx, number, to_change=True)
+        if ZONE_KEY in metadata:
+            _refuse_two_zones(tx, found, found.hosts, metadata[ZONE_KEY], "update")
+        kept = {key: value for key, value in found.metadata.items() if key not in metadata}
+        given = {key: value for key, value in metadata.items() if value is not None}
+        changed = msgspec.structs.replace(found, name=name or found.name, metadata={**kept, **given}, updated_at=now)
+        aggregates.save(tx, changed)
+        return changed
+
+    return await region.write(work)
+
+
+async def add_host(region: Database, number: int, host: str, now: int) -> Aggregate:
+    def work(tx: Tx) -> Aggregate:
+        found = aggregates.get(tx, number, to_change=True)
+        if host in found.hosts:
+            raise Conflict(f"Aggregate {number} already has host {host}.")
+        if found.zone is not None:
+            _refuse_two_zones(tx, found, (host,), found.zone, "add")
+        changed = msgspec.structs.replace(found, hosts=(*found.hosts, host), updated_at=now)
+        aggregates.save(tx, changed)
+        _mirror(tx, host, add=found.id)
+        return changed
+
+    return await region.write(work)
+
+
+async def remove_host(region: Database, number: int, host: str, now: int) -> Aggregate:
+    return await region.write(lambda tx: take_out(tx, number, host, now))
+
+
+def take_out(tx: Tx, number: int, host: str, now: int) -> Aggregate:
+    """Inside a transaction of the region."""
+    found = aggregates.get(tx, number, to_change=True)
+    if host not in found.hosts:
+        raise NotFound(f"Cannot remove host {host} in aggregate {number}")
+    changed = msgspec.structs.replace(found, hosts=tuple(each for each in found.hosts if each != host), updated_at=now)
+    aggregates.save(tx, changed)
+    _mirror(tx, host, drop=found.id)
+    return changed
+
+
+def _mirror(tx: Tx, host: str, *, add: str | None = None, drop: str | None = None) -> None:
+    for provider in providers.providers_named_hosts(tx, [host]):
+        have = providers.aggregates_of(tx, provider)
+        want = (have | ({add} if add else set())) - ({drop} if drop else set())
+        if want != have:
+            at = stamp(tx)
+            providers.set_aggregates(tx, provider, have, want)
+            providers.advance(tx, provider, at)
+
+
+def _refuse_two_zones(tx: Tx, aggregate: Aggregate, hosts: Sequence[str], zone: str | None, doing: str) -> None:
+    others = sorted(
+        {
+            each.zone
+            for each in aggregates.every(tx)
+            if each.number != aggregate.number and each.zone and each.zone != zone and set(each.hosts) & set(hosts)
+        }
+    )
+    if others and doing == "add":
+        raise Conflict(
+            f"Cannot add host to aggregate {aggregate.number}. Reason: One or more hosts already in availability zone(s) "
+            f"{others}."
+        )
+    if others:
+        raise Invalid(
+            f"Cannot update aggregate {aggregate.number}. Reason: One or more hosts already in availability zone(s) {others}."
+        )
+
+
+async def _refuse_moving_servers(
+    region: Database, cells: Mapping[str, Database], number: int, zone: str | None
+) -> None:
+    found = await region.read(lambda tx: aggregates.get(tx, number))
+    if zone is None or zone == found.zone:
+        return
+    for cell in cells.values():
+        for host in found.hosts:
+            if await cell.read(lambda tx, host=host: cell_servers.on_host(tx, host)):  # type: ignore[misc]
+                raise Invalid(
+                    f"Cannot update aggregate {number}. Reason: One or more hosts contain instances in this zone."
+                )

@@ -1,0 +1,60 @@
+"""What operators say of hosts: in or out of service, down, gone.
+
+A host's row is its cell's; that it takes no servers is a trait in the region's placement.  No transaction spans the two,
+so the cell is written first, and saying it again mends what an accident left half said.
+"""
+
+from moorage.model.errors import Conflict, NotFound
+from moorage.model.host import Host
+from moorage.operations.nouns.aggregates import take_out
+from moorage.placement import inventory
+from moorage.sql import Database, Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import aggregates
+from moorage.store.region.placement import providers
+from moorage.store.region.placement.tables import stamp
+
+
+def _gone(host: str) -> NotFound:
+    return NotFound(f"Could not find binary nova-compute on host {host}.")
+
+
+async def set_disabled(
+    region: Database, cell: Database, host: Host, now: int, *, disabled: bool, reason: str | None
+) -> Host:
+    changed = await cell.write(lambda tx: cell_hosts.set_disabled(tx, host.host, disabled, reason, now))
+    if changed is None:
+        raise _gone(host.host)
+    await region.write(lambda tx: inventory.set_enabled(tx, host.id, not disabled))
+    return changed
+
+
+async def set_forced_down(cell: Database, host: Host, now: int, *, forced: bool) -> Host:
+    changed = await cell.write(lambda tx: cell_hosts.set_forced_down(tx, host.host, forced, now))
+    if changed is None:
+        raise _gone(host.host)
+    return changed
+
+
+async def delete(region: Database, cell: Database, host: Host, now: int) -> None:
+    """A host that is no more: out of its aggregates, placement and cell.  Raises Conflict while servers are on it."""
+    if await cell.read(lambda tx: cell_servers.on_host(tx, host.host)):
+        raise Conflict(
+            "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
+        )
+
+    def leave(tx: Tx) -> None:
+        if providers.in_use(tx, host.id):
+            raise Conflict(
+                "Unable to delete compute service that has in-progress migrations. Complete the migrations or delete the "
+                "instances first."
+            )
+        for each in aggregates.every(tx):
+            if host.host in each.hosts:
+                take_out(tx, each.number, host.host, now)
+        if providers.find(tx, host.id) is not None:
+            providers.delete(tx, host.id, stamp(tx))
+
+    await region.write(leave)
+    await cell.write(lambda tx: cell_hosts.remove(tx, host.host))

@@ -1,0 +1,101 @@
+"""Host aggregates: few, small, and read by every look at a zone, so a row holds its hosts and its metadata."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.aggregate import Aggregate
+from moorage.model.errors import Conflict, NotFound
+from moorage.sql import Tx
+from moorage.store.region.tables import region_metadata
+
+AGGREGATES_MAX = 10_000
+
+aggregates = sa.Table(
+    "aggregates",
+    region_metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("id", sa.String(36), nullable=False, unique=True),
+    sa.Column("name", sa.String(255), nullable=False, unique=True),
+    sa.Column("metadata", sa.Text, nullable=False),
+    sa.Column("hosts", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger),
+)
+
+_encode = msgspec.json.Encoder().encode
+_metadata = msgspec.json.Decoder(dict[str, str])
+_hosts = msgspec.json.Decoder(tuple[str, ...])
+
+
+def add(tx: Tx, new: Aggregate) -> Aggregate:
+    """Insert; the number is minted here.  Raises Conflict for a taken name."""
+    _refuse_taken(tx, new.name, None)
+    number = tx.scalar(
+        aggregates.insert().values(_values(new) | {"created_at": new.created_at}).returning(aggregates.c.number)
+    )
+    return msgspec.structs.replace(new, number=number)
+
+
+def every(tx: Tx) -> Sequence[Aggregate]:
+    """All, oldest first (at most 10,000)."""
+    return [
+        _aggregate(row) for row in tx.rows(sa.select(aggregates).order_by(aggregates.c.number).limit(AGGREGATES_MAX))
+    ]
+
+
+def get(tx: Tx, number: int, *, to_change: bool = False) -> Aggregate:
+    """Raises NotFound."""
+    query = sa.select(aggregates).where(aggregates.c.number == number)
+    row = tx.row(query.with_for_update() if to_change else query)
+    if row is None:
+        raise NotFound(f"Aggregate {number} could not be found.")
+    return _aggregate(row)
+
+
+def save(tx: Tx, changed: Aggregate) -> None:
+    """Write it back.  Raises Conflict for a taken name."""
+    _refuse_taken(tx, changed.name, changed.number)
+    tx.run(
+        aggregates.update()
+        .where(aggregates.c.number == changed.number)
+        .values(_values(changed) | {"updated_at": changed.updated_at})
+    )
+
+
+def remove(tx: Tx, number: int) -> None:
+    tx.run(aggregates.delete().where(aggregates.c.number == number))
+
+
+def zones(tx: Tx) -> dict[str, str]:
+    """Host → the zone its aggregates put it in, for hosts that are in one."""
+    return {host: each.zone for each in every(tx) if each.zone for host in each.hosts}
+
+
+def _refuse_taken(tx: Tx, name: str, by: int | None) -> None:
+    found = tx.scalar(sa.select(aggregates.c.number).where(aggregates.c.name == name))
+    if found is not None and found != by:
+        raise Conflict(f"Aggregate {name} already exists.")
+
+
+def _values(aggregate: Aggregate) -> dict[str, Any]:
+    return {
+        "id": aggregate.id,
+        "name": aggregate.name,
+        "metadata": _encode(aggregate.metadata).decode(),
+        "hosts": _encode(aggregate.hosts).decode(),
+    }
+
+
+def _aggregate(row: Any) -> Aggregate:
+    return Aggregate(
+        number=row.number,
+        id=row.id,
+        name=row.name,
+        metadata=_metadata.decode(row.metadata),
+        hosts=_hosts.decode(row.hosts),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )

@@ -1,0 +1,243 @@
+"""Services, hypervisors, aggregates and zones, at the versions where something about them changed."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.model.guest import ResourceInventory
+from moorage.model.host import Host
+from moorage.model.ids import CellId, ConductorId, HostId
+from moorage.model.resources import DISABLED_TRAIT, Inventory
+from moorage.placement import inventory
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.region import conductors
+from moorage.store.region.placement import providers
+from moorage.testing.frontdesk import MEMBER, Cells, Client, cells_in, front_desk
+
+STOCK = {"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 100}
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
+    """Two cells with a host each, and a conductor."""
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as client:
+        for number, (name, database) in enumerate(cells.all().items(), 1):
+            await settle(client, cells, f"host{number}", name)
+            assert database is not None
+        await client.desk.region.write(lambda tx: conductors.beat(tx, ConductorId("c1"), "control", ["boot/1"]))
+        yield client
+
+
+async def settle(client: Client, cells: Cells, name: str, cell: str) -> None:
+    report = inventory.HostReport(
+        host=name, cell=CellId(cell), inventories={each: Inventory(total=total) for each, total in STOCK.items()}
+    )
+    provider = await client.desk.region.write(lambda tx: inventory.report_host(tx, report))
+    host = Host(
+        number=0, id=HostId(provider), service="", host=name, node=f"{name}.node", cell=CellId(cell),
+        hypervisor_type="simulated", hypervisor_version=1, cpu_info={"arch": "x86_64"}, address="10.0.0.1",
+        inventory={each: ResourceInventory(total=total) for each, total in STOCK.items()},
+    )  # fmt: skip
+    now = int(time.time() * 1e6)
+    await cells.all()[cell].write(lambda tx: cell_hosts.report(tx, host, now))
+
+
+async def service(cloud: Client, host: str, at: str = "2.53") -> Any:
+    rows = (await cloud.get(f"/os-services?host={host}", at=at)).json()["services"]
+    return rows[0]
+
+
+async def test_services_are_novas_binaries(cloud: Client) -> None:
+    rows = (await cloud.get("/os-services", at="latest")).json()["services"]
+    assert [(row["binary"], row["host"], row["zone"], row["state"]) for row in rows] == [
+        ("nova-scheduler", "control", "internal", "up"),
+        ("nova-conductor", "control", "internal", "up"),
+        ("nova-compute", "host1", "nova", "up"),
+        ("nova-compute", "host2", "nova", "up"),
+    ]
+    assert len(rows[2]["id"]) == 36
+    assert "past_id" not in rows[2]
+    old = await service(cloud, "host1", at="2.52")
+    assert (old["id"], old["forced_down"]) == (1, False)
+    assert "forced_down" not in await service(cloud, "host1", at="2.10")
+    only = (await cloud.get("/os-services?binary=nova-compute")).json()["services"]
+    assert len(only) == 2
+    assert (await cloud.get("/os-services", by=MEMBER)).status_code == 403
+
+
+async def test_disabling_by_name(cloud: Client) -> None:
+    body = {"host": "host1", "binary": "nova-compute"}
+    off = await cloud.ask("PUT", "/os-services/disable", body, at="2.52")
+    assert off.json() == {"service": {**body, "status": "disabled"}}
+    row = await service(cloud, "host1")
+    assert (row["status"], row["disabled_reason"]) == ("disabled", None)
+    provider = await cloud.desk.region.read(lambda tx: providers.find_by_name(tx, "host1"))
+    assert provider is not None
+    assert DISABLED_TRAIT in await cloud.desk.region.read(lambda tx: providers.traits_of(tx, provider.uuid))
+    why = await cloud.ask("PUT", "/os-services/disable-log-reason", {**body, "disabled_reason": "dust"})
+    assert why.json()["service"]["disabled_reason"] == "dust"
+    assert (await cloud.ask("PUT", "/os-services/disable-log-reason", body)).status_code == 400
+    on = await cloud.ask("PUT", "/os-services/enable", body)
+    assert on.json() == {"service": {**body, "status": "enabled"}}
+    assert (await service(cloud, "host1"))["disabled_reason"] is None
+    assert (await cloud.ask("PUT", "/os-services/explode", body)).status_code == 404
+    assert (await cloud.ask("PUT", "/os-services/enable", {**body, "host": "nowhere"})).status_code == 404
+    assert (await cloud.ask("PUT", "/os-services/enable", {**body, "binary": "nova-conductor"})).status_code == 400
+    assert (await cloud.ask("PUT", "/os-services/enable", {"host": "host1"})).status_code == 400
+
+
+async def test_force_down_from_2_11_on(cloud: Client) -> None:
+    body = {"host": "host1", "binary": "nova-compute", "forced_down": True}
+    assert (await cloud.ask("PUT", "/os-services/force-down", body, at="2.10")).status_code == 400
+    down = await cloud.ask("PUT", "/os-services/force-down", body, at="2.11")
+    assert down.json() == {"service": body}
+    row = await service(cloud, "host1")
+    assert (row["state"], row["forced_down"]) == ("down", True)
+
+
+async def test_changing_a_service_by_id(cloud: Client) -> None:
+    path = f"/os-services/{(await service(cloud, 'host1'))['id']}"
+    off = await cloud.ask(
+        "PUT", path, {"status": "disabled", "disabled_reason": "dust", "forced_down": "true"}, at="2.53"
+    )
+    row = off.json()["service"]
+    assert (row["status"], row["disabled_reason"], row["forced_down"], row["host"]) == (
+        "disabled",
+        "dust",
+        True,
+        "host1",
+    )
+    assert "past_id" not in row
+    for body in ({}, {"status": "enabled", "disabled_reason": "x"}, {"status": "gone"}, {"host": "host1"}):
+        assert (await cloud.ask("PUT", path, body, at="2.53")).status_code == 400, body
+    assert (await cloud.ask("PUT", "/os-services/disable", {"status": "disabled"}, at="2.53")).status_code == 400
+    nobody = "/os-services/00000000-0000-0000-0000-000000000000"
+    assert (await cloud.ask("PUT", nobody, {"status": "disabled"}, at="2.53")).status_code == 404
+    conductor = (await cloud.get("/os-services?binary=nova-conductor", at="2.53")).json()["services"][0]["id"]
+    assert (await cloud.ask("PUT", f"/os-services/{conductor}", {"status": "disabled"}, at="2.53")).status_code == 400
+
+
+async def test_deleting_a_service(cloud: Client) -> None:
+    made = (await cloud.ask("POST", "/os-aggregates", {"aggregate": {"name": "a"}})).json()["aggregate"]["id"]
+    await cloud.ask("POST", f"/os-aggregates/{made}/action", {"add_host": {"host": "host2"}})
+    path = f"/os-services/{(await service(cloud, 'host2'))['id']}"
+    assert (await cloud.ask("DELETE", path, at="2.53")).status_code == 204
+    assert (await cloud.ask("DELETE", path, at="2.53")).status_code == 404
+    assert (await cloud.get(f"/os-aggregates/{made}")).json()["aggregate"]["hosts"] == []
+    assert await cloud.desk.region.read(lambda tx: providers.find_by_name(tx, "host2")) is None
+    assert (await cloud.ask("DELETE", "/os-services/1", at="2.53")).status_code == 400
+
+
+async def test_hypervisors_by_version(cloud: Client) -> None:
+    today = (await cloud.get("/os-hypervisors/detail", at="2.88")).json()["hypervisors"]
+    assert [row["hypervisor_hostname"] for row in today] == ["host1.node", "host2.node"]
+    first = dict(today[0])
+    assert len(first.pop("id")) == 36
+    assert len(first["service"].pop("id")) == 36
+    assert first == {
+        "hypervisor_hostname": "host1.node", "state": "up", "status": "enabled", "hypervisor_type": "simulated",
+        "hypervisor_version": 1, "host_ip": "10.0.0.1", "uptime": None,
+        "service": {"host": "host1", "disabled_reason": None},
+    }  # fmt: skip
+    full = (await cloud.get(f"/os-hypervisors/{today[0]['id']}", at="2.87")).json()["hypervisor"]
+    assert (full["vcpus"], full["memory_mb"], full["free_disk_gb"], full["running_vms"]) == (8, 1024, 100, 0)
+    assert full["cpu_info"] == {"arch": "x86_64"}
+    assert "uptime" not in full
+    old = (await cloud.get("/os-hypervisors/1", at="2.27")).json()["hypervisor"]
+    assert (old["id"], old["service"]["id"], old["cpu_info"]) == (1, 1, '{"arch":"x86_64"}')
+    assert (await cloud.get("/os-hypervisors/1", at="2.53")).status_code == 400
+    brief = (await cloud.get("/os-hypervisors", at="2.53")).json()["hypervisors"][0]
+    assert sorted(brief) == ["hypervisor_hostname", "id", "state", "status"]
+    assert (await cloud.get("/os-hypervisors", by=MEMBER)).status_code == 403
+
+
+async def test_routes_of_hypervisors_come_and_go(cloud: Client) -> None:
+    for path, last in (("statistics", "2.87"), ("host1/search", "2.52"), ("host1/servers", "2.52")):
+        after = f"2.{int(last.split('.')[1]) + 1}"
+        assert (await cloud.get(f"/os-hypervisors/{path}", at=last)).status_code == 200, path
+        assert (await cloud.get(f"/os-hypervisors/{path}", at=after)).status_code in {400, 404}, path
+    totals = (await cloud.get("/os-hypervisors/statistics")).json()["hypervisor_statistics"]
+    assert (totals["count"], totals["vcpus"], totals["free_ram_mb"]) == (2, 16, 2048)
+    assert (await cloud.get("/os-hypervisors/1/uptime")).status_code == 501
+    assert (await cloud.get("/os-hypervisors/1/uptime", at="2.88")).status_code == 404
+
+
+async def test_searching_and_paging_hypervisors(cloud: Client) -> None:
+    found = await cloud.get("/os-hypervisors?hypervisor_hostname_pattern=host2", at="2.53")
+    assert len(found.json()["hypervisors"]) == 1
+    assert (await cloud.get("/os-hypervisors?hypervisor_hostname_pattern=moon", at="2.53")).status_code == 404
+    assert (await cloud.get("/os-hypervisors?hypervisor_hostname_pattern=host&limit=1", at="2.53")).status_code == 400
+    with_servers = (await cloud.get("/os-hypervisors?with_servers=true", at="2.75")).json()["hypervisors"]
+    assert with_servers[0]["servers"] == []
+    assert "servers" not in (await cloud.get("/os-hypervisors?with_servers=1", at="2.74")).json()["hypervisors"][0]
+    page = (await cloud.get("/os-hypervisors?limit=1", at="2.53")).json()
+    rest = await cloud.get(page["hypervisors_links"][0]["href"].removeprefix("http://cloud"), at="2.53")
+    assert [row["hypervisor_hostname"] for row in rest.json()["hypervisors"]] == ["host2.node"]
+    assert len((await cloud.get("/os-hypervisors?limit=1", at="2.32")).json()["hypervisors"]) == 2
+
+
+async def test_aggregates(cloud: Client) -> None:
+    new = {"aggregate": {"name": "fast", "availability_zone": "north"}}
+    made = (await cloud.ask("POST", "/os-aggregates", new, at="2.41")).json()["aggregate"]
+    assert sorted(made) == [
+        "availability_zone",
+        "created_at",
+        "deleted",
+        "deleted_at",
+        "id",
+        "name",
+        "updated_at",
+        "uuid",
+    ]
+    path = f"/os-aggregates/{made['id']}"
+    assert "uuid" not in (await cloud.get(path, at="2.40")).json()["aggregate"]
+    assert (await cloud.ask("POST", "/os-aggregates", new)).status_code == 409
+    filled = await cloud.ask("POST", path + "/action", {"add_host": {"host": "host1"}})
+    assert filled.json()["aggregate"]["hosts"] == ["host1"]
+    assert (await cloud.ask("POST", path + "/action", {"add_host": {"host": "host1"}})).status_code == 409
+    assert (await cloud.ask("POST", path + "/action", {"add_host": {"host": "moon"}})).status_code == 404
+    assert (await service(cloud, "host1"))["zone"] == "north"
+    members = await cloud.desk.region.read(lambda tx: providers.members(tx, made["uuid"]))
+    assert len(members) == 1
+    told = {"set_metadata": {"metadata": {"ssd": "yes", "gone": None}}}
+    assert (await cloud.ask("POST", path + "/action", told)).json()["aggregate"]["metadata"] == {
+        "availability_zone": "north", "ssd": "yes",
+    }  # fmt: skip
+    other = (
+        await cloud.ask("POST", "/os-aggregates", {"aggregate": {"name": "o", "availability_zone": "south"}})
+    ).json()
+    refused = await cloud.ask(
+        "POST", f"/os-aggregates/{other['aggregate']['id']}/action", {"add_host": {"host": "host1"}}
+    )
+    assert (refused.status_code, "already in availability zone(s) ['north']" in refused.text) == (409, True)
+    renamed = await cloud.ask("PUT", path, {"aggregate": {"name": "faster", "availability_zone": "west"}})
+    assert (renamed.json()["aggregate"]["name"], renamed.json()["aggregate"]["availability_zone"]) == ("faster", "west")
+    assert (await cloud.ask("PUT", path, {"aggregate": {}})).status_code == 400
+    assert (await cloud.ask("DELETE", path)).status_code == 400
+    emptied = await cloud.ask("POST", path + "/action", {"remove_host": {"host": "host1"}})
+    assert emptied.json()["aggregate"]["hosts"] == []
+    assert (await cloud.ask("POST", path + "/action", {"remove_host": {"host": "host1"}})).status_code == 404
+    assert (await cloud.ask("DELETE", path)).status_code == 200
+    assert (await cloud.get(path)).status_code == 404
+    assert (await cloud.get("/os-aggregates/x")).status_code == 400
+    assert (await cloud.ask("POST", "/os-aggregates/1/images", {"cache": []}, at="2.80")).status_code == 404
+    assert (await cloud.ask("POST", "/os-aggregates/1/images", {"cache": []}, at="2.81")).status_code == 501
+
+
+async def test_zones(cloud: Client) -> None:
+    zones = await cloud.get("/os-availability-zone", by=MEMBER)
+    assert zones.json() == {
+        "availabilityZoneInfo": [{"zoneName": "nova", "zoneState": {"available": True}, "hosts": None}]
+    }
+    detail = (await cloud.get("/os-availability-zone/detail")).json()["availabilityZoneInfo"]
+    assert [zone["zoneName"] for zone in detail] == ["internal", "nova"]
+    assert sorted(detail[0]["hosts"]["control"]) == ["nova-conductor", "nova-scheduler"]
+    assert detail[1]["hosts"]["host1"]["nova-compute"]["available"] is True
+    assert (await cloud.get("/os-availability-zone/detail", by=MEMBER)).status_code == 403
+    for host in ("host1", "host2"):
+        await cloud.ask("PUT", "/os-services/disable", {"host": host, "binary": "nova-compute"})
+    off = (await cloud.get("/os-availability-zone", by=MEMBER)).json()["availabilityZoneInfo"]
+    assert off == [{"zoneName": "nova", "zoneState": {"available": False}, "hosts": None}]
