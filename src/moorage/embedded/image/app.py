@@ -1,0 +1,85 @@
+"""The embedded image service, joined: `make_image` gives the ASGI app and what `main` needs to seed it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from moorage.embedded.image import attributes, data
+from moorage.embedded.image.call import Desk, Settings, touch
+from moorage.embedded.image.files import PIECE_BYTES, Files
+from moorage.embedded.image.formats import format_of
+from moorage.embedded.image.store import Doc, Store, metadata
+from moorage.embedded.image.who import Who
+from moorage.embedded.image.wire import ValidateToken, Wire
+from moorage.model.asker import Asker
+from moorage.sql import Database
+
+__all__ = ["ImageService", "Settings", "make_image"]
+
+_OURSELVES = Who(Asker(user="image", roles=("admin", "service", "member", "reader")))
+
+
+class ImageService:
+    """One embedded image service; `start` before the first request."""
+
+    app: ASGIApp
+
+    def __init__(self, desk: Desk, validate_token: ValidateToken) -> None:
+        self._desk = desk
+        self.app = Wire(desk, validate_token)
+
+    async def start(self) -> None:
+        """Make the tables that are missing; take back uploads that the last process left half done."""
+        await self._desk.database.create(metadata)
+        keep = await self._desk.write(_recover)
+        await asyncio.to_thread(self._desk.files.sweep, keep)
+
+    async def seed_image(self, name: str, data: bytes, **attributes: Any) -> Doc:
+        """The image of that name, made public and active if there is none."""
+        doc = await self._desk.write(lambda store: _seed(store, name, data, attributes, self._desk.settings))
+        if doc["status"] == "queued":
+            await _take(self._desk, doc["id"], data)
+        found = await self._desk.read(lambda store: store.show(doc["id"]))
+        return doc if found is None else found.doc
+
+
+def _recover(store: Store) -> set[str]:
+    """The images whose data is to be kept."""
+    for doc in store.in_status("saving"):
+        doc["status"] = "queued"
+        store.put(doc, touch(doc))
+    return store.ids() - {doc["id"] for doc in store.in_status("queued")}
+
+
+def _seed(store: Store, name: str, content: bytes, said: dict[str, Any], settings: Settings) -> Doc:
+    found = store.find_by_name(name)
+    if found is not None:
+        return found
+    usual = {"visibility": "public", "disk_format": format_of(content), "container_format": "bare"}
+    doc, born = attributes.new_image(_OURSELVES, usual | said | {"name": name}, settings)
+    store.add(doc, born)
+    return doc
+
+
+async def _take(desk: Desk, id: str, content: bytes) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(content), PIECE_BYTES):
+            yield content[at : at + PIECE_BYTES]
+
+    await data.take(desk, _OURSELVES, id, pieces(), len(content))
+
+
+def make_image(
+    database: Database,
+    *,
+    files: Path,
+    validate_token: ValidateToken,
+    public_url: str,
+    settings: Settings | None = None,
+) -> ImageService:
+    """Build the service over a database and a directory of its own; nothing is touched before `start`."""
+    desk = Desk(database, Files(files), settings or Settings(), public_url.rstrip("/"))
+    return ImageService(desk, validate_token)

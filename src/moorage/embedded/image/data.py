@@ -1,0 +1,161 @@
+"""Image data: taken to disk while the image is `saving`, and sent, whole or a range of it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterable
+
+from starlette.responses import Response, StreamingResponse
+
+from moorage.embedded.image.call import Call, Desk, look_up, look_up_mine, nothing, touch
+from moorage.embedded.image.faults import Fault, bad, conflict, forbidden, not_allowed, too_large
+from moorage.embedded.image.files import Received, TooLong
+from moorage.embedded.image.formats import complaint, virtual_size
+from moorage.embedded.image.store import Doc, Store
+from moorage.embedded.image.who import Who
+
+STREAM = "application/octet-stream"
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+async def upload(call: Call) -> Response:
+    id, headers = call.parts[1], call.request.headers
+    if headers.get("content-type", "").partition(";")[0].strip() != STREAM:
+        raise Fault(415, f"Invalid content type {headers.get('content-type')}")
+    store = headers.get("x-image-meta-store", call.desk.settings.store)
+    if store != call.desk.settings.store:
+        raise bad(f"Store identifier {store} is not known.")
+    await take(call.desk, call.who, id, call.request.stream(), _declared(call))
+    return nothing()
+
+
+def _declared(call: Call) -> int | None:
+    said = call.request.headers.get("x-openstack-image-size", call.request.headers.get("content-length"))
+    if said is None:
+        return None
+    if not said.isdigit():
+        raise bad("Invalid or missing image size in request headers.")
+    return int(said)
+
+
+async def take(desk: Desk, who: Who, id: str, chunks: AsyncIterable[bytes], declared: int | None) -> None:
+    """Queued → saving → active; whatever goes wrong in between, the image is queued again and nothing is left on disk."""
+    limit = desk.settings.image_max_bytes
+    if declared is not None and declared > limit:
+        raise _over(limit)
+    doc = await desk.write(lambda store: _begin(store, who, id))
+    try:
+        received = await desk.files.receive(id, chunks, limit)
+        _judge(desk, doc, received, declared)
+        kept = await desk.files.keep(id, received)
+        kept = kept and await desk.write(lambda store: _finish(store, id, received, desk.settings.store))
+    except BaseException as failure:
+        await desk.files.forget(id)
+        await desk.write(lambda store: _give_up(store, id))
+        if isinstance(failure, TooLong):
+            raise _over(limit) from None
+        raise
+    if not kept:
+        await desk.files.forget(id)
+        raise Fault(
+            410,
+            f"Image {id} could not be found after upload. The image may have been deleted during the upload,"
+            " cleaning up the chunks uploaded.",
+        )
+
+
+def _over(limit: int) -> Fault:
+    return too_large(f"The incoming image is too large: it may have {limit} bytes.")
+
+
+def _begin(store: Store, who: Who, id: str) -> Doc:
+    doc = look_up_mine(store, who, id, "upload_image")
+    if doc["status"] != "queued":
+        raise conflict(f"Image status transition from {doc['status']} to saving is not allowed")
+    missing = [name for name in ("disk_format", "container_format") if doc[name] is None]
+    if missing:
+        raise bad(f"Properties {', '.join(missing)} must be set prior to saving data.")
+    doc["status"] = "saving"
+    store.put(doc, touch(doc))
+    return doc
+
+
+def _judge(desk: Desk, doc: Doc, received: Received, declared: int | None) -> None:
+    if declared is not None and declared != received.size:
+        raise bad(f"The image's size was said to be {declared} bytes, but {received.size} came.")
+    if desk.settings.check_formats and doc["container_format"] == "bare":
+        why = complaint(doc["disk_format"], received.head)
+        if why is not None:
+            raise Fault(415, why)
+
+
+def _finish(store: Store, id: str, received: Received, kept_in: str) -> bool:
+    """False when the image was deleted meanwhile."""
+    found = store.show(id, hold=True)
+    if found is None:
+        return False
+    doc = found.doc
+    if doc["status"] != "saving":
+        return False
+    doc |= {
+        "status": "active",
+        "size": received.size,
+        "virtual_size": virtual_size(received.head, received.size) if doc["container_format"] == "bare" else None,
+        "checksum": received.checksum,
+        "os_hash_algo": "sha512",
+        "os_hash_value": received.sha512,
+        "stores": kept_in,
+    }
+    store.put(doc, touch(doc))
+    return True
+
+
+def _give_up(store: Store, id: str) -> None:
+    found = store.show(id, hold=True)
+    if found is not None and (doc := found.doc)["status"] == "saving":
+        doc["status"] = "queued"
+        store.put(doc, touch(doc))
+
+
+async def download(call: Call) -> Response:
+    id = call.parts[1]
+    doc = (await call.desk.read(lambda store: look_up(store, call.who, id))).doc
+    if doc["status"] == "deactivated" and not call.who.admin:
+        raise forbidden("The requested image has been deactivated. Image data download is forbidden.")
+    if not (call.who.member or call.who.everywhere):
+        raise not_allowed("download_image")
+    if doc["status"] not in {"active", "deactivated"}:
+        return nothing()
+    first, last = _range(call.request.headers.get("range"), doc["size"])
+    try:
+        file = await asyncio.to_thread(call.desk.files.path(id).open, "rb")
+    except FileNotFoundError:  # deleted since we looked
+        return nothing()
+    headers = {"Content-Length": str(last - first + 1), "Content-MD5": doc["checksum"]}
+    whole = call.request.headers.get("range") is None
+    if not whole:
+        headers["Content-Range"] = f"bytes {first}-{last}/{doc['size']}"
+    body = call.desk.files.send(file, first, last - first + 1)
+    return StreamingResponse(body, 200 if whole else 206, headers, STREAM)
+
+
+def _range(said: str | None, size: int) -> tuple[int, int]:
+    """First and last byte; one range only, as Glance has it."""
+    if said is None:
+        return 0, size - 1
+    found = _RANGE.fullmatch(said.strip())
+    if found is None or not any(found.groups()):
+        raise _no_range(said, size)
+    first, last = found.groups()
+    if not first:
+        start, end = max(size - int(last), 0), size - 1
+        if int(last) == 0:
+            raise _no_range(said, size)
+    else:
+        start, end = int(first), min(int(last), size - 1) if last else size - 1
+    if start >= size or end < start:
+        raise _no_range(said, size)
+    return start, end
+
+
+def _no_range(said: str, size: int) -> Fault:
+    return Fault(416, f"Requested range '{said}' cannot be satisfied.", {"Content-Range": f"bytes */{size}"})

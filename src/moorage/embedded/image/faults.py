@@ -1,0 +1,82 @@
+"""What goes wrong, with Glance's status and sentence, in whichever of three shapes the client accepts."""
+
+from collections.abc import Mapping
+from html import escape
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Fault(Exception):
+    """A refusal; `message` is what a person reads."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = dict(headers or {})
+
+
+def bad(message: str) -> Fault:
+    return Fault(400, message)
+
+
+def forbidden(message: str) -> Fault:
+    return Fault(403, message)
+
+
+def not_allowed(action: str) -> Fault:
+    return Fault(403, f"You are not authorized to complete {action} action.")
+
+
+def not_found(message: str) -> Fault:
+    return Fault(404, message)
+
+
+def no_image(id: str) -> Fault:
+    return Fault(404, f"No image found with ID {id}")
+
+
+def conflict(message: str) -> Fault:
+    return Fault(409, message)
+
+
+def too_large(message: str) -> Fault:
+    return Fault(413, message)
+
+
+def read_only(name: str) -> Fault:
+    return Fault(403, f"Attribute '{name}' is read-only.")
+
+
+def reserved(name: str) -> Fault:
+    return Fault(403, f"Attribute '{name}' is reserved.")
+
+
+def unauthenticated(identity: str) -> Fault:
+    """As the token check that stands before every OpenStack service says it."""
+    return Fault(
+        401, "The request you have made requires authentication.", {"WWW-Authenticate": f'Keystone uri="{identity}"'}
+    )
+
+
+def answer_of(fault: Fault, accept: str) -> Response:
+    """HTML for who takes anything (glanceclient strips it), JSON for who asks for it, else plain text."""
+    title = HTTPStatus(fault.status).phrase
+    code = f"{fault.status} {title}"
+    if fault.status == 401:
+        body = {"error": {"code": 401, "title": title, "message": fault.message}}
+        return Response(_encode(body), 401, fault.headers, "application/json")
+    if "application/json" in accept:
+        body_json = {"message": fault.message, "code": code, "title": title}
+        return Response(_encode(body_json), fault.status, fault.headers, "application/json")
+    if not accept or "text/html" in accept or "*/*" in accept:
+        html = (
+            f"<html>\n <head>\n  <title>{code}</title>\n </head>\n <body>\n  <h1>{code}</h1>\n"
+            f"  {escape(fault.message)}<br /><br />\n\n\n </body>\n</html>"
+        )
+        return Response(html, fault.status, fault.headers, "text/html")
+    return Response(f"{code}\n\n{fault.message}\n\n", fault.status, fault.headers, "text/plain")

@@ -1,0 +1,48 @@
+"""Every path under `/v2` and who answers it; `*` stands for one part of the path."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from starlette.responses import Response
+
+from moorage.embedded.image import data, discovery, images, members
+from moorage.embedded.image.call import Call
+from moorage.embedded.image.faults import Fault, not_found
+
+Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
+
+ROUTES: Mapping[str, Mapping[str, Verb]] = {
+    "images": {"GET": images.index, "POST": images.create},
+    "images/*": {"GET": images.show, "PATCH": images.update, "DELETE": images.delete},
+    "images/*/file": {"GET": data.download, "PUT": data.upload},
+    "images/*/tags/*": {"PUT": images.tag, "DELETE": images.untag},
+    "images/*/members": {"GET": members.index, "POST": members.create},
+    "images/*/members/*": {"GET": members.show, "PUT": members.update, "DELETE": members.delete},
+    "images/*/actions/deactivate": {"POST": images.deactivate},
+    "images/*/actions/reactivate": {"POST": images.reactivate},
+    "images/*/import": {"POST": discovery.refuse_import},
+    "images/*/stage": {"PUT": discovery.refuse_stage},
+    "images/*/tasks": {"GET": discovery.image_tasks},
+    "schemas/*": {"GET": discovery.schema},
+    "stores/*/*": {"DELETE": discovery.forget_from_store},
+    "info/stores": {"GET": discovery.stores},
+    "info/import": {"GET": discovery.import_methods},
+    "tasks": {"GET": discovery.tasks},
+}
+
+_BY_LENGTH: dict[int, list[tuple[tuple[str, ...], Mapping[str, Verb]]]] = {}
+for _path, _verbs in ROUTES.items():
+    _parts = tuple(_path.split("/"))
+    _BY_LENGTH.setdefault(len(_parts), []).append((_parts, _verbs))
+
+
+def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
+    """Raises 404 for no such path, 405 (with what is allowed) for no such method of it."""
+    for pattern, verbs in _BY_LENGTH.get(len(parts), ()):
+        if all(word in ("*", part) for word, part in zip(pattern, parts, strict=True)):
+            if method not in verbs:
+                raise Fault(
+                    405, f"The method {method} is not allowed for this resource.", {"Allow": ", ".join(sorted(verbs))}
+                )
+            return verbs[method]
+    raise not_found("The resource could not be found.")

@@ -1,0 +1,341 @@
+"""An image's life in the embedded image service: made, filled, shown, changed, fetched, deleted."""
+
+import hashlib
+import json
+import struct
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from moorage.embedded.image.app import ImageService, Settings, make_image
+from moorage.model.asker import Asker
+from moorage.model.errors import Unauthenticated
+from moorage.sql import Database, open_database
+
+PATCH = "application/openstack-images-v2.1-json-patch"
+OLD_PATCH = "application/openstack-images-v2.0-json-patch"
+STREAM = "application/octet-stream"
+ASKERS = {
+    "alice": Asker(user="alice", project="red", roles=("member", "reader")),
+    "bob": Asker(user="bob", project="blue", roles=("member", "reader")),
+    "reader": Asker(user="rita", project="red", roles=("reader",)),
+    "admin": Asker(user="root", project="admin", roles=("admin", "member", "reader")),
+    "nova": Asker(user="nova", project="service", roles=("service",)),
+    "nobody": Asker(user="none", project="red", roles=()),
+}
+
+
+async def validate(token: str) -> Asker:
+    if token not in ASKERS:
+        raise Unauthenticated("no such token")
+    return ASKERS[token]
+
+
+@dataclass
+class Cloud:
+    service: ImageService
+    database: Database
+    files: Path
+    open_as: Callable[[str], httpx.AsyncClient]
+
+
+def make(database: Database, files: Path, settings: Settings | None = None) -> ImageService:
+    return make_image(database, files=files, validate_token=validate, public_url="http://image", settings=settings)
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+    database = await open_database(f"sqlite:///{tmp_path}/image.db", name="image", durability="process")
+    settings = Settings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_max=3)
+    service = make(database, tmp_path / "files", settings)
+    await service.start()
+    opened: list[httpx.AsyncClient] = []
+
+    def open_as(token: str) -> httpx.AsyncClient:
+        headers = {"X-Auth-Token": token, "Accept": "application/json"}
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://image", headers=headers)
+        opened.append(client)
+        return client
+
+    yield Cloud(service, database, tmp_path / "files", open_as)
+    for client in opened:
+        await client.aclose()
+    await database.close()
+
+
+async def made(client: httpx.AsyncClient, **said: Any) -> dict[str, Any]:
+    answer = await client.post("/v2/images", json={"disk_format": "raw", "container_format": "bare"} | said)
+    assert answer.status_code == 201, answer.text
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+async def fill(client: httpx.AsyncClient, id: str, data: bytes) -> httpx.Response:
+    return await client.put(f"/v2/images/{id}/file", content=data, headers={"Content-Type": STREAM})
+
+
+async def patch(client: httpx.AsyncClient, id: str, *changes: dict[str, Any], media: str = PATCH) -> httpx.Response:
+    return await client.patch(f"/v2/images/{id}", content=json.dumps(changes), headers={"Content-Type": media})
+
+
+def qcow2(*, size: int = 1 << 30, backing: int = 0, features: int = 0) -> bytes:
+    head = b"QFI\xfb" + struct.pack(">IQI", 3, backing, 0) + struct.pack(">IQ", 16, size)
+    return head.ljust(72, b"\0") + struct.pack(">Q", features) + bytes(512)
+
+
+async def test_made_filled_fetched_deleted(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    id, data = str(uuid4()), bytes(range(256)) * 9000
+    answer = await alice.post(
+        "/v2/images",
+        json={"id": id, "name": "jammy", "disk_format": "raw", "container_format": "bare", "os_distro": "ubuntu"},
+    )
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"http://image/v2/images/{id}"
+    assert answer.headers["x-openstack-request-id"].startswith("req-")
+    queued = answer.json()
+    assert (queued["status"], queued["visibility"], queued["owner"], queued["size"]) == (
+        "queued",
+        "shared",
+        "red",
+        None,
+    )
+    assert (await alice.get(f"/v2/images/{id}/file")).status_code == 204
+
+    assert (await fill(alice, id, data)).status_code == 204
+    shown = (await alice.get(f"/v2/images/{id}")).json()
+    assert shown["status"] == "active"
+    assert shown["size"] == shown["virtual_size"] == len(data)
+    assert shown["checksum"] == hashlib.md5(data, usedforsecurity=False).hexdigest()
+    assert shown["os_hash_algo"] == "sha512"
+    assert shown["os_hash_value"] == hashlib.sha512(data).hexdigest()
+    assert shown["os_distro"] == "ubuntu"
+    assert shown["file"] == f"/v2/images/{id}/file"
+
+    fetched = await alice.get(f"/v2/images/{id}/file")
+    assert fetched.content == data
+    assert fetched.headers["content-md5"] == shown["checksum"]
+    assert fetched.headers["content-length"] == str(len(data))
+    again = await fill(alice, id, b"other")
+    assert again.status_code == 409
+    assert (await alice.get(f"/v2/images/{id}/file")).content == data
+
+    assert (await alice.delete(f"/v2/images/{id}")).status_code == 204
+    assert (await alice.get(f"/v2/images/{id}")).status_code == 404
+    assert (await alice.delete(f"/v2/images/{id}")).status_code == 404
+    assert list(cloud.files.iterdir()) == []
+    spent = await alice.post("/v2/images", json={"id": id})
+    assert spent.status_code == 409
+
+
+async def test_an_id_is_taken_once(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    first = await made(alice)
+    answer = await alice.post("/v2/images", json={"id": first["id"]})
+    assert answer.status_code == 409
+    assert answer.json()["message"] == f"Image ID {first['id']} already exists!"
+    assert (await alice.post("/v2/images", json={"id": "jammy"})).status_code == 400
+
+
+async def test_a_name_is_not_an_id(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    await made(alice, name="jammy")
+    answer = await alice.get("/v2/images/jammy")
+    assert answer.status_code == 404
+    assert answer.json() == {"message": "No image found with ID jammy", "code": "404 Not Found", "title": "Not Found"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "at"),
+    [
+        ("bytes=0-4", 206, slice(0, 5)),
+        ("bytes=5-", 206, slice(5, None)),
+        ("bytes=-3", 206, slice(-3, None)),
+        ("bytes=3-999", 206, slice(3, None)),
+        ("bytes=10-", 416, None),
+        ("bytes=4-2", 416, None),
+        ("bytes=0-1,3-4", 416, None),
+    ],
+)
+async def test_a_range_of_the_data(cloud: Cloud, asked: str, status: int, at: slice | None) -> None:
+    alice, data = cloud.open_as("alice"), b"0123456789"
+    image = await made(alice)
+    await fill(alice, image["id"], data)
+    answer = await alice.get(image["file"], headers={"Range": asked})
+    assert answer.status_code == status
+    if at is not None:
+        assert answer.content == data[at]
+        first = data.index(data[at])
+        assert answer.headers["content-range"] == f"bytes {first}-{first + len(data[at]) - 1}/10"
+
+
+async def test_uploads_that_are_refused_leave_the_image_queued(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    bare = await made(alice, disk_format=None)
+    assert (await fill(alice, bare["id"], b"x")).status_code == 400
+
+    image = await made(alice)
+    plain = await alice.put(image["file"], content=b"x", headers={"Content-Type": "text/plain"})
+    assert plain.status_code == 415
+    assert (await fill(alice, image["id"], bytes(5 * 1024 * 1024))).status_code == 413
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(6):
+            yield bytes(1024 * 1024)
+
+    streamed = await alice.put(image["file"], content=chunks(), headers={"Content-Type": STREAM})
+    assert streamed.status_code == 413
+    wrong = {"Content-Type": STREAM, "X-OpenStack-Image-Size": "7"}
+    assert (await alice.put(image["file"], content=chunks(), headers=wrong)).status_code in {400, 413}
+    assert (await alice.put(image["file"], content=b"12345", headers=wrong)).status_code == 400
+
+    async def breaks() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError):
+        await alice.put(image["file"], content=breaks(), headers={"Content-Type": STREAM})
+
+    assert (await alice.get(image["self"])).json()["status"] == "queued"
+    assert list(cloud.files.iterdir()) == []
+    assert (await fill(alice, image["id"], b"whole")).status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("declared", "data", "status"),
+    [
+        ("qcow2", qcow2(), 204),
+        ("qcow2", qcow2(backing=400), 415),
+        ("qcow2", qcow2(features=4), 415),
+        ("qcow2", b"not at all", 415),
+        ("raw", qcow2(), 415),
+        ("raw", b"KDMV" + bytes(600), 415),
+        ("raw", b"", 204),
+    ],
+)
+async def test_data_must_be_what_the_image_says(cloud: Cloud, declared: str, data: bytes, status: int) -> None:
+    alice = cloud.open_as("alice")
+    image = await made(alice, disk_format=declared)
+    assert (await fill(alice, image["id"], data)).status_code == status
+    shown = (await alice.get(image["self"])).json()
+    assert shown["status"] == ("active" if status == 204 else "queued")
+    if status == 204 and declared == "qcow2":
+        assert shown["virtual_size"] == 1 << 30
+
+
+async def test_deleted_while_it_is_filled(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    image = await made(alice)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"first"
+        assert (await alice.get(image["self"])).json()["status"] == "saving"
+        assert (await fill(alice, image["id"], b"rival")).status_code == 409
+        assert (await alice.delete(image["self"])).status_code == 204
+        yield b"second"
+
+    answer = await alice.put(image["file"], content=chunks(), headers={"Content-Type": STREAM})
+    assert answer.status_code == 410
+    assert list(cloud.files.iterdir()) == []
+
+
+async def test_a_new_start_takes_half_uploads_back(cloud: Cloud, tmp_path: Path) -> None:
+    alice = cloud.open_as("alice")
+    whole, half = await made(alice), await made(alice)
+    await fill(alice, whole["id"], b"whole")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"first"
+        (cloud.files / "stray").write_bytes(b"left behind")
+        await make(cloud.database, cloud.files).start()
+        assert sorted(path.name for path in cloud.files.iterdir()) == [whole["id"]]
+        assert (await alice.get(half["self"])).json()["status"] == "queued"
+        yield b"second"
+
+    answer = await alice.put(half["file"], content=chunks(), headers={"Content-Type": STREAM})
+    assert answer.status_code == 410
+    assert (await alice.get(whole["file"])).content == b"whole"
+
+
+async def test_protected(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    image = await made(alice, protected=True)
+    answer = await alice.delete(image["self"])
+    assert answer.status_code == 403
+    assert "protected" in answer.json()["message"]
+    assert (await patch(alice, image["id"], {"op": "replace", "path": "/protected", "value": False})).status_code == 200
+    assert (await alice.delete(image["self"])).status_code == 204
+
+
+async def test_deactivated(cloud: Cloud) -> None:
+    alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
+    image = await made(alice)
+    deactivate, reactivate = (f"{image['self']}/actions/{word}" for word in ("deactivate", "reactivate"))
+    assert (await admin.post(deactivate)).status_code == 403  # there is no data yet
+    await fill(alice, image["id"], b"data")
+    assert (await admin.post(deactivate)).status_code == 204
+    assert (await alice.get(image["file"])).status_code == 403
+    assert (await admin.get(image["file"])).content == b"data"
+    assert (await alice.get(image["self"])).json()["status"] == "deactivated"
+    assert (await admin.post(reactivate)).status_code == 204
+    assert (await alice.get(image["file"])).content == b"data"
+
+
+async def test_seeding_twice_makes_one(cloud: Cloud) -> None:
+    first = await cloud.service.seed_image("cirros", qcow2(), os_distro="cirros")
+    again = await cloud.service.seed_image("cirros", b"other")
+    assert first["id"] == again["id"]
+    assert (first["status"], first["visibility"], first["disk_format"]) == ("active", "public", "qcow2")
+    bob = cloud.open_as("bob")
+    assert (await bob.get(f"/v2/images/{first['id']}/file")).content == qcow2()
+
+
+async def test_versions_and_discovery(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(cloud.service.app), base_url="http://image") as anybody:
+        root, explicit = await anybody.get("/"), await anybody.get("/versions")
+        assert (root.status_code, explicit.status_code) == (300, 200)
+        assert root.json() == explicit.json()
+        current = [each for each in root.json()["versions"] if each["status"] == "CURRENT"]
+        assert [each["links"][0]["href"] for each in current] == ["http://image/v2/"]
+        refused = await anybody.get("/v2/images")
+        assert refused.status_code == 401
+        assert refused.json()["error"]["code"] == 401
+        assert "www-authenticate" in refused.headers
+    assert (await cloud.open_as("stranger").get("/v2/images")).status_code == 401
+    for name in ("image", "images", "member", "members"):
+        assert (await alice.get(f"/v2/schemas/{name}")).json()["name"] == name
+    assert (await alice.get("/v2/schemas/nothing")).status_code == 404
+    assert (await alice.get("/v2/info/import")).json()["import-methods"]["value"] == []
+    assert (await alice.get("/v2/info/stores")).json()["stores"][0]["default"] == "true"
+    assert (await cloud.open_as("admin").get("/v2/tasks")).json()["tasks"] == []
+    assert (await alice.get("/v2/tasks")).status_code == 403
+    wrong = await alice.put("/v2/images")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, POST")
+
+
+async def test_nothing_is_imported(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    image = await made(alice)
+    said = {"method": {"name": "web-download", "uri": "http://169.254.169.254/"}}
+    answer = await alice.post(f"{image['self']}/import", json=said)
+    assert answer.status_code == 400
+    assert "Unknown import method name 'web-download'" in answer.json()["message"]
+    assert (await alice.put(f"{image['self']}/stage", content=b"x")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"), [("*/*", "text/html"), ("application/json", "application/json"), ("text/plain", "text/plain")]
+)
+async def test_a_refusal_in_the_shape_that_is_accepted(cloud: Cloud, accept: str, media: str) -> None:
+    answer = await cloud.open_as("alice").get("/v2/images/<none>", headers={"Accept": accept})
+    assert answer.status_code == 404
+    assert answer.headers["content-type"].startswith(media)
+    assert "No image found with ID" in answer.text
+    if media == "text/html":
+        assert "<none>" not in answer.text
