@@ -1,9 +1,10 @@
 """What the contracts are held against: two carriers for the bus; embedded and real neighbours for the clients."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
-from grounds import Ground, real_ground
+from grounds import Ground, embedded_ground, real_ground
 
 from moorage.bus import nats
 from moorage.bus.carrier import Bus
@@ -31,8 +32,12 @@ async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
     await made.close()
 
 
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real)])
-async def ground(request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
+async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
     """The neighbours, embedded or real."""
-    async with real_ground(request.getfixturevalue("real_stack")) as made:
-        yield made
+    if request.param == "embedded":
+        async with embedded_ground(tmp_path) as made:
+            yield made
+    else:
+        async with real_ground(request.getfixturevalue("real_stack")) as made:
+            yield made

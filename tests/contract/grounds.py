@@ -8,16 +8,19 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
-from moorage.clients.http import Json, Neighbour, ServiceTokens
+from moorage.clients.http import Json, Neighbour, ServiceTokens, embedded_transport
 from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
 from moorage.model.network import NicAsk, mint_mac
-from moorage.testing.peers.stack import Stack
+from moorage.sql import open_database
+from moorage.testing.peers.stack import HOSTS, Stack
 
 _numbers = itertools.count(100)
 
@@ -142,6 +145,52 @@ def asks(server: str, *networks: str) -> tuple[NicAsk, ...]:
 
 def with_macs(server: str, nics: tuple[NicAsk, ...]) -> tuple[NicAsk, ...]:
     return tuple(msgspec.structs.replace(nic, mac=mint_mac(server, nic.index)) if nic.ours else nic for nic in nics)
+
+
+PASSWORD = "ground"
+
+
+@asynccontextmanager
+async def embedded_ground(data: Path) -> AsyncIterator[Ground]:
+    """Straight into the embedded services, each on a SQLite file of its own."""
+    identities = pytest.importorskip("moorage.embedded.identity.app")
+    images_ = pytest.importorskip("moorage.embedded.image.app")
+    nets = pytest.importorskip("moorage.embedded.network.app")
+    first = identities.Bootstrap(
+        users=(
+            identities.FirstUser("admin", PASSWORD, roles=(("admin", "admin"),)),
+            identities.FirstUser("moorage", PASSWORD, roles=(("service", "admin"), ("service", "service"))),
+        )
+    )
+    databases = [
+        await open_database(f"sqlite:///{data / name}.db", name=name, durability="process")
+        for name in ("identity", "image", "network")
+    ]
+    identity = identities.make_identity(
+        databases[0], public_url="http://identity", bootstrap=first, key=b"k" * 32, password_rounds=4
+    )
+    validate = identity.validate
+    image = images_.make_image(databases[1], files=data / "images", public_url="http://image", validate_token=validate)
+    network = nets.make_network(databases[2], public_url="http://network", validate_token=validate)
+    for service in (identity, image, network):
+        await service.start()
+    await network.declare_hosts([nets.HostNetworks(host, physnets) for host, physnets in HOSTS.items()])
+    asking = Neighbour("identity", "http://identity/v3", transport=embedded_transport(identity.app))
+    asking.tokens = ServiceTokens(asking, user="moorage", password=PASSWORD)
+    images = Neighbour("image", "http://image", transport=embedded_transport(image.app), tokens=asking.tokens)
+    networks = Neighbour("network", "http://network", transport=embedded_transport(network.app), tokens=asking.tokens)
+    try:
+        admin = await ServiceTokens(asking, user="admin", password=PASSWORD, project="admin").get()
+        yield Ground(
+            IdentityClient(asking), ImageClient(images), NetworkClient(networks), asking, images, networks, admin
+        )
+    finally:
+        for each in (asking, images, networks):
+            await each.close()
+        await network.stop()
+        identity.close()
+        for database in databases:
+            await database.close()
 
 
 @asynccontextmanager

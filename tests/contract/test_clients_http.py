@@ -55,14 +55,26 @@ def failing(failure: Exception) -> Neighbour:
 @pytest.mark.parametrize(
     ("status", "kind", "body", "sentence", "code"),
     [
-        (409, Conflict, {"NeutronError": {"type": "MacAddressInUse", "message": "taken", "detail": ""}}, "taken", "MacAddressInUse"),
+        (
+            409,
+            Conflict,
+            {"NeutronError": {"type": "MacAddressInUse", "message": "taken", "detail": ""}},
+            "taken",
+            "MacAddressInUse",
+        ),
         (409, OverQuota, {"NeutronError": {"type": "OverQuota", "message": "port", "detail": ""}}, "port", "OverQuota"),
         (404, NotFound, {"error": {"code": 404, "message": "no user", "title": "Not Found"}}, "no user", "not_found"),
         (404, NotFound, {"itemNotFound": {"code": 404, "message": "no volume"}}, "no volume", "not_found"),
-        (412, PreconditionFailed, {"NeutronError": {"type": "RevisionNumberConstraintFailed", "message": "old"}}, "old", "RevisionNumberConstraintFailed"),
+        (
+            412,
+            PreconditionFailed,
+            {"NeutronError": {"type": "RevisionNumberConstraintFailed", "message": "old"}},
+            "old",
+            "RevisionNumberConstraintFailed",
+        ),
         (401, Unauthenticated, {"error": {"message": "who?"}}, "who?", "unauthenticated"),
     ],
-)  # fmt: skip
+)
 async def test_a_refusal_keeps_the_neighbours_words(
     status: int, kind: type[Problem], body: object, sentence: str, code: str
 ) -> None:
@@ -93,7 +105,10 @@ async def test_a_call_that_was_never_sent_is_told_from_one_that_may_have_worked(
         assert type(lost.value) is kind, method
 
 
-@pytest.mark.parametrize(("status", "write"), [(500, UnknownOutcome), (502, UnknownOutcome), (504, UnknownOutcome), (503, Unavailable), (429, Unavailable)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "write"),
+    [(500, UnknownOutcome), (502, UnknownOutcome), (504, UnknownOutcome), (503, Unavailable), (429, Unavailable)],
+)
 async def test_a_gateway_that_gives_up_says_nothing_about_the_work(status: int, write: type[Problem]) -> None:
     for method, kind in (("GET", Unavailable), ("POST", write)):
         with pytest.raises(Unavailable) as lost:
