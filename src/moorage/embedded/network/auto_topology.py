@@ -1,0 +1,34 @@
+"""Get me a network: what a project without one is given, remembered by name so that asking again is no harm."""
+
+from typing import Any
+
+from moorage.embedded.network import facts, networks, subnet_pools, subnets
+from moorage.embedded.network.call import Call
+from moorage.embedded.network.store import Doc
+
+NAME = "auto_allocated_network"
+SCOPE = "auto-allocated-topology"
+
+
+def get_or_make(call: Call, project: str) -> Doc:
+    held = call.store.holder(SCOPE, project)
+    if held is None:
+        facts.auto_topology_ready(call, project)
+        held = _make(call, project)
+    return {"id": held, "tenant_id": project, "project_id": project}
+
+
+def _make(call: Call, project: str) -> str:
+    network = networks.create(call, [{"name": NAME, "project_id": project}])[0]
+    if not call.store.hold(SCOPE, project, network["id"]):  # a rival was first; ours goes with the transaction
+        networks.delete(call, network)
+        return call.store.holder(SCOPE, project) or network["id"]
+    for version in (4, 6):
+        if (pool := subnet_pools.default_pool(call, version)) is None:
+            continue
+        said: dict[str, Any] = {
+            "name": f"auto_allocated_subnet_v{version}", "network_id": network["id"], "project_id": project,
+            "ip_version": version, "subnetpool_id": pool["id"],
+        }  # fmt: skip
+        subnets.create(call, [said])
+    return str(network["id"])

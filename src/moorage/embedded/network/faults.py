@@ -1,0 +1,86 @@
+"""What goes wrong, in Neutron's words: a type clients match on, a sentence people read, and a status."""
+
+from typing import Any
+
+
+class Fault(Exception):
+    """Answered as `{"NeutronError": {"type", "message", "detail"}}`."""
+
+    def __init__(self, status: int, type: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type
+        self.message = message
+
+    def body(self) -> dict[str, Any]:
+        return {"NeutronError": {"type": self.type, "message": self.message, "detail": ""}}
+
+
+NAMES = {
+    "network": ("NetworkNotFound", "Network {} could not be found."),
+    "subnet": ("SubnetNotFound", "Subnet {} could not be found."),
+    "port": ("PortNotFound", "Port {} could not be found."),
+    "segment": ("SegmentNotFound", "Segment {} could not be found."),
+    "security_group": ("SecurityGroupNotFound", "Security group {} does not exist"),
+    "security_group_rule": ("SecurityGroupRuleNotFound", "Security group rule {} does not exist"),
+    "subnetpool": ("SubnetPoolNotFound", "Subnet pool {} could not be found."),
+    "agent": ("AgentNotFound", "Agent {} could not be found."),
+    "router": ("RouterNotFound", "Router {} could not be found"),
+    "floatingip": ("FloatingIPNotFound", "Floating IP {} could not be found"),
+    "policy": ("QosPolicyNotFound", "QoS policy {} could not be found."),
+    "rbac_policy": ("RbacPolicyNotFound", "RBAC policy of type None with ID {} not found"),
+    "trunk": ("TrunkNotFound", "Trunk {} could not be found."),
+    "address_scope": ("AddressScopeNotFound", "Address scope {} could not be found."),
+}
+
+
+def not_found(noun: str, id: str) -> Fault:
+    type, message = NAMES.get(noun, ("HTTPNotFound", "The resource could not be found."))
+    return Fault(404, type, message.format(id))
+
+
+def bad(message: str) -> Fault:
+    return Fault(400, "HTTPBadRequest", message)
+
+
+def invalid(message: str) -> Fault:
+    return Fault(400, "InvalidInput", f"Invalid input for operation: {message}.")
+
+
+def forbidden(rule: str, *more: str) -> Fault:
+    words = f"rule:{rule}" if not more else f"(rule:{rule} and {' and '.join(f'rule:{m}' for m in more)})"
+    return Fault(403, "PolicyNotAuthorized", f"{words} is disallowed by policy")
+
+
+def conflict(type: str, message: str) -> Fault:
+    return Fault(409, type, message)
+
+
+def over_quota(noun: str) -> Fault:
+    return Fault(409, "OverQuota", f"Quota exceeded for resources: ['{noun}'].")
+
+
+def network_in_use(id: str) -> Fault:
+    return conflict(
+        "NetworkInUse",
+        f"Unable to complete operation on network {id}. There are one or more ports still in use on the network.",
+    )
+
+
+def no_address(network: str) -> Fault:
+    return conflict("IpAddressGenerationFailure", f"No more IP addresses available on network {network}.")
+
+
+def address_taken(address: str, subnet: str) -> Fault:
+    return conflict("IpAddressAlreadyAllocated", f"IP address {address} already allocated in subnet {subnet}")
+
+
+def mac_taken(network: str, mac: str) -> Fault:
+    return conflict(
+        "MacAddressInUse",
+        f"Unable to complete operation for network {network}. The mac address {mac} is in use.",
+    )
+
+
+def stale(noun: str, id: str) -> Fault:
+    return Fault(412, "HTTPPreconditionFailed", f"Constrained to revision_number, which {noun} {id} no longer has")

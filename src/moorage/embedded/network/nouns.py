@@ -1,0 +1,116 @@
+"""The nouns of the API: path, attributes, who sees one, and the verbs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.embedded.network import groups, hosts, networks, ports, qos, segments, sharing, subnet_pools, subnets
+from moorage.embedded.network.attributes import Attr
+from moorage.embedded.network.call import Call
+from moorage.embedded.network.store import Doc
+from moorage.embedded.network.who import Who
+
+
+def _plain(call: Call, doc: Doc) -> Doc:
+    return {name: value for name, value in doc.items() if not name.startswith("_")}
+
+
+def _own(call: Call, doc: Doc) -> bool:
+    return call.who.reads(doc["project_id"])
+
+
+def _admins(call: Call, doc: Doc) -> bool:
+    return call.who.admin
+
+
+def _put(noun: str) -> Callable[[Call, Doc], None]:
+    return lambda call, doc: call.store.put(noun, doc)
+
+
+@dataclass(frozen=True)
+class Noun:
+    """One kind of thing."""
+
+    name: str
+    plural: str
+    attrs: Mapping[str, Attr]
+    visible: Callable[[Call, Doc], bool]
+    create: Callable[[Call, list[Any]], list[Doc]] | None
+    update: Callable[[Call, Doc, Any], Doc] | None
+    delete: Callable[[Call, Doc], None] | None
+    put: Callable[[Call, Doc], None]
+    view: Callable[[Call, Doc], Doc] = _plain
+    columns: Mapping[str, str] = ()  # type: ignore[assignment]
+    """Filters that SQL answers: attribute → column."""
+    tagged: bool = True
+    revised: bool = True
+    may_list: Callable[[Who], bool] = lambda who: who.reader or who.everywhere
+    filters: tuple[str, ...] = ()
+    path: str = ""
+
+    @property
+    def place(self) -> str:
+        return self.path or self.plural.replace("_", "-")
+
+
+def _subnet_view(call: Call, doc: Doc) -> Doc:
+    shown = _plain(call, doc)
+    if not call.who.admin:
+        shown.pop("segment_id", None)
+    return shown
+
+
+NETWORK = Noun(
+    "network", "networks", networks.ATTRS, lambda call, doc: networks.visible(call.who, doc),
+    networks.create, networks.update, networks.delete, _put("network"),
+    view=lambda call, doc: networks.view(call.who, doc), columns={"id": "id", "project_id": "project"},
+)  # fmt: skip
+SUBNET = Noun(
+    "subnet", "subnets", subnets.ATTRS, lambda call, doc: subnets.visible(call.store, call.who, doc),
+    subnets.create, subnets.update, subnets.delete, _put("subnet"), view=_subnet_view,
+    columns={"id": "id", "project_id": "project", "network_id": "parent"}, filters=("shared",),
+)  # fmt: skip
+PORT = Noun(
+    "port", "ports", ports.ATTRS, ports.visible, ports.create, ports.update, ports.delete, _put("port"),
+    view=lambda call, doc: ports.view(call.who, doc),
+    columns={"id": "id", "project_id": "project", "network_id": "network", "device_id": "device",
+             "device_owner": "owner", "mac_address": "mac", "binding:host_id": "host"},
+    filters=("ip_address_substr",),
+)  # fmt: skip
+SEGMENT = Noun(
+    "segment", "segments", segments.ATTRS, _admins, segments.create, segments.update, segments.delete,
+    _put("segment"), columns={"id": "id", "network_id": "parent"}, tagged=False, may_list=lambda who: who.admin,
+    view=lambda call, doc: {name: doc[name] for name in doc if name not in {"project_id", "tenant_id"}},
+)  # fmt: skip
+GROUP = Noun(
+    "security_group", "security_groups", groups.ATTRS, lambda call, doc: groups.visible(call.who, doc),
+    groups.create, groups.update, groups.delete, groups.put,
+    view=lambda call, doc: groups.view(call.store, doc), columns={"id": "id", "project_id": "project"},
+)  # fmt: skip
+RULE = Noun(
+    "security_group_rule", "security_group_rules", groups.RULE_ATTRS,
+    lambda call, doc: groups.rule_visible(call.store, call.who, doc),
+    groups.create_rules, groups.update_rule, groups.delete_rule, _put("security_group_rule"),
+    columns={"id": "id", "project_id": "project", "security_group_id": "parent"}, tagged=False,
+)  # fmt: skip
+AGENT = Noun(
+    "agent", "agents", hosts.ATTRS, _admins, None, hosts.update, hosts.delete, hosts.put,
+    columns={"id": "id", "host": "key"}, tagged=False, revised=False, may_list=lambda who: who.admin,
+)  # fmt: skip
+POOL = Noun(
+    "subnetpool", "subnetpools", subnet_pools.ATTRS, lambda call, doc: subnet_pools.visible(call.who, doc),
+    subnet_pools.create, subnet_pools.update, subnet_pools.delete, _put("subnetpool"),
+    columns={"id": "id", "project_id": "project"},
+)  # fmt: skip
+RBAC = Noun(
+    "rbac_policy", "rbac_policies", sharing.ATTRS, _own, sharing.create, sharing.update, sharing.delete,
+    lambda call, doc: None, columns={"id": "id", "object_id": "parent"}, tagged=False, revised=False,
+)  # fmt: skip
+POLICY = Noun(
+    "policy", "policies", qos.ATTRS, lambda call, doc: qos.visible(call.who, doc),
+    qos.create, qos.update, qos.delete, _put("policy"), view=lambda call, doc: qos.view(call.who, doc),
+    columns={"id": "id", "project_id": "project"}, path="qos/policies",
+)  # fmt: skip
+
+NOUNS: tuple[Noun, ...] = (NETWORK, SUBNET, PORT, SEGMENT, GROUP, RULE, AGENT, POOL, RBAC, POLICY)
+BY_PATH = {noun.place: noun for noun in NOUNS}

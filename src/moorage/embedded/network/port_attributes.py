@@ -1,0 +1,72 @@
+"""What may be said of a port."""
+
+import re
+from typing import Any
+
+from moorage.embedded.network import checks
+from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, admin, admin_or_service, read_only, service
+from moorage.embedded.network.binding import VNIC_TYPES
+from moorage.embedded.network.networks import ADMIN_STATE, COMMON, NAME
+
+_DNS_LABEL = re.compile(r"^(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*\.?$", re.IGNORECASE)
+
+
+def _is_dns_name(value: Any) -> str | None:
+    if value == "" or (isinstance(value, str) and len(value) <= 255 and _DNS_LABEL.match(value)):
+        return None
+    return (
+        f"'{value}' not a valid PQDN or FQDN. Reason: Name '{value}'"
+        " must be 1-63 characters long, each of which can only be alphanumeric or a hyphen"
+    )
+
+
+def _is_pair_address(value: Any) -> str | None:
+    return checks.is_subnet(value) if isinstance(value, str) and "/" in value else checks.is_address(value)
+
+
+_PAIR = checks.keyed({"ip_address": _is_pair_address}, {"mac_address": checks.is_mac})
+_OPTION = checks.keyed(
+    {"opt_name": checks.filled(64)},
+    {"opt_value": checks.optional(checks.text(255)), "ip_version": checks.one_of(4, 6)},
+)
+
+ATTRS: dict[str, Attr] = COMMON | {
+    "name": NAME,
+    "network_id": Attr(checks.is_uuid, REQUIRED, put=False),
+    "admin_state_up": ADMIN_STATE,
+    "status": read_only(),
+    "mac_address": Attr(checks.optional(checks.is_mac), UNSET, checks.to_mac),
+    "fixed_ips": Attr(checks.optional(checks.is_fixed_ips), UNSET),
+    "device_id": Attr(checks.text(), "", lambda value: "" if value is None else value),
+    "device_owner": Attr(checks.text(), "", lambda value: "" if value is None else value),
+    "security_groups": Attr(checks.optional(checks.listed(checks.is_uuid, 200)), UNSET),
+    "port_security_enabled": Attr(checks.is_bool, UNSET, checks.to_bool),
+    "allowed_address_pairs": Attr(checks.listed(_PAIR, 200), list, checks.none_to_list),
+    "extra_dhcp_opts": Attr(checks.listed(_OPTION, 100), list, checks.none_to_list),
+    "binding:host_id": Attr(
+        checks.optional(checks.text()), UNSET, may_post=admin_or_service, may_put=admin_or_service,
+        may_read=admin_or_service,
+    ),
+    "binding:profile": Attr(
+        checks.optional(checks.is_dict), UNSET, may_post=service, may_put=service, may_read=admin_or_service
+    ),
+    "binding:vnic_type": Attr(checks.one_of(*VNIC_TYPES), "normal"),
+    "binding:vif_type": read_only(admin_or_service),
+    "binding:vif_details": read_only(admin_or_service),
+    "qos_policy_id": Attr(checks.optional(checks.is_uuid), None),
+    "qos_network_policy_id": read_only(),
+    "dns_name": Attr(_is_dns_name, ""),
+    "dns_domain": Attr(checks.optional(checks.text()), None),
+    "dns_assignment": read_only(),
+    "propagate_uplink_status": Attr(checks.is_bool, True, checks.to_bool),
+    "numa_affinity_policy": Attr(checks.one_of(None, "required", "preferred", "legacy", "socket"), None),
+    "device_profile": Attr(checks.optional(checks.text()), None, put=False),
+    "hardware_offload_type": Attr(checks.optional(checks.one_of("switchdev")), None, put=False),
+    "hints": Attr(checks.optional(checks.is_dict), None, may_post=admin, may_put=admin, may_read=admin),
+    "trusted": Attr(
+        checks.optional(checks.is_bool), None, checks.to_bool, may_post=admin, may_put=admin, may_read=admin
+    ),
+    "data_plane_status": Attr(checks.one_of(None, "ACTIVE", "DOWN"), UNSET, post=False, may_put=admin),
+    "ip_allocation": read_only(),
+    "resource_request": read_only(admin),
+}  # fmt: skip

@@ -1,0 +1,229 @@
+"""QoS policies and rules, and what a policy makes a port ask of its host (`resource_request`, in groups)."""
+
+import uuid
+from typing import Any
+
+from moorage.embedded.network import checks
+from moorage.embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
+from moorage.embedded.network.call import Call, touched
+from moorage.embedded.network.faults import Fault, conflict, forbidden
+from moorage.embedded.network.networks import COMMON
+from moorage.embedded.network.store import Doc
+from moorage.embedded.network.who import Who
+
+RULES_MAX = 64
+_AMOUNT = checks.within(0, 2**31 - 1)
+_DIRECTION = Attr(checks.one_of("egress", "ingress"), "egress")
+ATTRS: dict[str, Attr] = COMMON | {
+    "name": Attr(checks.text(), REQUIRED),
+    "shared": Attr(checks.is_bool, False, checks.to_bool),
+    "is_default": Attr(checks.is_bool, False, checks.to_bool),
+    "rules": read_only(),
+}
+RULES: dict[str, dict[str, Attr]] = {
+    "bandwidth_limit": {
+        "max_kbps": Attr(_AMOUNT, REQUIRED, checks.to_int),
+        "max_burst_kbps": Attr(_AMOUNT, 0, checks.to_int),
+        "direction": _DIRECTION,
+    },
+    "dscp_marking": {"dscp_mark": Attr(checks.one_of(*range(0, 58, 2)), REQUIRED, checks.to_int)},
+    "minimum_bandwidth": {"min_kbps": Attr(_AMOUNT, REQUIRED, checks.to_int), "direction": _DIRECTION},
+    "packet_rate_limit": {
+        "max_kpps": Attr(_AMOUNT, REQUIRED, checks.to_int),
+        "max_burst_kpps": Attr(_AMOUNT, 0, checks.to_int),
+        "direction": _DIRECTION,
+    },
+    "minimum_packet_rate": {
+        "min_kpps": Attr(_AMOUNT, REQUIRED, checks.to_int),
+        "direction": Attr(checks.one_of("egress", "ingress", "any"), "egress"),
+    },
+}
+# The namespace of request groups: the same port and rules give the same group id again.
+_GROUPS = uuid.UUID("3f1f59b4-4a55-4e0e-9d7e-6c0f6ab1f5c5")
+_BANDWIDTH = {"egress": "NET_BW_EGR_KILOBIT_PER_SEC", "ingress": "NET_BW_IGR_KILOBIT_PER_SEC"}
+_PACKETS = {
+    "egress": "NET_PACKET_RATE_EGR_KILOPACKET_PER_SEC",
+    "ingress": "NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC",
+    "any": "NET_PACKET_RATE_KILOPACKET_PER_SEC",
+}
+
+
+def visible(who: Who, policy: Doc) -> bool:
+    return who.reads(policy["project_id"]) or any(target in {"*", who.project} for _, target in policy["_open"])
+
+
+def view(who: Who, policy: Doc) -> Doc:
+    shown = {name: value for name, value in policy.items() if not name.startswith("_")}
+    shown["shared"] = any(target in {"*", who.project} for _, target in policy["_open"])
+    return shown
+
+
+def resource_request(policy: Doc | None, network: Doc, port: Doc) -> Doc | None:
+    """None where nothing is guaranteed, or where nothing of the network is physical."""
+    if policy is None:
+        return None
+    bandwidth = _sum(policy, "minimum_bandwidth", "min_kbps", _BANDWIDTH)
+    packets = _sum(policy, "minimum_packet_rate", "min_kpps", _PACKETS)
+    vnic = f"CUSTOM_VNIC_TYPE_{port['binding:vnic_type'].upper().replace('-', '_')}"
+    groups = []
+    physical = next((each["physical_network"] for each in network["_segments"] if each["physical_network"]), None)
+    if bandwidth and physical is not None:
+        traits = [f"CUSTOM_PHYSNET_{trait_part(physical)}", vnic]
+        groups.append(_group(port, "bandwidth", traits, bandwidth))
+    if packets:
+        groups.append(_group(port, "packets", [vnic], packets))
+    if not groups:
+        return None
+    return {"request_groups": groups, "same_subtree": [group["id"] for group in groups]}
+
+
+def trait_part(name: str) -> str:
+    return "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name).upper()
+
+
+def _sum(policy: Doc, kind: str, amount: str, classes: dict[str, str]) -> dict[str, int]:
+    return {
+        classes[rule["direction"]]: rule[amount] for rule in policy["rules"] if rule["type"] == kind and rule[amount]
+    }
+
+
+def _group(port: Doc, kind: str, required: list[str], resources: dict[str, int]) -> Doc:
+    words = f"{port['id']}:{kind}:{sorted(required)}:{sorted(resources)}"
+    return {"id": str(uuid.uuid5(_GROUPS, words)), "required": required, "resources": resources}
+
+
+# ------------------------------------------------------------------------------------------------ policies
+
+
+def create(call: Call, bodies: list[Any]) -> list[Doc]:
+    made = []
+    for body in bodies:
+        said = for_create("policy", body, ATTRS, call.who)
+        if not call.who.admin and "manager" not in call.who.asker.roles:
+            raise forbidden("create_policy")
+        policy = call.born(said["project_id"]) | {
+            name: said[name] for name in ("name", "description", "tags", "is_default")
+        }
+        policy |= {"rules": [], "revision_number": 1, "_open": [["access_as_shared", "*"]] if said["shared"] else []}
+        _only_default(call, policy)
+        if said["shared"]:
+            call.store.share("policy", policy["id"], "access_as_shared", "*")
+        call.store.add("policy", policy)
+        made.append(policy)
+    return made
+
+
+def _only_default(call: Call, policy: Doc) -> None:
+    if policy["is_default"] and not call.store.hold("default-policy", policy["project_id"], policy["id"]):
+        text = f"A default QoS policy exists for project {policy['project_id']}."
+        raise conflict("QoSPolicyDefaultAlreadyExists", text)
+
+
+def _writable(call: Call, policy: Doc, rule: str) -> None:
+    manages = "manager" in call.who.asker.roles and call.who.owns(policy["project_id"])
+    if not (call.who.admin or manages):
+        raise forbidden(rule)
+
+
+def update(call: Call, policy: Doc, body: Any) -> Doc:
+    changes = for_update("policy", body, ATTRS, call.who)
+    _writable(call, policy, "update_policy")
+    if "shared" in changes:
+        is_open = ["access_as_shared", "*"] in policy["_open"]
+        if changes["shared"] and not is_open:
+            call.store.share("policy", policy["id"], "access_as_shared", "*")
+            policy["_open"].append(["access_as_shared", "*"])
+        elif is_open and not changes["shared"]:
+            call.store.unshare(policy["id"], "access_as_shared", "*")
+            policy["_open"].remove(["access_as_shared", "*"])
+        del changes["shared"]
+    if changes.get("is_default", policy["is_default"]) != policy["is_default"]:
+        policy |= changes
+        call.store.drop_holds(policy["id"])
+        _only_default(call, policy)
+    return policy | changes
+
+
+def delete(call: Call, policy: Doc) -> None:
+    _writable(call, policy, "delete_policy")
+    for noun in ("port", "network", "floatingip"):
+        if (user := call.store.mentioned(noun, policy["id"])) is not None:
+            raise conflict("QosPolicyInUse", f"QoS Policy {policy['id']} is used by {noun} {user['id']}.")
+    call.store.drop_holds(policy["id"])
+    call.store.unshare(policy["id"])
+    call.store.remove("policy", policy["id"])
+
+
+# ------------------------------------------------------------------------------------------------ rules
+
+
+def add_rule(call: Call, policy: Doc, kind: str, body: Any) -> Doc:
+    _writable(call, policy, f"create_policy_{kind}_rule")
+    said = for_create(f"policy_{kind}_rule", body, RULES[kind], call.who)
+    if len(policy["rules"]) >= RULES_MAX:
+        raise conflict("QoSRulesConflict", f"a policy has at most {RULES_MAX} rules")
+    rule = {"id": str(uuid.uuid4()), "qos_policy_id": policy["id"], "type": kind} | said
+    _check_rules(policy, rule)
+    policy["rules"].append(rule)
+    _changed(call, policy)
+    return rule
+
+
+def _check_rules(policy: Doc, rule: Doc) -> None:
+    for each in policy["rules"]:
+        if each["id"] == rule["id"] or each["type"] != rule["type"]:
+            continue
+        directions = {each.get("direction"), rule.get("direction")}
+        if len(directions) == 1 or ("any" in directions and rule["type"] == "minimum_packet_rate"):
+            text = f"Rule {rule['type']} conflicts with rule {each['id']} which already exists in QoS Policy {policy['id']}."
+            raise conflict("QoSRulesConflict", text)
+
+
+def find_rule(policy: Doc, kind: str, id: str) -> Doc:
+    for rule in policy["rules"]:
+        if rule["id"] == id and rule["type"] == kind:
+            return dict(rule)
+    raise Fault(404, "QosRuleNotFound", f"QoS rule {id} for policy {policy['id']} could not be found.")
+
+
+def change_rule(call: Call, policy: Doc, kind: str, id: str, body: Any) -> Doc:
+    _writable(call, policy, f"update_policy_{kind}_rule")
+    rule = find_rule(policy, kind, id) | for_update(f"policy_{kind}_rule", body, RULES[kind], call.who)
+    _check_rules(policy, rule)
+    policy["rules"] = [rule if each["id"] == id else each for each in policy["rules"]]
+    _changed(call, policy)
+    return rule
+
+
+def remove_rule(call: Call, policy: Doc, kind: str, id: str) -> None:
+    _writable(call, policy, f"delete_policy_{kind}_rule")
+    find_rule(policy, kind, id)
+    policy["rules"] = [each for each in policy["rules"] if each["id"] != id]
+    _changed(call, policy)
+
+
+def _changed(call: Call, policy: Doc) -> None:
+    """Write the policy, and what the ports that follow it ask for; a bound port's claim is not ours to change."""
+    call.store.put("policy", touched(policy))
+    networks = {each["id"]: each for each in call.store.many("network") if each["qos_policy_id"] == policy["id"]}
+    for port in _followers(call, policy["id"], list(networks)):
+        network = networks.get(port["network_id"]) or call.store.get("network", port["network_id"])
+        assert network is not None  # a port goes with its network
+        request = resource_request(policy, network, port)
+        if request == port["resource_request"]:
+            continue
+        if port["binding:host_id"] and port["device_owner"].startswith("compute:"):
+            text = f"Rule is not supported by port {port['id']}: it is bound, and its guaranteed resources are claimed"
+            raise conflict("QosRuleNotSupported", text)
+        port["resource_request"] = request
+        call.store.put("port", touched(port))
+
+
+def _followers(call: Call, policy: str, networks: list[str]) -> list[Doc]:
+    direct = call.store.all_mentioning("port", policy)
+    followers = {port["id"]: port for port in direct if port["qos_policy_id"] == policy}
+    if networks:
+        for port in call.store.many("port", where={"network": networks}):
+            if port["qos_policy_id"] is None:
+                followers[port["id"]] = port
+    return list(followers.values())

@@ -1,0 +1,64 @@
+"""`/{noun}/{id}/tags`."""
+
+from typing import Any
+
+from moorage.embedded.network import verbs
+from moorage.embedded.network.call import Call, touched
+from moorage.embedded.network.checks import listed, text
+from moorage.embedded.network.faults import Fault, bad, forbidden
+from moorage.embedded.network.nouns import Noun
+from moorage.embedded.network.store import Doc
+
+TAGS_MAX = 50
+_tags = listed(text(255), TAGS_MAX, unique=True)
+
+
+def _locked(call: Call, noun: Noun, id: str) -> Doc:
+    doc = verbs.find(call, noun, id, lock=True)
+    if not (call.who.writes(doc["project_id"]) or call.who.service):
+        raise forbidden(f"update_{noun.name}:tags")
+    return doc
+
+
+def _keep(call: Call, noun: Noun, doc: Doc, tags: list[str]) -> Doc:
+    if len(tags) > TAGS_MAX:
+        raise bad(f"The number of tags exceed the per-resource limit of {TAGS_MAX}")
+    if tags != doc["tags"]:
+        doc["tags"] = tags
+        noun.put(call, touched(doc))
+    return {"tags": doc["tags"]}
+
+
+def show(call: Call, noun: Noun, id: str) -> Doc:
+    return {"tags": verbs.find(call, noun, id)["tags"]}
+
+
+def replace(call: Call, noun: Noun, id: str, body: Any) -> Doc:
+    if not isinstance(body, dict) or set(body) != {"tags"}:
+        raise bad("Invalid tags body")
+    if reason := _tags(body["tags"]):
+        raise bad(f"Invalid input for tags. Reason: {reason}.")
+    return _keep(call, noun, _locked(call, noun, id), body["tags"])
+
+
+def clear(call: Call, noun: Noun, id: str) -> None:
+    _keep(call, noun, _locked(call, noun, id), [])
+
+
+def check(call: Call, noun: Noun, id: str, tag: str) -> None:
+    if tag not in verbs.find(call, noun, id)["tags"]:
+        raise Fault(404, "TagNotFound", f"Tag {tag} could not be found.")
+
+
+def add(call: Call, noun: Noun, id: str, tag: str) -> None:
+    if reason := text(255)(tag):
+        raise bad(f"Invalid input for tag. Reason: {reason}.")
+    doc = _locked(call, noun, id)
+    _keep(call, noun, doc, doc["tags"] if tag in doc["tags"] else [*doc["tags"], tag])
+
+
+def remove(call: Call, noun: Noun, id: str, tag: str) -> None:
+    doc = _locked(call, noun, id)
+    if tag not in doc["tags"]:
+        raise Fault(404, "TagNotFound", f"Tag {tag} could not be found.")
+    _keep(call, noun, doc, [each for each in doc["tags"] if each != tag])

@@ -1,0 +1,123 @@
+"""List, show, create, update and delete, the same for every noun; each runs whole inside one transaction."""
+
+import re
+from collections.abc import Sequence
+
+from moorage.embedded.network import groups, listing
+from moorage.embedded.network.call import Call, touched
+from moorage.embedded.network.faults import Fault, bad, forbidden, not_found
+from moorage.embedded.network.nouns import GROUP, PORT, Noun
+from moorage.embedded.network.store import Doc
+
+BULK_MAX = 1_000
+_REVISION = re.compile(r"^\s*revision_number=(\d{1,18})\s*$")
+
+
+def find(call: Call, noun: Noun, id: str, *, lock: bool = False) -> Doc:
+    """The thing, or 404 for whoever may not see it."""
+    doc = call.store.get(noun.name, id, lock=lock)
+    if doc is None or not noun.visible(call, doc):
+        raise not_found(noun.name, id)
+    return doc
+
+
+def show(call: Call, noun: Noun, id: str, fields: Sequence[str]) -> Doc:
+    return {noun.name: listing.only(noun.view(call, find(call, noun, id)), fields)}
+
+
+def _in_sql(noun: Noun, query: listing.Query) -> tuple[dict[str, list[str]], list[str]]:
+    where: dict[str, list[str]] = {}
+    for name, column in noun.columns.items():
+        if name in query.filters:
+            where[column] = query.filters[name]
+    done = [name for name in noun.columns if name in query.filters]
+    if noun is PORT and (ips := query.filters.get("fixed_ips")):
+        kinds = {each.partition("=")[0] for each in ips}
+        if kinds == {"ip_address"}:
+            where["address"] = [listing._canonical(each.partition("=")[2]) for each in ips]
+        elif kinds == {"subnet_id"}:
+            where["subnet"] = [each.partition("=")[2] for each in ips]
+    return where, done
+
+
+def listed(call: Call, noun: Noun, pairs: Sequence[tuple[str, str]], url: str) -> Doc:
+    if not noun.may_list(call.who):
+        return {noun.plural: []}
+    query = listing.parse(pairs, noun.attrs, *noun.filters)
+    longest = call.settings.list_page_max
+    where, done = _in_sql(noun, query)
+    seen_by = None if call.who.everywhere else (call.who.project or "")
+    if noun is GROUP:
+        _ensure_default(call, where)
+    plain = not query.tags and not query.sort and not query.reverse and set(query.filters) <= set(done)
+    if plain:
+        limit = min(query.limit or longest, longest)
+        docs = call.store.many(noun.name, where=where, seen_by=seen_by, after=query.marker, limit=limit + 1)
+        more = len(docs) > limit
+        shown = [noun.view(call, doc) for doc in docs[:limit]]
+    else:
+        docs = call.store.many(noun.name, where=where, seen_by=seen_by)
+        shown, more = listing.page(listing.sift([noun.view(call, doc) for doc in docs], query, done), query, longest)
+    answer: Doc = {noun.plural: [listing.only(each, query.fields) for each in shown]}
+    if found := listing.links(url, query, shown, more=more):
+        answer[f"{noun.plural}_links"] = found
+    return answer
+
+
+def _ensure_default(call: Call, where: dict[str, list[str]]) -> None:
+    for project in where.get("project", [call.who.project or ""])[:1]:
+        if project and (call.who.admin or call.who.owns(project)):
+            groups.ensure_default(call, project)
+
+
+def create(call: Call, noun: Noun, body: Doc) -> Doc:
+    """One under the noun's name, or many under its plural: all or none."""
+    if noun.create is None:
+        raise not_found("", "")
+    if noun.plural in body:
+        many = body[noun.plural]
+        if not isinstance(many, list) or not many:
+            raise bad(f"Unable to find '{noun.name}' in request body")
+        if len(many) > BULK_MAX:
+            raise bad(f"more than {BULK_MAX} in one request")
+        return {noun.plural: [noun.view(call, doc) for doc in noun.create(call, many)]}
+    if noun.name not in body:
+        raise bad(f"Unable to find '{noun.name}' in request body")
+    return {noun.name: noun.view(call, noun.create(call, [body[noun.name]])[0])}
+
+
+def check_revision(doc: Doc, if_match: str | None) -> None:
+    if if_match is None:
+        return
+    found = _REVISION.match(if_match)
+    if found is None:
+        raise bad("Invalid If-Match header: only revision_number=N is understood")
+    if int(found[1]) != doc.get("revision_number"):
+        text = f"Constrained to {found[1]}, but current revision is {doc.get('revision_number')}"
+        raise Fault(412, "RevisionNumberConstraintFailed", text)
+
+
+def update(call: Call, noun: Noun, id: str, body: Doc, if_match: str | None) -> Doc:
+    if noun.update is None:
+        raise not_found("", "")
+    if noun.name not in body:
+        raise bad(f"Unable to find '{noun.name}' in request body")
+    doc = find(call, noun, id, lock=True)
+    if "project_id" in doc and not (call.who.everywhere or call.who.writes(doc["project_id"])) and noun is not PORT:
+        raise forbidden(f"update_{noun.name}")
+    if noun.name in {"segment", "agent"} and not call.who.admin:
+        raise forbidden(f"update_{noun.name}")
+    check_revision(doc, if_match)
+    doc = noun.update(call, doc, body[noun.name])
+    noun.put(call, touched(doc) if noun.revised else doc)
+    return {noun.name: noun.view(call, doc)}
+
+
+def delete(call: Call, noun: Noun, id: str, if_match: str | None) -> None:
+    if noun.delete is None:
+        raise not_found("", "")
+    doc = find(call, noun, id, lock=True)
+    if noun.name in {"network", "segment", "agent"} and not call.who.writes(doc.get("project_id")):
+        raise forbidden(f"delete_{noun.name}")
+    check_revision(doc, if_match)
+    noun.delete(call, doc)

@@ -1,0 +1,171 @@
+"""HTTP in: one dispatcher over the path's parts; a body is read within a limit, a verb is run, an answer encoded."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from moorage.embedded.network.call import Call, Settings
+from moorage.embedded.network.faults import Fault, bad
+from moorage.embedded.network.outbox import Outbox
+from moorage.embedded.network.routes import find_route
+from moorage.embedded.network.store import Store
+from moorage.embedded.network.who import Who
+from moorage.model.asker import Asker
+from moorage.model.errors import Problem, Unauthenticated, Unavailable
+from moorage.sql import Database, Tx
+
+T = TypeVar("T")
+BODY_MAX_BYTES = 1024 * 1024
+QUERY_MAX_BYTES = 64 * 1024
+ValidateToken: TypeAlias = Callable[[str], Awaitable[Asker]]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass
+class Ask:
+    """A request, once it is known who asks and what is said."""
+
+    method: str
+    parts: tuple[str, ...]
+    pairs: list[tuple[str, str]]
+    body: Any
+    if_match: str | None
+    url: str
+
+
+class Runner:
+    """Runs verbs in transactions, and hands what they say of others to the outbox afterwards."""
+
+    def __init__(self, database: Database, settings: Settings, outbox: Outbox) -> None:
+        self._database = database
+        self.settings = settings
+        self._outbox = outbox
+
+    async def write(self, who: Who, work: Callable[[Call], T]) -> T:
+        calls: list[Call] = []
+
+        def tell(tx: Tx) -> T:
+            call = Call(Store(tx), who, self.settings)
+            calls[:] = [call]  # a deadlock runs us again
+            return work(call)
+
+        answer = await self._database.write(tell)
+        self._outbox.put(calls[0].events, calls[0].segments)
+        return answer
+
+    async def read(self, who: Who, work: Callable[[Call], T]) -> T:
+        return await self._database.read(lambda tx: work(Call(Store(tx), who, self.settings)))
+
+
+class Wire:
+    """The ASGI endpoint under `/v2.0`, and the version documents above it."""
+
+    def __init__(self, runner: Runner, public_url: str, validate_token: ValidateToken) -> None:
+        self._runner = runner
+        self._public = public_url.rstrip("/")
+        self._validate = validate_token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except Fault as fault:
+            response = _problem(fault)
+        except Unavailable as problem:
+            response = _problem(Fault(503, "ServiceUnavailable", problem.public))
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        parts = tuple(part for part in unquote(request.url.path).removesuffix(".json").split("/") if part)
+        if not parts:
+            return _json(self._versions())
+        if parts[0] != "v2.0":
+            raise Fault(404, "HTTPNotFound", "The resource could not be found.")
+        if len(parts) == 1:
+            return _json(self._resources())
+        who = Who(await self._asker(request))
+        route = find_route(request.method, parts[1:])
+        if len(request.url.query) > QUERY_MAX_BYTES:
+            raise bad("The query is too long")
+        ask = Ask(
+            request.method,
+            parts[1:],
+            list(request.query_params.multi_items()),
+            await _body(request) if request.method in {"POST", "PUT"} else None,
+            request.headers.get("if-match"),
+            f"{self._public}{request.url.path}",
+        )
+        run = self._runner.write if route.writes else self._runner.read
+        answer = await run(who, lambda call: route.verb(call, ask))
+        return _json(answer, route.status) if answer is not None else Response(status_code=204)
+
+    async def _asker(self, request: Request) -> Asker:
+        token = request.headers.get("x-auth-token")
+        if not token:
+            raise _unauthenticated()
+        try:
+            return await self._validate(token)
+        except Unauthenticated:
+            raise _unauthenticated() from None
+        except Unavailable:
+            raise
+        except Problem as problem:
+            raise Fault(401, "HTTPUnauthorized", problem.public) from None
+
+    def _versions(self) -> Any:
+        links = [{"rel": "self", "href": f"{self._public}/v2.0/"}]
+        return {"versions": [{"id": "v2.0", "status": "CURRENT", "links": links}]}
+
+    def _resources(self) -> Any:
+        return {
+            "resources": [
+                {
+                    "name": name,
+                    "collection": f"{name}s",
+                    "links": [{"rel": "self", "href": f"{self._public}/v2.0/{name}s"}],
+                }
+                for name in ("subnet", "subnetpool", "network", "port")
+            ]
+        }
+
+
+def _unauthenticated() -> Fault:
+    return Fault(401, "HTTPUnauthorized", "The request you have made requires authentication.")
+
+
+async def _body(request: Request) -> Any:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > BODY_MAX_BYTES:
+        raise Fault(413, "HTTPRequestEntityTooLarge", f"The body is larger than {BODY_MAX_BYTES} bytes.")
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > BODY_MAX_BYTES:
+            raise Fault(413, "HTTPRequestEntityTooLarge", f"The body is larger than {BODY_MAX_BYTES} bytes.")
+        chunks.append(chunk)
+    text = b"".join(chunks)
+    if not text:
+        return {}
+    try:
+        said = _decode(text)
+    except msgspec.DecodeError:
+        raise bad("Malformed request body: it is not JSON.") from None
+    if not isinstance(said, dict):
+        raise bad("Body contains invalid data")
+    return said
+
+
+def _json(answer: Any, status: int = 200) -> Response:
+    return Response(_encode(answer), status, media_type="application/json")
+
+
+def _problem(fault: Fault) -> Response:
+    return _json(fault.body(), fault.status)

@@ -1,0 +1,227 @@
+"""Ports of the embedded network service: made, in bulk, bound, on routed networks, and who may."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from embedded_network import Cloud, cloud
+
+__all__ = ["cloud"]
+
+
+async def test_a_port_has_a_mac_an_address_and_the_default_group(cloud: Cloud) -> None:
+    net, subnet = await cloud.flat_network()
+    port = await cloud.port(net["id"], device_id="srv", tags=["ours"])
+    assert port["fixed_ips"] == [{"subnet_id": subnet["id"], "ip_address": "10.0.0.2"}]
+    assert port["ip_allocation"] == "immediate"
+    assert port["revision_number"] == 1
+    assert port["resource_request"] is None
+    assert port["tags"] == ["ours"]
+    assert port["status"] == "DOWN"
+    groups = await cloud.get("/security-groups", project_id="p1")
+    assert port["security_groups"] == [groups["security_groups"][0]["id"]]
+    assert len(groups["security_groups"][0]["security_group_rules"]) == 4
+
+
+async def test_a_mac_is_once_in_a_network_alone_and_in_bulk(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    mac = "fa:16:3e:aa:bb:01"
+    first = await cloud.port(net["id"], mac_address=mac, device_id="srv-1")
+    again = await cloud.call(
+        "POST", "/ports", {"port": {"network_id": net["id"], "project_id": "p1", "mac_address": mac}}
+    )
+    assert (again.status_code, again.json()["NeutronError"]["type"]) == (409, "MacAddressInUse")
+    bulk = [{"network_id": net["id"], "project_id": "p1", "mac_address": m} for m in ("fa:16:3e:aa:bb:11", mac)]
+    refused = await cloud.call("POST", "/ports", {"ports": bulk})
+    assert (refused.status_code, refused.json()["NeutronError"]["type"]) == (409, "MacAddressInUse")
+    found = await cloud.get("/ports", network_id=net["id"])
+    assert [each["id"] for each in found["ports"]] == [first["id"]]
+    assert (await cloud.get("/quotas/p1/details"))["quota"]["port"]["used"] == 1
+    assert (await cloud.get("/ports", network_id=net["id"], mac_address=mac))["ports"][0]["device_id"] == "srv-1"
+
+
+async def test_bulk_makes_all(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    bulk = [{"network_id": net["id"], "project_id": "p1", "name": f"p{n}"} for n in range(5)]
+    made = await cloud.ok("POST", "/ports", {"ports": bulk})
+    assert [each["name"] for each in made["ports"]] == ["p0", "p1", "p2", "p3", "p4"]
+    assert len({each["fixed_ips"][0]["ip_address"] for each in made["ports"]}) == 5
+
+
+async def test_bind_answers_like_open_vswitch_and_compute_hears(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    port = await cloud.port(net["id"], device_id="srv")
+    bound = await cloud.bind(port["id"], "cmp1")
+    assert bound["binding:vif_type"] == "ovs"
+    assert bound["binding:vif_details"]["port_filter"] is True
+    assert bound["status"] == "ACTIVE"
+    await cloud.heard({"name": "network-vif-plugged", "server_uuid": "srv", "tag": port["id"], "status": "completed"})
+    nowhere = await cloud.bind(port["id"], "nohost")
+    assert (nowhere["binding:vif_type"], nowhere["status"]) == ("binding_failed", "DOWN")
+    unbound = await cloud.ok("PUT", f"/ports/{port['id']}", {"port": {"binding:host_id": None, "device_id": ""}})
+    assert unbound["port"]["binding:vif_type"] == "unbound"
+
+
+async def test_if_match(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    port = await cloud.port(net["id"])
+    url = f"/ports/{port['id']}"
+    good = await cloud.call("PUT", url, {"port": {"name": "a"}}, headers={"If-Match": "revision_number=1"})
+    assert (good.status_code, good.json()["port"]["revision_number"]) == (200, 2)
+    stale = await cloud.call("PUT", url, {"port": {"name": "b"}}, headers={"If-Match": "revision_number=1"})
+    assert (stale.status_code, stale.json()["NeutronError"]["type"]) == (412, "RevisionNumberConstraintFailed")
+    assert (await cloud.get(url))["port"]["name"] == "a"
+    assert (await cloud.call("DELETE", url, headers={"If-Match": "revision_number=1"})).status_code == 412
+    assert (await cloud.call("DELETE", url, headers={"If-Match": "revision_number=2"})).status_code == 204
+
+
+async def test_routed_network_as_the_real_one_answers(cloud: Cloud) -> None:
+    net, (one, two), _ = await cloud.routed_network("10.1.0.0/29", "10.2.0.0/29")
+    port = await cloud.port(net["id"], device_id="srv-1", mac_address="fa:16:3e:aa:bb:01")
+    assert (port["fixed_ips"], port["ip_allocation"]) == ([], "deferred")
+    url = f"/ports/{port['id']}"
+    bound = await cloud.bind(port["id"], "cmp1")
+    assert [each["subnet_id"] for each in bound["fixed_ips"]] == [one["id"]]
+    refused = await cloud.call("PUT", url, {"port": {"binding:host_id": "cmp2"}})
+    assert (refused.status_code, refused.json()["NeutronError"]["type"]) == (409, "HostNotCompatibleWithFixedIps")
+    moved = await cloud.ok("PUT", url, {"port": {"binding:host_id": "cmp2", "fixed_ips": [{"subnet_id": two["id"]}]}})
+    assert [each["subnet_id"] for each in moved["port"]["fixed_ips"]] == [two["id"]]
+    assert (moved["port"]["binding:vif_type"], moved["port"]["mac_address"]) == ("ovs", "fa:16:3e:aa:bb:01")
+    fresh = await cloud.port(net["id"], device_id="srv-2")
+    lost = await cloud.call("PUT", f"/ports/{fresh['id']}", {"port": {"binding:host_id": "nohost"}})
+    assert (lost.status_code, lost.json()["NeutronError"]["type"]) == (409, "HostNotConnectedToAnySegment")
+    cleared = await cloud.ok("PUT", url, {"port": {"binding:host_id": "", "fixed_ips": []}})
+    assert cleared["port"]["fixed_ips"] == []
+    again = await cloud.bind(port["id"], "cmp1")
+    assert [each["subnet_id"] for each in again["fixed_ips"]] == [one["id"]]
+
+
+async def test_an_exhausted_segment_is_a_conflict_and_what_is_freed_is_given_again(cloud: Cloud) -> None:
+    net, _, _ = await cloud.routed_network("10.1.0.0/29", "10.2.0.0/29")
+    ports = [await cloud.port(net["id"], device_id=f"s{n}") for n in range(6)]
+    for port in ports[:5]:
+        await cloud.bind(port["id"], "cmp1")
+    body = {"port": {"binding:host_id": "cmp1", "device_owner": "compute:nova"}}
+    full = await cloud.call("PUT", f"/ports/{ports[5]['id']}", body)
+    assert (full.status_code, full.json()["NeutronError"]["type"]) == (409, "IpAddressGenerationFailure")
+    assert (await cloud.get(f"/ports/{ports[5]['id']}"))["port"]["binding:host_id"] == ""
+    await cloud.ok("DELETE", f"/ports/{ports[2]['id']}")
+    bound = await cloud.bind(ports[5]["id"], "cmp1")
+    assert bound["fixed_ips"][0]["ip_address"] == "10.1.0.4"
+
+
+async def test_addresses_never_double_under_rivals(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network("10.0.0.0/26")
+    body = {"port": {"network_id": net["id"], "project_id": "p1", "device_id": "x"}}
+    answers = await asyncio.gather(*(cloud.call("POST", "/ports", body) for _ in range(80)))
+    assert Counter(each.status_code for each in answers) == {201: 61, 409: 19}
+    made = [each.json()["port"]["fixed_ips"][0]["ip_address"] for each in answers if each.status_code == 201]
+    assert len(set(made)) == 61
+    assert {each.json()["NeutronError"]["type"] for each in answers if each.status_code == 409} == {
+        "IpAddressGenerationFailure"
+    }
+    assert (await cloud.get("/quotas/p1/details"))["quota"]["port"]["used"] == 61
+
+
+async def test_the_last_of_a_quota_is_given_once(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    await cloud.ok("PUT", "/quotas/p1", {"quota": {"port": 3}})
+    body = {"port": {"network_id": net["id"], "project_id": "p1"}}
+    answers = await asyncio.gather(*(cloud.call("POST", "/ports", body) for _ in range(10)))
+    assert Counter(each.status_code for each in answers) == {201: 3, 409: 7}
+    assert {each.json()["NeutronError"]["type"] for each in answers if each.status_code == 409} == {"OverQuota"}
+
+
+@pytest.mark.parametrize(
+    ("fixed_ips", "status", "kind"),
+    [
+        ([{"ip_address": "10.0.0.9"}], 201, None),
+        ([{"ip_address": "10.0.0.2"}], 409, "IpAddressAlreadyAllocated"),
+        ([{"ip_address": "10.9.9.9"}], 400, "InvalidIpForNetwork"),
+        ([{"ip_address": "nonsense"}], 400, "HTTPBadRequest"),
+        ([{"subnet_id": "3a06dfc7-d239-4aad-9a57-21cd171c72e5"}], 400, "InvalidInput"),
+        ([], 201, None),
+    ],
+)
+async def test_asked_addresses(cloud: Cloud, fixed_ips: list[dict[str, str]], status: int, kind: str | None) -> None:
+    net, _ = await cloud.flat_network()
+    await cloud.port(net["id"])
+    body = {"port": {"network_id": net["id"], "project_id": "p1", "fixed_ips": fixed_ips}}
+    answer = await cloud.call("POST", "/ports", body)
+    assert answer.status_code == status, answer.text
+    assert (answer.json().get("NeutronError") or {}).get("type") == kind
+    if not fixed_ips:
+        assert answer.json()["port"]["ip_allocation"] == "none"
+
+
+async def test_bindings_beside_the_active_one(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    port = await cloud.port(net["id"], device_id="srv")
+    url = f"/ports/{port['id']}/bindings"
+    early = await cloud.call("POST", url, {"binding": {"host": "cmp1"}})
+    assert early.status_code == 400
+    await cloud.bind(port["id"], "cmp1")
+    made = await cloud.ok("POST", url, {"binding": {"host": "cmp2", "profile": {"allocation": "rp"}}})
+    assert (made["binding"]["status"], made["binding"]["vif_type"]) == ("INACTIVE", "ovs")
+    again = await cloud.call("POST", url, {"binding": {"host": "cmp2"}})
+    assert (again.status_code, again.json()["NeutronError"]["type"]) == (409, "PortBindingAlreadyExists")
+    failed = await cloud.call("POST", url, {"binding": {"host": "nohost"}})
+    assert (failed.status_code, failed.json()["NeutronError"]["type"]) == (500, "PortBindingError")
+    active = await cloud.ok("PUT", f"{url}/cmp2/activate", {})
+    assert (active["binding"]["status"], active["binding"]["profile"]) == ("ACTIVE", {"allocation": "rp"})
+    assert (await cloud.get(f"/ports/{port['id']}"))["port"]["binding:host_id"] == "cmp2"
+    assert {b["host"]: b["status"] for b in (await cloud.get(url))["bindings"]} == {
+        "cmp1": "INACTIVE",
+        "cmp2": "ACTIVE",
+    }
+    assert (await cloud.call("PUT", f"{url}/cmp2/activate", {})).status_code == 409
+    await cloud.ok("DELETE", f"{url}/cmp1")
+    assert (await cloud.call("GET", f"{url}/cmp1")).status_code == 404
+    assert (await cloud.call("GET", url, token="member")).status_code == 403
+
+
+async def test_who_may(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    port = await cloud.port(net["id"])
+    mine = (await cloud.call("GET", f"/ports/{port['id']}", token="member")).json()["port"]
+    assert not [name for name in mine if name.startswith("binding:") and name != "binding:vnic_type"]
+    assert "resource_request" not in mine
+    for said in ({"binding:host_id": "cmp1"}, {"binding:profile": {"a": 1}}):
+        answer = await cloud.call("PUT", f"/ports/{port['id']}", {"port": said}, token="member")
+        assert (answer.status_code, answer.json()["NeutronError"]["type"]) == (403, "PolicyNotAuthorized")
+    for method, body in (("GET", None), ("PUT", {"port": {"name": "x"}}), ("DELETE", None)):
+        assert (await cloud.call(method, f"/ports/{port['id']}", body, token="stranger")).status_code == 404
+    assert (await cloud.call("GET", "/ports", token="stranger")).json() == {"ports": []}
+    foreign = await cloud.call("POST", "/ports", {"port": {"network_id": net["id"]}}, token="stranger")
+    assert foreign.status_code == 404
+    reader = await cloud.call("PUT", f"/ports/{port['id']}", {"port": {"name": "x"}}, token="reader")
+    assert reader.status_code == 403
+    admin = await cloud.call("PUT", f"/ports/{port['id']}", {"port": {"binding:profile": {"a": 1}}}, token="admin")
+    assert admin.status_code == 403
+    assert (await cloud.call("GET", "/ports", token="nobody")).status_code == 401
+
+
+async def test_shared_networks_take_strangers_ports_but_not_their_addresses(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network(shared=True)
+    port = await cloud.call("POST", "/ports", {"port": {"network_id": net["id"]}}, token="stranger")
+    assert port.status_code == 201
+    for said in ({"mac_address": "fa:16:3e:00:00:01"}, {"fixed_ips": [{"ip_address": "10.0.0.50"}]},
+                 {"device_owner": "network:dhcp"}):  # fmt: skip
+        answer = await cloud.call("POST", "/ports", {"port": {"network_id": net["id"]} | said}, token="stranger")
+        assert answer.status_code == 403, said
+    closed = await cloud.call("PUT", f"/networks/{net['id']}", {"network": {"shared": False}})
+    assert (closed.status_code, closed.json()["NeutronError"]["type"]) == (409, "InvalidSharedSetting")
+
+
+async def test_bodies_are_read_strictly(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    unknown = await cloud.call("POST", "/ports", {"port": {"network_id": net["id"], "x": 1}})
+    assert (unknown.status_code, unknown.json()["NeutronError"]["message"]) == (400, "Unrecognized attribute(s) 'x'")
+    missing = await cloud.call("POST", "/ports", {"port": {}})
+    assert "Required attribute 'network_id'" in missing.json()["NeutronError"]["message"]
+    assert (await cloud.call("POST", "/ports", {})).status_code == 400
+    fixed = await cloud.call("PUT", f"/networks/{net['id']}", {"network": {"id": "x"}})
+    assert fixed.json()["NeutronError"]["message"] == "Cannot update read-only attribute id"
+    large = await cloud.call("POST", "/ports", {"port": {"network_id": net["id"], "name": "x" * 2_000_000}})
+    assert large.status_code == 413
+    assert (await cloud.call("PATCH", "/ports", {})).status_code == 405
