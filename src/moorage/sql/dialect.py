@@ -7,6 +7,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 
+def insert(dialect: str, table: sa.Table) -> "sqlite.Insert | postgresql.Insert":
+    """An INSERT that knows ON CONFLICT."""
+    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+
+
 def upsert(
     dialect: str,
     table: sa.Table,
@@ -16,8 +21,7 @@ def upsert(
     change: Sequence[str] | None = None,
 ) -> "sqlite.Insert | postgresql.Insert":
     """Insert, or where `key` exists already set the columns of `change` (None: all given ones; empty: leave the row)."""
-    insert = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
-    statement = insert.values(rows)
+    statement = insert(dialect, table).values(rows)
     if change is None:
         first = rows if isinstance(rows, Mapping) else rows[0]
         change = [column for column in first if column not in key]

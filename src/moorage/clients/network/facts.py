@@ -37,6 +37,14 @@ class Facts:
         minted = minted_macs(server)
         return tuple([port_of(row, ours=row["mac_address"] in minted) for row in await self._rows_of(server)])
 
+    async def devices(self) -> dict[str, set[str]]:
+        """Every device id that has ports, with their ids."""
+        found: dict[str, set[str]] = {}
+        async for row in self._pages("ports", {"fields": ["id", "device_id"]}):
+            if row["device_id"]:
+                found.setdefault(row["device_id"], set()).add(row["id"])
+        return found
+
     async def ports_on(self, network: str) -> tuple[Port, ...]:
         """Every port of a network, whoever's it is."""
         return tuple([port_of(row) async for row in self._pages("ports", {"network_id": network})])

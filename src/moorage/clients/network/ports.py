@@ -226,15 +226,17 @@ class Ports(Checks):
         rows = await self._rows_of(server)
         await _all([self._delete(row["id"]) for row in rows if row["mac_address"] in mine])
 
-    async def release_ports(self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = ()) -> None:
+    async def release_ports(
+        self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = (), keep: Collection[str] = ()
+    ) -> None:
         """The server goes: our ports are deleted, all others let go. Absent is success.
 
         `users`: the user's ports as they were taken, so that what we changed is put back; one that is not named keeps
-        its address and loses what its profile says of the host.
+        its address and loses what its profile says of the host.  `keep`: ids of ports that stay as they are.
         """
         mine = minted_macs(server) | frozenset(macs)
         known = {port.id: port for port in users}
-        rows = await self._rows_of(server)
+        rows = [row for row in await self._rows_of(server) if row["id"] not in keep]
         await _all(
             [
                 self._delete(row["id"])

@@ -14,13 +14,22 @@ import sqlalchemy as sa
 from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.server import Server
-from moorage.sql import Tx, upsert
+from moorage.sql import Tx
+from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.servers import record_columns, server_columns, server_indexes, server_of, server_values
 
 EPOCHS_PER_OPERATION = 1 << 20
 
 servers = sa.Table("servers", cell_metadata, *server_columns(), *server_indexes("servers"))
+
+fences = sa.Table(
+    "fences",
+    cell_metadata,
+    sa.Column("server", sa.String(36), primary_key=True),
+    sa.Column("rank", sa.BigInteger, nullable=False),
+)
+"""The rank that last removed a server's row from this cell."""
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -37,12 +46,18 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 def record(tx: Tx, server: Server, fence: Fence) -> Server:
-    """Insert the server, or replace what an earlier attempt of ours left. Raises Stale when somebody later wrote."""
+    """Insert the server, or replace what an earlier attempt of ours left.
+
+    Raises Stale when somebody later wrote, or took it away: a removed row leaves its fence behind.
+    """
     fenced = _fenced(server, fence)
-    statement = upsert(tx.dialect, servers, server_values(fenced), key=("id",))
+    values = server_values(fenced)
+    later = sa.exists().where(fences.c.server == server.id, fences.c.rank > fence.rank)
+    chosen = sa.select(*(sa.literal(value, servers.c[name].type) for name, value in values.items())).where(~later)
+    statement = insert(tx.dialect, servers).from_select(list(values), chosen)
     guarded = statement.on_conflict_do_update(
         index_elements=["id"],
-        set_={name: statement.excluded[name] for name in server_values(fenced) if name != "id"},
+        set_={name: statement.excluded[name] for name in values if name != "id"},
         where=servers.c.op_epoch <= fence.rank,
     )
     row = tx.row(guarded.returning(servers.c.id))
@@ -80,8 +95,19 @@ def write(tx: Tx, server: Server, fence: Fence) -> Server:
 
 
 def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
-    """Take the row away (the server is to be in another cell); safe when it is not here."""
+    """Take the row away (the server is to be in another cell, or in none); safe when it is not here.
+
+    What stays is the fence, so that a teller who was overtaken cannot put the row back.
+    """
     tx.run(servers.delete().where(servers.c.id == server, servers.c.op_epoch <= fence.rank))
+    statement = insert(tx.dialect, fences).values(server=server, rank=fence.rank)
+    tx.run(
+        statement.on_conflict_do_update(
+            index_elements=["server"],
+            set_={"rank": statement.excluded.rank},
+            where=fences.c.rank < statement.excluded.rank,
+        )
+    )
 
 
 def get(tx: Tx, server: ServerId) -> Server | None:
@@ -119,6 +145,7 @@ def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[Server
         .scalar_subquery()
     )
     rows = tx.rows(servers.delete().where(servers.c.id.in_(old)).returning(servers.c.id))
+    tx.run(fences.delete().where(fences.c.server.in_([row.id for row in rows])))
     return [ServerId(row.id) for row in rows]
 
 

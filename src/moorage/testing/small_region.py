@@ -1,0 +1,319 @@
+"""A small region for proofs: real databases and a real picture, a network service and hosts in dicts.
+
+One set of databases serves many worlds, one after the other: `fresh()` empties it.  What the dicts do is what RULES §7 and §10
+say of the real ones: a MAC is unique, a bind names a host, a turn that is past is refused, a repeated turn gets its old answer.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.bus.agents import Errand, HostAddress
+from moorage.conductor.reconcilers.stray_ports import StrayPorts
+from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec, PowerState
+from moorage.model.ids import CellId, FlavorId, OperationId, ServerId
+from moorage.model.network import FixedIp, NetworkFacts, NicAsk, Port, SubnetFacts, mint_mac, minted_macs
+from moorage.model.resources import Inventory, needs_of
+from moorage.model.server import FlavorCopy, Server
+from moorage.model.turn import Turn
+from moorage.operations.boot import Boot
+from moorage.operations.rooms import Cells, Rooms
+from moorage.placement.engine import Engine
+from moorage.placement.inventory import HostReport
+from moorage.scheduler.profile import Profile
+from moorage.scheduler.rank import rank
+from moorage.sql import Database, Tx, open_database
+from moorage.store.cell import actions, servers
+from moorage.store.cell.tables import cell_metadata
+from moorage.store.region import quotas
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement.tables import placement_metadata
+from moorage.store.region.tables import region_metadata
+
+T = TypeVar("T")
+
+SERVER = ServerId("0d0c0b0a-0000-4000-8000-000000000001")
+PROJECT = "project-1"
+NETWORK = "network-1"
+SUBNET = "subnet-1"
+CELLS = (CellId("cell1"), CellId("cell2"))
+HOSTS = (("host1", CELLS[0]), ("host2", CELLS[1]), ("host3", CELLS[0]))
+USERS_PORT = "users-port"
+
+
+@dataclass
+class DictNetwork:
+    """The network service, as far as the stories use it."""
+
+    ports: dict[str, Port] = field(default_factory=dict)
+
+    async def ensure_ports(
+        self,
+        server: str,
+        project: str,
+        nics: Sequence[NicAsk],
+        *,
+        unsure: bool = False,
+        security_groups: Sequence[str] = (),
+    ) -> tuple[Port, ...]:
+        """By MAC, or the user's own by id."""
+        return tuple([self._ensure(server, nic) for nic in nics])
+
+    def _ensure(self, server: str, nic: NicAsk) -> Port:
+        key = nic.port or nic.mac
+        found = self.ports.get(key) or Port(
+            id=key, network=nic.network, mac=nic.mac or "fa:16:3e:00:00:01", ours=nic.ours
+        )
+        self.ports[key] = msgspec.structs.replace(
+            found, device_id=server, index=nic.index, ours=nic.ours, revision=found.revision + 1
+        )
+        return self.ports[key]
+
+    async def bind_ports(
+        self,
+        server: str,
+        host: str,
+        az: str,
+        ports: Sequence[Port],
+        *,
+        subnets: Mapping[int, str] | None = None,
+        unsure: bool = False,
+    ) -> tuple[Port, ...]:
+        bound = [
+            msgspec.structs.replace(
+                self.ports[port.id],
+                host=host,
+                vif_type="ovs",
+                fixed_ips=(FixedIp(SUBNET, f"10.0.0.{port.index + 2}"),),
+                revision=self.ports[port.id].revision + 1,
+            )
+            for port in ports
+        ]
+        self.ports.update({port.id: port for port in bound})
+        return tuple(bound)
+
+    async def unbind_ports(self, server: str, ports: Sequence[Port]) -> None:
+        for port in ports:
+            if port.id in self.ports:
+                now = self.ports[port.id]
+                device = now.device_id if now.ours else ""
+                self.ports[port.id] = msgspec.structs.replace(now, host="", vif_type="unbound", device_id=device)
+
+    async def release_ports(
+        self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = (), keep: Collection[str] = ()
+    ) -> None:
+        minted = minted_macs(server) | set(macs)
+        for key, port in list(self.ports.items()):
+            if key in keep:
+                continue
+            if port.mac in minted and port.ours:
+                del self.ports[key]
+            elif port.device_id == server:
+                self.ports[key] = msgspec.structs.replace(port, device_id="", host="", vif_type="unbound")
+
+    async def devices(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for key, port in self.ports.items():
+            if port.device_id:
+                found.setdefault(port.device_id, set()).add(key)
+        return found
+
+    async def network(self, network: str) -> NetworkFacts:
+        return NETWORK_FACTS
+
+
+NETWORK_FACTS = NetworkFacts(id=NETWORK, name="net", subnets=(SubnetFacts(SUBNET, "10.0.0.0/24"),))
+
+
+@dataclass
+class DictHosts:
+    """Hosts with turns: a past one is refused, a repeated one answered from memory (RULES §10)."""
+
+    guests: dict[tuple[str, ServerId], PowerState] = field(default_factory=dict)
+    turns: dict[tuple[str, ServerId], Turn] = field(default_factory=dict)
+    answers: dict[tuple[str, ServerId, Turn, str], PowerState] = field(default_factory=dict)
+
+    def _obey(self, to: HostAddress, errand: Errand, server: ServerId, do: Callable[[], PowerState]) -> PowerState:
+        key, now = (to.host, server), errand.turn
+        if now < self.turns.get(key, now):
+            raise HostFailed("too late", code="turn_is_past")
+        self.turns[key] = now
+        said = (to.host, server, now, errand.step)
+        if said not in self.answers:
+            self.answers[said] = do()
+        return self.answers[said]
+
+    async def start_guest(self, to: HostAddress, errand: Errand, guest: GuestSpec) -> PowerState:
+        return self._obey(to, errand, guest.server, lambda: self._set(to, guest.server, PowerState.RUNNING))
+
+    async def destroy_guest(self, to: HostAddress, errand: Errand, server: ServerId) -> None:
+        def do() -> PowerState:
+            self.guests.pop((to.host, server), None)
+            return PowerState.NOSTATE
+
+        self._obey(to, errand, server, do)
+
+    async def power_off(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.SHUTDOWN))
+
+    async def power_on(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.RUNNING))
+
+    async def reboot(self, to: HostAddress, errand: Errand, server: ServerId, *, hard: bool) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.RUNNING))
+
+    async def pause(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.PAUSED))
+
+    unpause = power_on
+    resume = power_on
+
+    async def suspend(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.SUSPENDED))
+
+    def _set(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:
+        self.guests[to.host, server] = state
+        return state
+
+
+class SmallRegion:
+    """The databases, kept; and the world of now."""
+
+    def __init__(self, region: Database, cells: dict[CellId, Database], engine: Engine) -> None:
+        self.region, self.cells, self.engine = region, cells, engine
+        self.network, self.hosts = DictNetwork(), DictHosts()
+        self.rooms = self._rooms()
+
+    @classmethod
+    async def open(cls, directory: Path) -> "SmallRegion":
+        """Three hosts in two cells."""
+        region = await open_database(f"sqlite:///{directory}/region.db", name="region", durability="process")
+        await region.create(region_metadata)
+        await region.create(placement_metadata)
+        cells: dict[CellId, Database] = {}
+        for cell in CELLS:
+            cells[cell] = await open_database(f"sqlite:///{directory}/{cell}.db", name=cell, durability="process")
+            await cells[cell].create(cell_metadata)
+        engine = Engine(region, partial(rank, profile=Profile()), every_s=3600.0)
+        await engine.start()
+        small = cls(region, cells, engine)
+        for host, cell in HOSTS:
+            inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
+            await engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
+        return small
+
+    async def close(self) -> None:
+        await self.engine.close()
+        for database in (self.region, *self.cells.values()):
+            await database.close()
+
+    def _rooms(self) -> Rooms:
+        return Rooms(
+            region=self.region,
+            cells=Cells(self.cells),
+            placement=self.engine,
+            network=cast("Any", self.network),
+            images=cast("Any", None),
+            hosts=cast("Any", self.hosts),
+            tellers=cast("Any", None),
+        )
+
+    async def fresh(self, server: Server | None, operation: OperationId, seq: int = 1) -> "SmallRegion":
+        """An empty region, with the record of one server that the operation holds."""
+        self.network, self.hosts = DictNetwork(), DictHosts()
+        self.rooms = self._rooms()
+        self.network.ports[USERS_PORT] = Port(id=USERS_PORT, network=NETWORK, mac="fa:16:3e:00:00:01", ours=False)
+
+        def empty(tx: Tx) -> None:
+            for name in ("allocations", "consumers"):
+                tx.run(sa.delete(placement_metadata.tables[name]))
+            tx.run(sa.update(placement_metadata.tables["inventories"]).values(used=0))
+            tx.run(sa.delete(region_servers.servers))
+            tx.run(sa.delete(quotas.quota_usage))
+            if server is not None:
+                quotas.reserve(tx, PROJECT, {"instances": 1, "cores": 1, "ram": 64})
+                region_servers.insert(tx, [msgspec.structs.replace(server, operation=operation)])
+
+        def empty_cell(tx: Tx) -> None:
+            tx.run(sa.delete(servers.servers))
+            tx.run(sa.delete(servers.fences))
+            tx.run(sa.delete(actions.actions))
+
+        await self.region.write(empty)
+        for database in self.cells.values():
+            await database.write(empty_cell)
+        return self
+
+    async def hand_to(self, operation: OperationId) -> None:
+        """The slot of the server is taken by the next operation."""
+        await self.region.write(lambda tx: region_servers.take(tx, SERVER, operation, None))
+
+    def transact(self, work: Callable[[Any], T], /) -> Awaitable[T]:
+        """The region's transactions, for the journal in memory."""
+        return self.region.write(work)
+
+    async def settle(self) -> None:
+        """One round of the reconcilers."""
+        await StrayPorts(self.rooms).run()
+
+    async def held(self) -> dict[str, Any]:
+        """Ports and bindings, claims and their sum, rows in cells, guests, quota."""
+
+        def in_region(tx: Tx) -> dict[str, Any]:
+            inventories = placement_metadata.tables["inventories"]
+            return {
+                "claims": tx.scalar(sa.select(sa.func.count()).select_from(placement_metadata.tables["allocations"])),
+                "used": tx.scalar(sa.select(sa.func.sum(inventories.c.used))),
+                "cell": bool(tx.scalar(sa.select(region_servers.servers.c.cell))),
+                "quota": quotas.usage(tx, PROJECT),
+            }
+
+        found = await self.region.read(in_region)
+        rows = 0
+        for database in self.cells.values():
+            rows += await database.read(
+                lambda tx: tx.scalar(
+                    sa.select(sa.func.count())
+                    .select_from(servers.servers)
+                    .where(servers.servers.c.deleted_at.is_(None))
+                )
+            )
+        bound = sorted((port.ours, bool(port.host), bool(port.device_id)) for port in self.network.ports.values())
+        return {**found, "rows": rows, "ports": bound, "guests": len(self.hosts.guests)}
+
+
+def a_server(**changes: Any) -> Server:
+    """An ordinary server's order."""
+    server = Server(
+        id=SERVER,
+        project=PROJECT,
+        user="user-1",
+        name="a",
+        hostname="a",
+        created_at=1,
+        flavor=FlavorCopy(id=FlavorId("1"), name="tiny", vcpus=1, ram_mib=64, disk_gib=1),
+    )
+    return msgspec.structs.replace(server, **changes)
+
+
+def a_boot(operation: OperationId) -> Boot:
+    """With a port of ours and a port of the user's."""
+    return Boot(
+        server=a_server(operation=operation),
+        request_id="req-boot",
+        nics=(
+            NicAsk(index=0, network=NETWORK, mac=mint_mac(SERVER, 0)),
+            NicAsk(index=1, network=NETWORK, port=USERS_PORT, ours=False),
+        ),
+        networks={NETWORK: NETWORK_FACTS},
+        needs=needs_of(vcpus=1, memory_mb=64, disk_gb=1),
+    )
+
+
+__all__ = ["HOSTS", "SERVER", "DictHosts", "DictNetwork", "SmallRegion", "a_boot", "a_server"]
