@@ -4,6 +4,7 @@ Lines are evolvable: a field is added with a default, never renamed or re-typed 
 object a line, so a keeper may append with `journal = journal || :more`, in the statement that is also the fence.
 """
 
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from moorage.model.errors import Problem
+from moorage.model.errors import Internal, Problem
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -20,6 +21,9 @@ FIRST_EPOCH = 1
 """The epoch an operation is begun with; each adoption adds one."""
 
 PRIVATE_CHARS_MAX = 4_000
+
+BUG = "bug"
+"""The code of the Internal problem that an unforeseen exception becomes."""
 
 Status: TypeAlias = Literal["running", "cleaning", "stuck", "done", "unwound"]
 Reason: TypeAlias = Literal["failed", "cancel"]
@@ -77,6 +81,13 @@ def _kinds(root: type[Problem]) -> Iterable[type[Problem]]:
     yield root
     for kind in root.__subclasses__():
         yield from _kinds(kind)
+
+
+def as_problem(step: str, failure: Exception) -> Problem:
+    if isinstance(failure, Problem):
+        return failure
+    private = "".join(traceback.format_exception(failure))
+    return Internal(f"something unforeseen happened in {step}", private=private, code=BUG)
 
 
 class Begun(Struct, frozen=True, omit_defaults=True):

@@ -33,16 +33,17 @@ cell's fence: it moves with retries and adoptions, so `run.line` is counted off 
 import asyncio
 import logging
 import random
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
 from msgspec import Raw, Struct
 
-from moorage.model.errors import Internal, NoCapacity, Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import NoCapacity, Problem, Unavailable, UnknownOutcome
 from moorage.model.ids import OperationId
 from moorage.saga.book import Book
+from moorage.saga.ears import Ears, Interrupted
 from moorage.saga.log import (
+    BUG,
     FIRST_EPOCH,
     Cause,
     Ended,
@@ -60,6 +61,7 @@ from moorage.saga.log import (
     Undone,
     Unwound,
     Waiting,
+    as_problem,
 )
 from moorage.saga.pace import LIMITS, WALL, CancelHint, Clock, Limits
 from moorage.saga.scribe import Scribe
@@ -71,9 +73,6 @@ AskedT = TypeVar("AskedT", bound=Struct)
 RoomsT = TypeVar("RoomsT")
 logger = logging.getLogger("moorage.saga")
 
-BUG = "bug"
-"""The code of the Internal problem that an unforeseen exception becomes."""
-
 
 class _Turning(Exception):
     def __init__(self, step: str, problem: Problem, reason: Reason = "failed") -> None:
@@ -81,10 +80,6 @@ class _Turning(Exception):
         self.step = step
         self.problem = problem
         self.reason: Reason = reason
-
-
-class _Interrupted(Exception):
-    """A cancel hint reached a waiting do."""
 
 
 async def tell(
@@ -128,18 +123,16 @@ class _Teller:
         self.scribe = Scribe(log, self.book)
         self.dice = random.Random(operation)
         self.unsure: set[str] = set()
-        self.deaf = False  # past a point of no return, or perhaps: cancel is not heard
+        self.ears = Ears(log, self.scribe)
         self.past = False  # past it for certain: only forward
         self.word: str | None = None  # the cancel word that turned the story
-        self._listening = False
-        self._interrupted = False
 
     # ------------------------------------------------------------------------------------------------- the story
 
     async def tell(self, hint: CancelHint | None, adopted: bool) -> Any:
         book = self.book
         if book.ended is None and book.turn is None:
-            watcher = asyncio.create_task(self._watch(hint, asyncio.current_task())) if hint is not None else None
+            watcher = asyncio.create_task(self.ears.watch(hint, asyncio.current_task())) if hint is not None else None
             try:
                 await self._forward(adopted)
             except _Turning as turning:
@@ -172,11 +165,11 @@ class _Teller:
             if not step.point_of_no_return:
                 continue
             if self.book.is_done(step.name):
-                self.deaf = self.past = True
+                self.ears.deaf = self.past = True
             elif step.name in self.unsure and step.passed_when is None:
-                self.deaf = True
+                self.ears.deaf = True
             elif step.name in self.unsure and await self._look(step):
-                self.deaf = self.past = True
+                self.ears.deaf = self.past = True
                 return at
         return 0
 
@@ -203,7 +196,7 @@ class _Teller:
         attempt = book.attempt_of(step.name)
         if not step.region:
             book.open[step.name] = attempt
-        self.deaf = self.deaf or step.point_of_no_return
+        self.ears.deaf = self.ears.deaf or step.point_of_no_return
         unsure_at_first = step.name in self.unsure
         try:
             result = await self._again(
@@ -212,7 +205,7 @@ class _Teller:
                 step.patience_s,
                 lambda unsure: self._listen(step.do(self._run(step, "do", attempt, unsure or unsure_at_first))),
             )
-        except _Interrupted:
+        except Interrupted:
             raise _Turning(step.name, self._cancelled(), "cancel") from None
         except Problem as problem:
             forward_only = self.past or step.point_of_no_return or isinstance(problem, Unavailable)
@@ -271,7 +264,7 @@ class _Teller:
         except (Fenced, Torn):
             raise
         except Exception as failure:  # noqa: BLE001  the saga's own `turned` failed: the story can neither go on nor turn
-            await self._stuck(turning.step, "turn", _as_problem(turning.step, failure))
+            await self._stuck(turning.step, "turn", as_problem(turning.step, failure))
 
     async def _unwind(self) -> None:
         left = self.book.left_open()
@@ -341,14 +334,14 @@ class _Teller:
         try:
             async with self.clock.timeout(max(limit_s, self.limits.try_least_s)):
                 answer = await once(unsure)
-        except (Fenced, Torn, _Interrupted):
+        except (Fenced, Torn, Interrupted):
             raise
         except Exception as failure:
             if self.scribe.broken is not None:
                 raise self.scribe.broken from failure
             if isinstance(failure, TimeoutError):
                 raise UnknownOutcome(f"{step.name} ({phase}) did not end within its time") from failure
-            raise _as_problem(step.name, failure) from failure
+            raise as_problem(step.name, failure) from failure
         if self.scribe.broken is not None:
             raise self.scribe.broken
         return answer
@@ -357,42 +350,12 @@ class _Teller:
         longest = min(self.limits.pause_first_s * 2.0 ** min(tries - 1, 30), self.limits.pause_most_s)
         return longest * (0.5 + 0.5 * self.dice.random())
 
-    # ------------------------------------------------------------------------------------------------------ cancel
-
-    async def _watch(self, hint: CancelHint, teller: "asyncio.Task[Any] | None") -> None:
-        """A hint may be false: the row says whether there is a cancel.  A commit is never interrupted."""
-        while self.scribe.cancel is None:
-            await hint.wait()
-            hint.clear()
-            try:
-                self.scribe.cancel = await self.log.cancel_word()
-            except Problem as problem:
-                logger.info("%s: the cancel word could not be read: %s", self.operation, problem)
-        if self._listening and not self.scribe.writing and not self.deaf and teller is not None:
-            self._interrupted = True
-            teller.cancel()
-
-    async def _listen(self, waiting: Awaitable[T]) -> T:
-        """Await what a cancel hint may interrupt."""
-        teller = asyncio.current_task()
-        assert teller is not None
-        self._listening = self.book.turn is None and not self.book.over
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            if self._interrupted:
-                self._interrupted = False
-                if teller.uncancel() == 0:
-                    raise _Interrupted from None
-            raise
-        finally:
-            self._listening = False
-            if self._interrupted:  # the do took the interruption for its own affair, and ended
-                self._interrupted = False
-                teller.uncancel()
+    def _listen(self, waiting: Awaitable[T]) -> Awaitable[T]:
+        """Await what a cancel hint may interrupt: nothing on a way back."""
+        return self.ears.listen(waiting) if self.book.turn is None and not self.book.over else waiting
 
     def _heed_cancel(self, step: Step[Any, Any, Any]) -> None:
-        if self.scribe.cancel is not None and not self.deaf:
+        if self.scribe.cancel is not None and not self.ears.deaf:
             raise _Turning(step.name, self._cancelled(), "cancel")
 
     def _cancelled(self) -> Problem:
@@ -436,10 +399,3 @@ class _Teller:
         if told is None:
             return None
         return lambda tx: told(tx, self._run(None, "do", 0, False), *facts)
-
-
-def _as_problem(step: str, failure: Exception) -> Problem:
-    if isinstance(failure, Problem):
-        return failure
-    private = "".join(traceback.format_exception(failure))
-    return Internal(f"something unforeseen happened in {step}", private=private, code=BUG)
