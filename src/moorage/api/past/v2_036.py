@@ -1,5 +1,6 @@
 """2.36: what Nova only passed on to the network service is gone."""
 
+from moorage.api.compute import gone
 from moorage.api.microversions import Change
 
 NETWORK_QUOTAS = ("fixed_ips", "floating_ips", "security_groups", "security_group_rules")
@@ -15,6 +16,7 @@ SETS = {"quota_set": NETWORK_QUOTAS}
 CHANGE = Change(
     at=(2, 36),
     says="Network limits and quotas are gone; images, networks, floating addresses and security groups are not proxied.",
+    ends=gone.keys(gone.ENDED_BY_36),
     refuses_from={"PUT /os-quota-sets/{id}": SETS},
     retires={
         "GET /limits": {"limits.absolute": NETWORK_LIMITS},

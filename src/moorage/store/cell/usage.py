@@ -1,0 +1,30 @@
+"""Which servers ran in a span of time, for reports of usage; deleted ones too while their rows are kept."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from moorage.model.server import Server
+from moorage.sql import Tx
+from moorage.store.cell.servers import servers
+from moorage.store.servers import record_columns, server_of
+
+
+def ran_between(
+    tx: Tx, start_us: int, stop_us: int, project: str | None, after: str | None, limit: int
+) -> Sequence[Server]:
+    """Launched before `stop`, not ended before `start`; by id, after the one named."""
+    query = (
+        sa.select(*record_columns(servers))
+        .where(
+            servers.c.launched_at <= stop_us,
+            sa.or_(servers.c.terminated_at.is_(None), servers.c.terminated_at >= start_us),
+        )
+        .order_by(servers.c.id)
+        .limit(limit)
+    )
+    if project is not None:
+        query = query.where(servers.c.project == project)
+    if after is not None:
+        query = query.where(servers.c.id > after)
+    return [server_of(row) for row in tx.rows(query)]

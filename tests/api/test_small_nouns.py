@@ -1,0 +1,100 @@
+"""Usage, migrations, extensions, and what is gone."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from moorage.api.compute import gone
+from moorage.model.ids import FlavorId, ServerId
+from moorage.model.server import FlavorCopy, Server, VmState
+from moorage.store.cell.servers import Fence, record
+from moorage.testing.frontdesk import MEMBER, READER, STRANGER, Client, cells_in, front_desk
+
+HOUR_US = 3_600_000_000
+
+
+def path_of(template: str) -> str:
+    for name in ("{id}", "{name}", "{key}", "{console}"):
+        template = template.replace(name, "17")
+    return template
+
+
+@pytest.mark.parametrize(("method", "path"), gone.listed(gone.TOMBSTONES))
+async def test_tombstones(cloud: Client, method: str, path: str) -> None:
+    for at in ("2.1", "latest"):
+        assert (await cloud.ask(method, path_of(path), at=at)).status_code == 410
+
+
+@pytest.mark.parametrize(
+    ("text", "last"), [(gone.ENDED_BY_36, "2.35"), (gone.ENDED_BY_39, "2.38"), (gone.ENDED_BY_43, "2.42")]
+)
+async def test_what_was_passed_on_ends_at_its_version(cloud: Client, text: str, last: str) -> None:
+    after = f"2.{int(last.split('.')[1]) + 1}"
+    for method, path in gone.listed(text):
+        before = await cloud.ask(method, path_of(path), at=last)
+        assert (before.status_code, list(before.json())) == (501, ["notImplemented"]), path
+        assert (await cloud.ask(method, path_of(path), at=after)).status_code == 404, path
+
+
+async def test_extensions_and_versions(cloud: Client) -> None:
+    listed = (await cloud.get("/extensions", by=MEMBER)).json()["extensions"]
+    assert {"os-keypairs", "os-availability-zone"} <= {each["alias"] for each in listed}
+    assert (await cloud.get("/extensions/os-keypairs", by=MEMBER)).json()["extension"]["alias"] == "os-keypairs"
+    assert (await cloud.get("/extensions/wings", by=MEMBER)).status_code == 404
+    assert (await cloud.get("/versions/v2.1", by=MEMBER)).json()["version"]["id"] == "v2.1"
+    assert (await cloud.get("/versions/v9", by=MEMBER)).status_code == 404
+
+
+async def test_migrations(cloud: Client) -> None:
+    assert (await cloud.get("/os-migrations?host=x")).json() == {"migrations": []}
+    assert (await cloud.get("/os-migrations", by=READER)).status_code == 403
+    assert (await cloud.get("/os-migrations?wings=1", at="2.58")).status_code == 200
+    for at, query in (("2.59", "wings=1"), ("2.59", "changes-since=x"), ("2.65", "changes-before=2026-01-01T00:00:00Z"),
+                      ("2.66", "changes-since=2026-02-01T00:00:00Z&changes-before=2026-01-01T00:00:00Z")):  # fmt: skip
+        assert (await cloud.get(f"/os-migrations?{query}", at=at)).status_code == 400, query
+    assert (await cloud.get("/os-migrations?user_id=x", at="2.79")).status_code == 400
+    assert (await cloud.get("/os-migrations?user_id=x", at="2.80")).status_code == 200
+
+
+async def test_usage(tmp_path: Path) -> None:
+    now = int(time.time() * 1e6)
+    flavor = FlavorCopy(id=FlavorId("1"), name="small", vcpus=2, ram_mib=512, disk_gib=10, ephemeral_gib=1)
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as cloud:
+        for number, cell in enumerate(cells.all().values(), 1):
+            ended = now - HOUR_US if number == 2 else None
+            server = server_of(number, flavor, now - 3 * HOUR_US, ended)
+            await cell.write(lambda tx, server=server: record(tx, server, Fence(operation="o", epoch=1, line=1)))
+        window = window_of(now - 2 * HOUR_US)
+        answer = await cloud.get(f"/os-simple-tenant-usage/{MEMBER.project}?{window}", by=MEMBER)
+        usage = answer.json()["tenant_usage"]
+        assert [row["state"] for row in usage["server_usages"]] == ["active", "terminated"]
+        assert usage["total_hours"] == pytest.approx(3, abs=0.01)
+        assert usage["total_vcpus_usage"] == pytest.approx(6, abs=0.02)
+        assert (await cloud.get(f"/os-simple-tenant-usage/{MEMBER.project}", by=STRANGER)).status_code == 403
+        page = (await cloud.get(f"/os-simple-tenant-usage?{window}&limit=1&detailed=1", at="2.40")).json()
+        assert len(page["tenant_usages"][0]["server_usages"]) == 1
+        assert "marker=00000000-0000-0000-0000-000000000001" in page["tenant_usages_links"][0]["href"]
+        assert "tenant_usages_links" not in (await cloud.get(f"/os-simple-tenant-usage?{window}&limit=1")).json()
+        for bad in ("start=x", "start=2026-02-01T00:00:00&end=2026-01-01T00:00:00"):
+            assert (await cloud.get(f"/os-simple-tenant-usage?{bad}")).status_code == 400
+        assert (await cloud.get("/os-instance_usage_audit_log")).status_code == 501
+
+
+def window_of(start_us: int) -> str:
+    return "start=" + time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(start_us / 1e6))
+
+
+def server_of(number: int, flavor: FlavorCopy, launched: int, ended: int | None) -> Server:
+    return Server(
+        id=ServerId(f"00000000-0000-0000-0000-{number:012}"),
+        project=str(MEMBER.project),
+        user=MEMBER.user,
+        name=f"s{number}",
+        hostname=f"s{number}",
+        created_at=launched,
+        flavor=flavor,
+        vm_state=VmState.ACTIVE,
+        launched_at=launched,
+        terminated_at=ended,
+    )
