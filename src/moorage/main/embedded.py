@@ -3,7 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from moorage.embedded.identity.app import Bootstrap, IdentityService, make_identity
+from moorage.embedded.identity.app import (
+    Bootstrap,
+    FirstService,
+    FirstUser,
+    IdentityService,
+    make_identity,
+)
 from moorage.embedded.image.app import ImageService, make_image
 from moorage.embedded.network.app import NetworkService, make_network
 from moorage.embedded.network.outbox import NotifyCompute
@@ -29,12 +35,18 @@ class Embedded:
     async def stop(self) -> None:
         if self.network is not None:
             await self.network.stop()
+        if self.identity is not None:
+            self.identity.close()
         for database in self.databases:
             await database.close()
 
 
 def admin_password(config: Config) -> str:
     return config.admin_password or secret(config.data, "admin-password")
+
+
+def demo_password(config: Config) -> str:
+    return secret(config.data, "demo-password")
 
 
 async def open_embedded(config: Config, *, notify_compute: NotifyCompute | None = None) -> Embedded:
@@ -80,17 +92,31 @@ async def open_embedded(config: Config, *, notify_compute: NotifyCompute | None 
 def bootstrap(config: Config) -> Bootstrap:
     """Users, projects and the catalog that a new cloud begins with."""
     api = config.api
+    service = config.service_user
     return Bootstrap(
         region=config.region.name,
-        admin_password=admin_password(config),
-        demo_password=secret(config.data, "demo-password"),
-        service_user=config.service_user.user,
-        service_password=service_password(config),
-        catalog=(
-            ("identity", "keystone", f"{api.identity.url}/v3"),
-            ("compute", "nova", f"{api.compute.url}/v2.1"),
-            ("image", "glance", api.image.url),
-            ("network", "neutron", api.network.url),
-            ("placement", "placement", f"{api.placement.url}/placement"),
+        projects=("admin", service.project, "demo"),
+        users=(
+            FirstUser(
+                "admin",
+                admin_password(config),
+                roles=(("admin", "admin"), ("demo", "admin")),
+                system_roles=("admin",),
+                default_project="admin",
+            ),
+            FirstUser("demo", demo_password(config), roles=(("demo", "member"),), default_project="demo"),
+            FirstUser(
+                service.user,
+                service_password(config),
+                roles=((service.project, "admin"), (service.project, "service")),
+                default_project=service.project,
+            ),
+        ),
+        services=(
+            FirstService("identity", "keystone", f"{api.identity.url}/v3"),
+            FirstService("compute", "nova", f"{api.compute.url}/v2.1"),
+            FirstService("image", "glance", api.image.url),
+            FirstService("network", "neutron", api.network.url),
+            FirstService("placement", "placement", f"{api.placement.url}/placement"),
         ),
     )

@@ -17,8 +17,8 @@ from moorage.conductor.rounds import Rounds
 from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.api import make_frontdesk
 from moorage.main.clouds import ADMIN, write_clouds
-from moorage.main.config import Api, Cell, Config, Hosts, read_config, secret
-from moorage.main.embedded import Embedded, admin_password, open_embedded
+from moorage.main.config import Api, Cell, Config, Hosts, read_config
+from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
 from moorage.main.hosts import Fleet, HostPlan, planned_hosts
 from moorage.main.lock import DataLock
 from moorage.main.region import Region, open_region, start_telling
@@ -180,7 +180,7 @@ async def run(config: Config, *, clouds_yaml: bool) -> None:
             auth_url=f"{config.api.identity.url}/v3",
             region=config.region.name,
             admin_password=admin_password(config),
-            demo_password=secret(config.data, "demo-password"),
+            demo_password=demo_password(config),
         )
         written = path if ours else None
         if not ours:

@@ -8,14 +8,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity import auth, grants, people, resources
-from moorage.embedded.identity.bootstrap import Bootstrap, FirstService, FirstUser, bootstrap
+from moorage.embedded.identity import auth, grants, people, resources, store
+from moorage.embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
 from moorage.embedded.identity.call import answer, lost
 from moorage.embedded.identity.desk import TOKEN_LIFE_S, Desk
 from moorage.embedded.identity.passwords import Passwords
 from moorage.embedded.identity.store import Record, metadata
 from moorage.embedded.identity.tokens import Seal
 from moorage.model.asker import Asker
+from moorage.model.errors import NotFound
 from moorage.sql import Database
 
 __all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_identity"]
@@ -46,6 +47,14 @@ class IdentityService:
     async def validate(self, token: str) -> Asker:
         """Who asks with this token; raises Unauthenticated when it is not ours, has ended or was revoked."""
         return await self._desk.validate(token)
+
+    async def project_id(self, name: str) -> str:
+        """The id of a project of the default domain; raises NotFound."""
+        wanted = {"name": name, "domain_id": DEFAULT_DOMAIN}
+        rows = await self._desk.read(lambda tx: store.find(tx, "projects", wanted))
+        if not rows:
+            raise NotFound(f"there is no project {name}")
+        return str(rows[0]["id"])
 
     def close(self) -> None:
         self._desk.passwords.close()

@@ -114,6 +114,10 @@ class NetworkService:
 
         return await self._runner.write(_OURSELVES, work)
 
+    async def segments_of(self, network: Doc) -> Sequence[Doc]:
+        """The segments of a network, the one it was made with first."""
+        return await self._database.read(lambda tx: Store(tx).children("segment", network["id"]))
+
     async def seed_port(self, name: str, network: Doc, **attributes: Any) -> Doc:
         """The port of that name on the network, made if there is none."""
 
