@@ -141,8 +141,7 @@ class _Teller:
                 if watcher is not None:
                     watcher.cancel()
         if book.turn is None:
-            last = self.saga.steps[-1]
-            return self.result_of(last, book.held_attempt())[1]
+            return self.result_of(self.saga.steps[-1], book.held_attempt())[1]
         if book.ended is None:
             await self._unwind()
         raise Unwound(book.turn.cause.step, book.turn.cause.problem(), book.turn.reason)
