@@ -1,91 +1,20 @@
 """An image's life in the embedded image service: made, filled, shown, changed, fetched, deleted."""
 
 import hashlib
-import json
-import struct
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
-from moorage.embedded.image.app import ImageService, Settings, make_image
-from moorage.model.asker import Asker
-from moorage.model.errors import Unauthenticated
-from moorage.sql import Database, open_database
-
-PATCH = "application/openstack-images-v2.1-json-patch"
-OLD_PATCH = "application/openstack-images-v2.0-json-patch"
-STREAM = "application/octet-stream"
-ASKERS = {
-    "alice": Asker(user="alice", project="red", roles=("member", "reader")),
-    "bob": Asker(user="bob", project="blue", roles=("member", "reader")),
-    "reader": Asker(user="rita", project="red", roles=("reader",)),
-    "admin": Asker(user="root", project="admin", roles=("admin", "member", "reader")),
-    "nova": Asker(user="nova", project="service", roles=("service",)),
-    "nobody": Asker(user="none", project="red", roles=()),
-}
-
-
-async def validate(token: str) -> Asker:
-    if token not in ASKERS:
-        raise Unauthenticated("no such token")
-    return ASKERS[token]
-
-
-@dataclass
-class Cloud:
-    service: ImageService
-    database: Database
-    files: Path
-    open_as: Callable[[str], httpx.AsyncClient]
-
-
-def make(database: Database, files: Path, settings: Settings | None = None) -> ImageService:
-    return make_image(database, files=files, validate_token=validate, public_url="http://image", settings=settings)
+from moorage.testing.imagedesk import STREAM, Cloud, fill, image_desk, made, make, patch, qcow2
 
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
-    database = await open_database(f"sqlite:///{tmp_path}/image.db", name="image", durability="process")
-    settings = Settings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_max=3)
-    service = make(database, tmp_path / "files", settings)
-    await service.start()
-    opened: list[httpx.AsyncClient] = []
-
-    def open_as(token: str) -> httpx.AsyncClient:
-        headers = {"X-Auth-Token": token, "Accept": "application/json"}
-        client = httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://image", headers=headers)
-        opened.append(client)
-        return client
-
-    yield Cloud(service, database, tmp_path / "files", open_as)
-    for client in opened:
-        await client.aclose()
-    await database.close()
-
-
-async def made(client: httpx.AsyncClient, **said: Any) -> dict[str, Any]:
-    answer = await client.post("/v2/images", json={"disk_format": "raw", "container_format": "bare"} | said)
-    assert answer.status_code == 201, answer.text
-    body: dict[str, Any] = answer.json()
-    return body
-
-
-async def fill(client: httpx.AsyncClient, id: str, data: bytes) -> httpx.Response:
-    return await client.put(f"/v2/images/{id}/file", content=data, headers={"Content-Type": STREAM})
-
-
-async def patch(client: httpx.AsyncClient, id: str, *changes: dict[str, Any], media: str = PATCH) -> httpx.Response:
-    return await client.patch(f"/v2/images/{id}", content=json.dumps(changes), headers={"Content-Type": media})
-
-
-def qcow2(*, size: int = 1 << 30, backing: int = 0, features: int = 0) -> bytes:
-    head = b"QFI\xfb" + struct.pack(">IQI", 3, backing, 0) + struct.pack(">IQ", 16, size)
-    return head.ljust(72, b"\0") + struct.pack(">Q", features) + bytes(512)
+    async with image_desk(tmp_path) as opened:
+        yield opened
 
 
 async def test_made_filled_fetched_deleted(cloud: Cloud) -> None:
