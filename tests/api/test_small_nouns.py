@@ -1,12 +1,13 @@
 """Usage, migrations, extensions, and what is gone."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from moorage.api.compute import gone
-from moorage.model.ids import FlavorId, ServerId
+from moorage.model.ids import FlavorId, OperationId, ServerId
 from moorage.model.server import FlavorCopy, Server, VmState
 from moorage.store.cell.servers import Fence, record
 from moorage.testing.frontdesk import MEMBER, READER, STRANGER, Client, cells_in, front_desk
@@ -64,7 +65,7 @@ async def test_usage(tmp_path: Path) -> None:
         for number, cell in enumerate(cells.all().values(), 1):
             ended = now - HOUR_US if number == 2 else None
             server = server_of(number, flavor, now - 3 * HOUR_US, ended)
-            await cell.write(lambda tx, server=server: record(tx, server, Fence(operation="o", epoch=1, line=1)))
+            await cell.write(partial(record, server=server, fence=Fence(OperationId("o"), 1, 1, 1)))
         window = window_of(now - 2 * HOUR_US)
         answer = await cloud.get(f"/os-simple-tenant-usage/{MEMBER.project}?{window}", by=MEMBER)
         usage = answer.json()["tenant_usage"]
