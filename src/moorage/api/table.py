@@ -11,6 +11,7 @@ from moorage.api.compute import (
     migrations,
     quotas,
     server_groups,
+    servers,
     services,
     usage,
 )
@@ -27,6 +28,7 @@ TABLE: tuple[Route, ...] = (
     *migrations.ROUTES,
     *quotas.ROUTES,
     *server_groups.ROUTES,
+    *servers.ROUTES,
     *services.ROUTES,
     *usage.ROUTES,
 )

@@ -87,11 +87,14 @@ class ServerQuery(msgspec.Struct, frozen=True):
 class ServerRow:
     """One row of a list: decoded only when somebody looks (answers are cached by id and generation)."""
 
-    __slots__ = ("_record", "_server", "generation", "id", "key", "power_state")
+    __slots__ = ("_record", "_server", "generation", "host", "id", "key", "power_state")
 
-    def __init__(self, key: tuple[SortValue, ...], server_id: ServerId, record: Sequence[Any]) -> None:
+    def __init__(
+        self, key: tuple[SortValue, ...], server_id: ServerId, host: str | None, record: Sequence[Any]
+    ) -> None:
         self.key = key
         self.id = server_id
+        self.host = host
         self.generation: int = record[1]
         self.power_state: int = record[5]
         self._record = record
@@ -107,7 +110,7 @@ class ServerRow:
 def list_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnElement[bool]) -> list[ServerRow]:
     """One statement: the rows that answer the query, in its order, `also` being the table's own conditions."""
     keys = [_sort_expression(table, name, tx.dialect) for name, _ in query.sort]
-    wanted = sa.select(table.c.id, *record_columns(table), *keys).where(
+    wanted = sa.select(table.c.id, table.c.host, *record_columns(table), *keys).where(
         table.c.doc.is_not(None), *_conditions(table, query, tx.dialect), *also
     )
     if query.after is not None:
@@ -117,14 +120,14 @@ def list_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnEl
     )
     if query.limit is not None:
         wanted = wanted.limit(query.limit)
-    first = 2 + len(ROW_WINS)
+    first = 3 + len(ROW_WINS)
     try:
         rows = tx.rows(wanted)
     except sa.exc.DBAPIError as failure:
         if query.matches or query.ip or query.ip6:
             raise Invalid("a filter is not a regular expression we can use", private=repr(failure)) from failure
         raise
-    return [ServerRow(tuple(row[first:]), row[0], row[1:first]) for row in rows]
+    return [ServerRow(tuple(row[first:]), row[0], row[1], row[2:first]) for row in rows]
 
 
 def count_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnElement[bool]) -> int:

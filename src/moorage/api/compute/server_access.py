@@ -1,0 +1,52 @@
+"""One server of a call: found, and allowed, in the order Nova asks; and the refusals every action shares."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from moorage.api.call import Call
+from moorage.api.gather import find_server
+from moorage.model.errors import Conflict, NotBuilt, NotFound
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations.doors import ServerDoors
+
+BUSY = "task_state"
+
+
+def target_of(server: Server) -> dict[str, Any]:
+    return {"project_id": server.project, "user_id": server.user}
+
+
+async def the_server(call: Call[Any], rule: str | None, *, deleted: bool = False) -> Server:
+    """The server named in the path. NotFound also when it is another project's; then policy is asked."""
+    server = await find_server(call.desk, call.path["id"], deleted=deleted)
+    if server.project != call.asker.project and not call.is_admin:
+        raise NotFound(f"Instance {server.id} could not be found.")
+    if rule is not None:
+        call.require(rule, target_of(server))
+    return server
+
+
+def doors(call: Call[Any]) -> ServerDoors:
+    found: ServerDoors | None = call.desk.operations
+    if found is None:
+        raise NotBuilt("This front desk cannot begin operations.")
+    return found
+
+
+def not_locked(call: Call[Any], server: Server) -> None:
+    """Raises Conflict when the server is locked, unless an administrator asks."""
+    if server.locked and not call.is_admin:
+        raise Conflict(f"Instance {server.id} is locked")
+
+
+def in_state(
+    server: Server, action: str, states: Iterable[VmState], tasks: Iterable[TaskState | None] = (None,)
+) -> None:
+    """Raises Conflict, naming what is in the way."""
+    if server.vm_state not in states:
+        raise Conflict(f"Cannot '{action}' instance {server.id} while it is in vm_state {server.vm_state.value}")
+    if server.task_state not in tasks:
+        task = None if server.task_state is None else server.task_state.value
+        raise Conflict(f"Cannot '{action}' instance {server.id} while it is in {BUSY} {task}")
+    if server.launched_at is None:
+        raise Conflict(f"Cannot '{action}' instance {server.id} while it is not launched")

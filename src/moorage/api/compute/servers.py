@@ -1,0 +1,190 @@
+"""`/servers`: create, list, show, update and delete."""
+
+import secrets
+import string
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors, not_locked, the_server
+from moorage.api.compute.server_bodies import CreateBody, UpdateBody, boot_request, checked_address
+from moorage.api.compute.server_filters import LISTING, wanted
+from moorage.api.compute.server_view import Lazy, Ready, basic, full, rights_of
+from moorage.api.gather import Gathered, cells_of, find_partial, find_server, gather
+from moorage.api.host_status import host_statuses, status_of_host
+from moorage.api.past import v2_069_servers
+from moorage.api.routes import Params, Route
+from moorage.api.when import now_us, seconds
+from moorage.api.wire import plain, write_json
+from moorage.model.errors import Forbidden, Invalid, Unavailable
+from moorage.operations.boot_request import BootRights
+from moorage.operations.nouns import servers as writes
+from moorage.store.region.server_lists import Partial
+from moorage.store.server_lists import ServerRow
+
+RULE = "os_compute_api:servers:"
+PASSWORD_CHARACTERS = 12
+PASSWORD_ALPHABET = string.ascii_letters + string.digits
+READY = Ready()
+
+
+def new_password() -> str:
+    return "".join(secrets.choice(PASSWORD_ALPHABET) for _ in range(PASSWORD_CHARACTERS))
+
+
+async def create(call: Call[CreateBody]) -> Reply:
+    """Write the order down, begin the boot, answer at once."""
+    call.require(RULE + "create")
+    request = boot_request(call)
+    rights = BootRights(
+        may_force_host=call.allows(RULE + "create:forced_host"),
+        may_request_host=call.allows("compute:servers:create:requested_destination"),
+        may_zero_disk=call.allows(RULE + "create:zero_disk_flavor"),
+        may_external_network=call.allows("network:attach_external_network"),
+        sees_all_flavors=call.is_admin,
+    )
+    if (request.host or request.hypervisor_hostname) and not rights.may_request_host:
+        raise Forbidden("Policy doesn't allow compute:servers:create:requested_destination to be performed.")
+    if request.availability_zone and ":" in request.availability_zone:
+        call.require(RULE + "create:forced_host")
+    if not isinstance(request.nics, str):
+        call.require(RULE + "create:attach_network")
+    if request.trusted_certs:
+        call.require(RULE + "create:trusted_certs")
+    if any(device.destination == "volume" for device in request.block_devices):
+        call.require(RULE + "create:attach_volume")
+    made = await doors(call).boot(call.asker, call.token, request, rights, call.request_id)
+    first = made[0]
+    if call.body.server.return_reservation_id:
+        return Reply(202, {"reservation_id": first.reservation_id})
+    body: dict[str, Any] = {
+        "id": first.id,
+        "links": call.links(f"servers/{first.id}"),
+        "OS-DCF:diskConfig": first.disk_config,
+        "security_groups": [{"name": name} for name in first.security_groups or ("default",)],
+        "adminPass": call.body.server.admin_pass or new_password(),
+    }
+    return Reply(202, {"server": body}, {"Location": call.self_link(f"servers/{first.id}")})
+
+
+async def _page(call: Call[Any], *, detail: bool) -> tuple[Gathered, int]:
+    query = wanted(call, detail=detail)
+    limit, marker = call.page()
+    if query is None:
+        return Gathered([], {}), limit
+    partial = call.version >= v2_069_servers.PARTIAL_ROWS
+    return await gather(call.desk, msgspec.structs.replace(query, limit=limit), marker or None, partial=partial), limit
+
+
+async def index(call: Call[Any]) -> Reply:
+    call.require(RULE + "index")
+    found, limit = await _page(call, detail=False)
+    rows: list[dict[str, Any]] = [basic(call, row.id, row.server.name) for row in found.rows]
+    rows += [{"id": each.id, "status": "UNKNOWN", "links": call.links(f"servers/{each.id}")} for each in found.partial]
+    return Reply(200, {"servers": rows, **_next(call, "servers", found, limit)})
+
+
+async def detail(call: Call[Any]) -> Reply:
+    """Rows are written once per generation, version and rights, and joined here."""
+    call.require(RULE + "detail")
+    found, limit = await _page(call, detail=True)
+    rights = rights_of(call)
+    statuses = await host_statuses(call.desk) if rights.host_status != "none" and found.rows else {}
+    rows = []
+    for row in found.rows:
+        task = found.tasks.get(row.id)
+        on = statuses.get(row.host or "", "") if statuses else ""
+        lazy = Lazy(row.id, row.generation, row.power_state, _shown(found, row))
+        rows.append(READY.row(call, lazy, rights, task, on))
+    rows += [write_json(_partial(call, each)) for each in found.partial]
+    links = _next(call, "servers/detail", found, limit)
+    tail = b',"servers_links":' + write_json(links["servers_links"]) if links else b""
+    return Reply(200, b'{"servers":[' + b",".join(rows) + b"]" + tail + b"}", finished=True)
+
+
+def _shown(found: Gathered, row: ServerRow) -> Any:
+    return lambda: found.shown(row)
+
+
+def _next(call: Call[Any], path: str, found: Gathered, limit: int) -> dict[str, Any]:
+    ids = [row.id for row in found.rows] + [each.id for each in found.partial]
+    links = call.next_links(path, ids, ids[-1], limit) if ids and call.first("limit") is not None else []
+    if not links and len(ids) >= call.desk.config.page_max_rows:
+        links = call.next_links(path, ids, ids[-1], limit)
+    return {"servers_links": links} if links else {}
+
+
+def _partial(call: Call[Any], each: Partial) -> dict[str, Any]:
+    return {
+        "id": each.id,
+        "status": "UNKNOWN",
+        "tenant_id": each.project,
+        "created": seconds(each.created_at),
+        "links": call.links(f"servers/{each.id}"),
+    }
+
+
+async def show(call: Call[Any]) -> Reply:
+    try:
+        server = await the_server(call, RULE + "show")
+    except Unavailable:
+        known = None
+        if call.version >= v2_069_servers.PARTIAL_ROWS:
+            known = await find_partial(call.desk, call.path["id"])
+        if known is None or (known.project != call.asker.project and not call.is_admin):
+            raise
+        return Reply(200, write_json({"server": _partial(call, known)}), finished=True)
+    rights = rights_of(call, server.project)
+    on = await status_of_host(call.desk, server) if rights.host_status != "none" else ""
+    return Reply(200, {"server": plain(full(call, server, rights, on))})
+
+
+async def update(call: Call[UpdateBody]) -> Reply:
+    server = await the_server(call, RULE + "update")
+    asked = call.body.server
+    fields: dict[str, Any] = {}
+    if asked.name is not UNSET:
+        fields["name"] = str(asked.name)
+    if asked.disk_config is not UNSET:
+        fields["disk_config"] = asked.disk_config
+    if asked.access_ip_v4 is not UNSET:
+        fields["access_ip_v4"] = checked_address(asked.access_ip_v4, 4, "accessIPv4")
+    if asked.access_ip_v6 is not UNSET:
+        fields["access_ip_v6"] = checked_address(asked.access_ip_v6, 6, "accessIPv6")
+    if asked.description is not UNSET:
+        fields["description"] = asked.description
+    if asked.hostname is not UNSET:
+        fields["hostname"] = asked.hostname
+    if asked.pinned_availability_zone is not UNSET:
+        if server.operation is not None and server.task_state is not None:
+            raise Invalid("The zone cannot be changed while something is being done to the server.")
+        zone = asked.pinned_availability_zone
+        fields["pinned_az"] = None if zone is None else str(zone)
+    if fields:
+        await writes.change(
+            call.desk.region, cells_of(call.desk), server.id, writes.with_fields(**fields), now_us(call.desk.clock)
+        )
+        server = await find_server(call.desk, server.id)
+    rights = rights_of(call, server.project)
+    on = await status_of_host(call.desk, server) if rights.host_status != "none" else ""
+    return Reply(200, {"server": plain(full(call, server, rights, on))})
+
+
+async def delete(call: Call[Any]) -> Reply:
+    server = await the_server(call, RULE + "delete")
+    not_locked(call, server)
+    await doors(call).delete(call.asker, server, force=False, request_id=call.request_id)
+    return Reply(204)
+
+
+NO_QUERY = Params()
+ROUTES = (
+    Route("POST", "/servers", create, takes=CreateBody),
+    Route("GET", "/servers", index, params=LISTING),
+    Route("GET", "/servers/detail", detail, params=LISTING),
+    Route("GET", "/servers/{id}", show, params=NO_QUERY),
+    Route("PUT", "/servers/{id}", update, takes=UpdateBody),
+    Route("DELETE", "/servers/{id}", delete),
+)

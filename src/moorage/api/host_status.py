@@ -1,0 +1,40 @@
+"""`host_status`: UP, DOWN, UNKNOWN or MAINTENANCE, from what hosts said last and what operators said of them."""
+
+from collections.abc import Mapping
+
+from moorage.api.desk import Desk
+from moorage.api.gather import cells_of
+from moorage.model.errors import Unavailable
+from moorage.model.host import Host
+from moorage.model.server import Server
+from moorage.store.cell import hosts as cell_hosts
+
+
+def status_word(desk: Desk, host: Host) -> str:
+    if host.disabled:
+        return "MAINTENANCE"
+    if host.forced_down:
+        return "DOWN"
+    silent_s = desk.clock.now() - host.seen_at / 1_000_000
+    return "UP" if silent_s <= desk.config.service_down_s else "UNKNOWN"
+
+
+async def host_statuses(desk: Desk) -> Mapping[str, str]:
+    """Name of host → status, of all cells that answer."""
+    found: dict[str, str] = {}
+    for database in cells_of(desk).values():
+        try:
+            hosts = await database.read(cell_hosts.listed)
+        except (Unavailable, OSError):
+            continue
+        found.update({host.host: status_word(desk, host) for host in hosts})
+    return found
+
+
+async def status_of_host(desk: Desk, server: Server) -> str:
+    """Of the host a server is on; empty when it is on none."""
+    name, database = server.host, cells_of(desk).get(server.cell or "")
+    if name is None or database is None:
+        return ""
+    host = await database.read(lambda tx: cell_hosts.named(tx, name))
+    return "UNKNOWN" if host is None else status_word(desk, host)

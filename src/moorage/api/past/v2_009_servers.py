@@ -1,0 +1,13 @@
+"""2.9: A server says whether it is locked."""
+
+from moorage.api.microversions import Change
+
+CHANGE = Change(
+    at=(2, 9),
+    says="A server says whether it is locked.",
+    adds={
+        "GET /servers/detail": {"servers": ("locked",)},
+        "GET /servers/{id}": {"server": ("locked",)},
+        "PUT /servers/{id}": {"server": ("locked",)},
+    },
+)

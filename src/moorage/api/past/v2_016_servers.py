@@ -1,0 +1,13 @@
+"""2.16: A server says how its host is."""
+
+from moorage.api.microversions import Change
+
+CHANGE = Change(
+    at=(2, 16),
+    says="A server says how its host is.",
+    adds={
+        "GET /servers/detail": {"servers": ("host_status",)},
+        "GET /servers/{id}": {"server": ("host_status",)},
+        "PUT /servers/{id}": {"server": ("host_status",)},
+    },
+)

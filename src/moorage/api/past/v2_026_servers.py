@@ -1,0 +1,13 @@
+"""2.26: Servers have tags."""
+
+from moorage.api.microversions import Change
+
+CHANGE = Change(
+    at=(2, 26),
+    says="Servers have tags.",
+    adds={
+        "GET /servers/detail": {"servers": ("tags",)},
+        "GET /servers/{id}": {"server": ("tags",)},
+        "PUT /servers/{id}": {"server": ("tags",)},
+    },
+)

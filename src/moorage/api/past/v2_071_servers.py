@@ -1,0 +1,13 @@
+"""2.71: A server says which group it is in."""
+
+from moorage.api.microversions import Change
+
+CHANGE = Change(
+    at=(2, 71),
+    says="A server says which group it is in.",
+    adds={
+        "GET /servers/{id}": {"server": ("server_groups",)},
+        "PUT /servers/{id}": {"server": ("server_groups",)},
+    },
+    retires={"GET /servers/detail": {"servers": ("server_groups",)}},
+)

@@ -1,0 +1,87 @@
+"""One-noun writes on servers: each reads the record, changes it and writes it back if nobody was faster.
+
+The record is in the server's cell, or in the region while there is only the order.  What an operation is doing to the
+server meanwhile is not touched: these writes leave the fence alone.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from moorage.model.errors import Conflict, NotFound, OverQuota
+from moorage.model.ids import ServerId
+from moorage.model.server import Server
+from moorage.sql import Database
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import servers as region_servers
+from moorage.store.servers import replace_server
+
+TRIES = 8
+METADATA_ITEMS_MAX = 128
+
+Changed = Callable[[Server], Server]
+
+
+async def change(region: Database, cells: Mapping[str, Database], server_id: str, changed: Changed, now: int) -> Server:
+    """Apply `changed` to the record as it is now, and write it. Raises NotFound, Conflict, or what `changed` raises."""
+    for _ in range(TRIES):
+        database, table, found = await _record(region, cells, ServerId(server_id))
+        if found is None or found.deleted:
+            raise NotFound(f"Instance {server_id} could not be found.")
+        wanted = changed(found)
+        if wanted == found:
+            return found
+        wanted = msgspec.structs.replace(wanted, updated_at=now)
+        was = found.generation
+        written = await database.write(lambda tx, t=table, w=wanted, g=was: replace_server(tx, t, w, was=g))  # type: ignore[misc]
+        if written is not None:
+            return written
+    raise Conflict(f"Server {server_id} is being changed by others all the time; try again later.")
+
+
+async def _record(
+    region: Database, cells: Mapping[str, Database], server: ServerId
+) -> tuple[Database, Any, Server | None]:
+    """Where the record is, and the record."""
+    where = await region.read(lambda tx: region_servers.find(tx, server))
+    if where is None:
+        return region, region_servers.servers, None
+    if where.cell is not None and where.cell in cells:
+        there = await cells[where.cell].read(lambda tx: cell_servers.get(tx, server))
+        if there is not None:
+            return cells[where.cell], cell_servers.servers, there
+    return region, region_servers.servers, where.order
+
+
+def with_fields(**fields: Any) -> Changed:
+    """Other values for fields of the record."""
+    return lambda server: msgspec.structs.replace(server, **fields)
+
+
+def with_metadata(items: Mapping[str, str], *, whole: bool, most: int = METADATA_ITEMS_MAX) -> Changed:
+    """Metadata added to, or (`whole`) put in place of, what there is."""
+
+    def changed(server: Server) -> Server:
+        after = dict(items) if whole else {**server.metadata, **items}
+        check_count(after, most)
+        return msgspec.structs.replace(server, metadata=after)
+
+    return changed
+
+
+def check_count(metadata: Mapping[str, str], most: int) -> None:
+    """Raises OverQuota when there are more items than a server may have."""
+    if 0 <= most < len(metadata):
+        raise OverQuota(f"Maximum number of metadata items exceeds {most}")
+
+
+def without_metadata(key: str) -> Changed:
+    def changed(server: Server) -> Server:
+        if key not in server.metadata:
+            raise NotFound("Metadata item was not found")
+        return msgspec.structs.replace(
+            server, metadata={name: value for name, value in server.metadata.items() if name != key}
+        )
+
+    return changed

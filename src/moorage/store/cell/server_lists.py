@@ -1,0 +1,18 @@
+"""Lists of the servers of one cell."""
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+
+from moorage.sql import Tx
+from moorage.store.cell.servers import servers
+from moorage.store.server_lists import ServerQuery, ServerRow, list_servers
+
+
+def page(tx: Tx, query: ServerQuery) -> list[ServerRow]:
+    return list_servers(tx, servers, query)
+
+
+def having(tx: Tx, ids: Collection[str]) -> set[str]:
+    """Which of these servers have their record here."""
+    return {row.id for row in tx.rows(sa.select(servers.c.id).where(servers.c.id.in_(ids)))} if ids else set()

@@ -1,0 +1,45 @@
+"""Lists of what the region alone knows of servers: orders not yet (or never) in a cell, and who is in a cell that is out."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.ids import ServerId
+from moorage.sql import Tx
+from moorage.store.region.servers import servers
+from moorage.store.server_lists import ServerQuery, ServerRow, list_servers
+
+PARTIAL_MAX = 1_000
+
+
+class Partial(msgspec.Struct, frozen=True):
+    """What is known of a server whose cell does not answer."""
+
+    id: ServerId
+    project: str
+    created_at: int
+    cell: str
+
+
+def orders(tx: Tx, query: ServerQuery) -> list[tuple[ServerRow, str | None]]:
+    """Rows of servers whose record is still in the region, each with the cell it is to be in (if any)."""
+    rows = list_servers(tx, servers, query)
+    if not rows:
+        return []
+    placed = tx.rows(sa.select(servers.c.id, servers.c.cell).where(servers.c.id.in_([row.id for row in rows])))
+    cells = {row.id: row.cell for row in placed}
+    return [(row, cells.get(row.id)) for row in rows]
+
+
+def in_cells(tx: Tx, cells: Collection[str], project: str | None, limit: int) -> Sequence[Partial]:
+    """Servers of cells that are out, newest first; those whose order the region still has are not among them."""
+    found = (
+        sa.select(servers.c.id, servers.c.project, servers.c.created_at, servers.c.cell)
+        .where(servers.c.cell.in_(cells), servers.c.doc.is_(None))
+        .order_by(servers.c.created_at.desc(), servers.c.id.desc())
+        .limit(min(limit, PARTIAL_MAX))
+    )
+    if project is not None:
+        found = found.where(servers.c.project == project)
+    return [Partial(ServerId(row.id), row.project, row.created_at, row.cell) for row in tx.rows(found)]

@@ -1,0 +1,128 @@
+"""Doors that only write the order down, and servers to show: for tests of the front desk without a conductor."""
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from moorage.model.asker import Asker
+from moorage.model.boot import BootRequest
+from moorage.model.ids import CellId, FlavorId, ImageId, NetworkId, PortId, ServerId
+from moorage.model.server import Address, FlavorCopy, Nic, PowerState, Server, VmState
+from moorage.operations.boot_request import BootRights
+from moorage.operations.power import PowerVerb
+from moorage.sql import Database, Tx
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import servers as region_servers
+from moorage.store.servers import server_values
+
+IMAGE = ImageId("70a599e0-31e7-49b7-b260-868f441e862b")
+NETWORK = NetworkId("d32019d3-bc6e-4319-9c1d-6722fc136a22")
+CELL = CellId("cell1")
+
+
+def a_server(number: int = 1, **fields: Any) -> Server:
+    """An ACTIVE server of the member's project with one address; `fields` differ."""
+    plain = Server(
+        id=ServerId(f"00000000-0000-4000-8000-{number:012d}"),
+        project="2" * 32,
+        user="1" * 32,
+        name=f"web{number}",
+        hostname=f"web{number}",
+        created_at=1_767_225_600_000_000 + number * 1_000_000,
+        launched_at=1_767_225_605_000_000 + number * 1_000_000,
+        flavor=FlavorCopy(FlavorId("1"), "m1.tiny", 1, 512, 1, extra_specs={"hw:numa_nodes": "1"}),
+        vm_state=VmState.ACTIVE,
+        task_state=None,
+        power_state=PowerState.RUNNING,
+        image=IMAGE,
+        image_properties={"hw_disk_bus": "virtio"},
+        metadata={"role": "web"},
+        tags=("blue",),
+        security_groups=("default",),
+        nics=(
+            Nic(
+                0,
+                NETWORK,
+                "private",
+                PortId("ce531f90-199f-48c0-816c-13e38010b442"),
+                "fa:16:3e:4c:2c:30",
+                addresses=(Address("s", "10.0.0.5"),),
+            ),
+        ),
+        cell=CELL,
+        host="host1",
+        node="host1",
+        availability_zone="nova",
+        pinned_az="nova",
+        hints={"same_host": ["x"]},
+        reservation_id="r-1",
+        description="a web server",
+        progress=100,
+    )
+    return msgspec.structs.replace(plain, **fields)
+
+
+async def keep(region: Database, cell: Database | None, *servers: Server) -> None:
+    """Write servers where they belong: with a cell there (and the region knows where), else in the region alone."""
+
+    def in_region(tx: Tx) -> None:
+        for server in servers:
+            placed = cell is not None and server.cell is not None
+            row = {**server_values(server), "op_seq": 1, "cell": server.cell, "task": None}
+            tx.run(region_servers.servers.insert().values({**row, "doc": None if placed else row["doc"]}))
+
+    await region.write(in_region)
+    if cell is not None:
+        rows = [server_values(server) for server in servers if server.cell is not None]
+        if rows:
+            await cell.write(lambda tx: tx.run(cell_servers.servers.insert(), rows))
+
+
+@dataclass
+class OrderBook:
+    """Stands where `operations.doors.Doors` stands: orders are written, told to nobody."""
+
+    region: Database
+    booted: list[tuple[BootRequest, BootRights]] = field(default_factory=list)
+    deleted: list[tuple[str, bool]] = field(default_factory=list)
+    powered: list[tuple[str, str]] = field(default_factory=list)
+
+    async def boot(
+        self, asker: Asker, token: str, request: BootRequest, rights: BootRights, request_id: str
+    ) -> tuple[Server, ...]:
+        self.booted.append((request, rights))
+        made = tuple(
+            Server(
+                id=ServerId(str(uuid.uuid4())),
+                project=asker.project or "",
+                user=asker.user,
+                name=request.name if request.max_count == 1 else f"{request.name}-{place + 1}",
+                hostname=request.hostname or request.name.lower(),
+                created_at=time.time_ns() // 1000,
+                flavor=FlavorCopy(FlavorId(request.flavor_ref), "m1.tiny", 1, 512, 1),
+                image=None if request.image_ref is None else ImageId(request.image_ref),
+                metadata=request.metadata,
+                tags=request.tags,
+                description=request.description,
+                config_drive=request.config_drive,
+                disk_config=request.disk_config or "MANUAL",
+                security_groups=request.security_groups or ("default",),
+                reservation_id="r-abc",
+                launch_index=place,
+            )
+            for place in range(request.max_count)
+        )
+        await self.region.write(lambda tx: region_servers.insert(tx, made))
+        return made
+
+    async def delete(self, asker: Asker, server: Server, *, force: bool, request_id: str) -> None:
+        self.deleted.append((server.id, force))
+
+    async def power(self, asker: Asker, server: Server, verb: PowerVerb, request_id: str) -> None:
+        self.powered.append((server.id, verb))
+
+    async def console(self, server: Server, length: int | None) -> str:
+        return "login:"
