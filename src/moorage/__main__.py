@@ -3,8 +3,14 @@
 import importlib
 import sys
 
+ROLES = "moorage.main.roles"
 COMMANDS = {
     "up": ("moorage.main.up", "a whole cloud in one process"),
+    "api": ("moorage.main.roles", "the front desk, as a process of its own"),
+    "conductor": ("moorage.main.roles", "tells the operations, as a process of its own"),
+    "agent": ("moorage.main.roles", "one host, as a process of its own"),
+    "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
+    "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
     "operation": ("moorage.cli.operation", "list | show: what is being done, and how far it is"),
     "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
@@ -25,7 +31,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"moorage: there is no command {words[0]!r}; `moorage --help` lists them", file=sys.stderr)
         return 2
     module = importlib.import_module(COMMANDS[words[0]][0])
-    return int(module.main(words[1:]))
+    rest = words if COMMANDS[words[0]][0] == ROLES else words[1:]
+    return int(module.main(rest))
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ from moorage.main.embedded import Embedded, admin_password, demo_password, open_
 from moorage.main.hosts import Fleet, HostPlan, planned_hosts
 from moorage.main.lock import DataLock
 from moorage.main.region import Region, open_region, start_telling
+from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
 from moorage.main.servers import Doorway
 from moorage.model.errors import Problem, Unavailable
 
 READY_PATIENCE_S = 60.0
-SEGMENTS_EVERY_S = 30.0
 SWITCH_INTERVAL_S = 0.001
 """How long one thread may keep the interpreter while another waits: database threads answer the loop's questions."""
 
@@ -119,8 +119,7 @@ async def start_cloud(config: Config) -> Cloud:
     await fleet.start()
     await _all_hosts(region, plans)
     rounds = Rounds(region.clock)
-    if region.rooms.draw_segments is not None:
-        rounds.add("segments", SEGMENTS_EVERY_S, region.rooms.draw_segments)
+    add_rounds(rounds, region)
     await doors["compute"].open(make_frontdesk(region))
     return Cloud(config, lock, doors, embedded, region, fleet, rounds, plans)
 

@@ -250,6 +250,11 @@ def rename(tx: Tx, old: str, new: str, keys: Sequence[Key]) -> None:
         )
 
 
+def operations_consumers(tx: Tx) -> list[str]:
+    """Consumers whose claim was made by an operation of ours."""
+    return [row.uuid for row in tx.rows(sa.select(consumers.c.uuid).where(consumers.c.operation.is_not(None)))]
+
+
 def drift(tx: Tx) -> list[tuple[ProviderId, str, int, int]]:
     """(provider, class, used, sum of allocations) wherever the two differ, for the reconciler and for tests."""
     i, a = inventories.c, allocations.c

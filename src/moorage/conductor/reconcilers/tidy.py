@@ -1,0 +1,47 @@
+"""What may be forgotten: old operations, long deleted servers, conductors that died long ago."""
+
+import time
+
+import msgspec
+
+from moorage.operations.rooms import Rooms
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import conductors, operations
+
+NAME = "tidy"
+DAY_US = 24 * 3600 * 1_000_000
+OPERATIONS_KEPT_US = 30 * DAY_US
+DELETED_SERVERS_KEPT_US = 90 * DAY_US
+
+
+class Tidied(msgspec.Struct, frozen=True):
+    operations: int = 0
+    servers: int = 0
+
+
+class Tidy:
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+
+    async def run(self) -> Tidied:
+        """One round, a bounded number of rows of each kind."""
+        now = time.time_ns() // 1000
+
+        def in_region(tx: Tx) -> int:
+            conductors.forget(tx)
+            return operations.forget_old(tx, now - OPERATIONS_KEPT_US)
+
+        forgotten = await self._rooms.region.write(in_region)
+        servers = 0
+        for cell in self._rooms.cells.ids:
+
+            def in_cell(tx: Tx) -> int:
+                gone = cell_servers.forget_deleted(tx, now - DELETED_SERVERS_KEPT_US)
+                if gone:
+                    actions.forget(tx, gone)
+                return len(gone)
+
+            servers += await self._rooms.cells[cell].write(in_cell)
+        return Tidied(forgotten, servers)

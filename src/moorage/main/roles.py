@@ -1,0 +1,155 @@
+"""The roles of a cloud beyond one process: `moorage api`, `conductor`, `agent` and `embedded`, from one TOML file.
+
+Each is a process of its own; any number of API and conductor processes share one region (RULES §3, §6).  They need a database
+and a bus that more than one process can reach: PostgreSQL and NATS.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.serve import Agent
+from moorage.conductor.rounds import Rounds
+from moorage.drivers.dials import Dials
+from moorage.drivers.simulated import SimulatedDriver
+from moorage.embedded.network.hosts import HostNetworks
+from moorage.main.api import make_frontdesk
+from moorage.main.config import Config, read_config
+from moorage.main.embedded import open_embedded
+from moorage.main.hosts import planned_hosts
+from moorage.main.region import open_bus, open_region, start_telling
+from moorage.main.rounds import add_rounds
+from moorage.main.seed import seed
+from moorage.main.servers import Doorway
+from moorage.main.up import SWITCH_INTERVAL_S, run_loop
+from moorage.model.clock import SystemClock
+from moorage.model.errors import Invalid, Problem
+from moorage.model.ids import CellId
+
+Role = Callable[[Config, asyncio.Event], Awaitable[None]]
+
+
+async def api(config: Config, stopping: asyncio.Event) -> None:
+    """The front desk; it accepts and hands over, it tells nothing."""
+    door = Doorway("compute", config.api.compute)
+    region = await open_region(config)
+    await door.open(make_frontdesk(region))
+    _say(f"api on {config.api.compute.url}")
+    await stopping.wait()
+    await door.close()
+    await region.stop()
+
+
+async def conductor(config: Config, stopping: asyncio.Event) -> None:
+    """Tells the stories of the region, takes the reports of every configured cell, tidies."""
+    region = await open_region(config)
+    await start_telling(region, alone=False)
+    rounds = Rounds(region.clock)
+    add_rounds(rounds, region)
+    _say(f"conductor {region.rooms.hosts.me}")
+    await stopping.wait()
+    await rounds.stop()
+    await region.stop()
+
+
+async def agent(config: Config, stopping: asyncio.Event) -> None:
+    """One host: no database, no credentials, a bus and a hypervisor."""
+    mine = config.agent
+    if not mine.host:
+        raise Invalid("say which host this is: [agent] host in the file, or --host")
+    bus, clock = await open_bus(config.bus.url), SystemClock()
+    room = config.data / "hosts" / mine.host
+    file = JournalFile(room / "agent.db")
+    dials = Dials(
+        vcpus=mine.vcpus, ram_mib=mine.ram_mib, disk_gib=mine.disk_gib, physical_networks=mine.physical_networks
+    )
+    driver = SimulatedDriver(room, clock, dials, hostname=mine.host)
+    serving = Agent(mine.host, CellId(mine.cell), bus, driver, Journal(file, mine.host), clock)
+    await serving.start()
+    _say(f"agent of {mine.host} in {mine.cell}")
+    await stopping.wait()
+    await serving.stop()
+    file.close()
+    await bus.close()
+
+
+async def embedded(config: Config, stopping: asyncio.Event) -> None:
+    """The embedded identity, image and network services, over sockets, for a set without real neighbours."""
+    doors = {name: Doorway(name, getattr(config.api, name)) for name in ("identity", "image", "network")}
+    services = await open_embedded(config)
+    region = await open_region(config, embedded=services.apps)
+    demo = "" if services.identity is None else await services.identity.project_id("demo")
+    if services.network is not None:
+        plans = planned_hosts(config)
+        await services.network.declare_hosts([HostNetworks(each.host, each.physical_networks) for each in plans])
+    await seed(config, region.databases.region, services.image, services.network, demo)
+    await region.stop()
+    for name, app in services.apps.items():
+        await doors[name].open(app)
+    _say("embedded " + ", ".join(services.apps))
+    await stopping.wait()
+    for door in doors.values():
+        await door.close()
+    await services.stop()
+
+
+ROLES: dict[str, Role] = {"api": api, "conductor": conductor, "agent": agent, "embedded": embedded}
+
+
+def _say(what: str) -> None:
+    print(f"moorage: {what}: ready", flush=True)
+
+
+async def _run(role: Role, config: Config) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, stopping.set)
+    await role(config, stopping)
+
+
+def main(argv: list[str]) -> int:
+    """Entry of every role; `argv[0]` is its name."""
+    parser = argparse.ArgumentParser(prog="moorage", description=__doc__)
+    parser.add_argument("role", choices=sorted(ROLES))
+    parser.add_argument("--config", type=Path, required=True, help="the TOML file that all processes share")
+    parser.add_argument("--host", help="agent: the name of this host")
+    parser.add_argument("--cell", help="agent: the cell it belongs to")
+    parser.add_argument("--physical-networks", help="agent: comma-separated")
+    parser.add_argument("--port", type=int, help="api: the port of this one, when several run on one machine")
+    arguments = parser.parse_args(argv)
+    try:
+        config = _said(read_config(arguments.config), arguments)
+        logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        run_loop(_run(ROLES[arguments.role], config))
+    except Problem as problem:
+        print(f"moorage: {problem.public}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _said(config: Config, arguments: argparse.Namespace) -> Config:
+    replace = msgspec.structs.replace
+    if arguments.role == "agent":
+        mine = config.agent
+        wires = mine.physical_networks
+        if arguments.physical_networks:
+            wires = tuple(arguments.physical_networks.split(","))
+        config = replace(
+            config,
+            agent=replace(
+                mine, host=arguments.host or mine.host, cell=arguments.cell or mine.cell, physical_networks=wires
+            ),
+        )
+    if arguments.port is not None:
+        config = replace(config, api=replace(config.api, compute=replace(config.api.compute, port=arguments.port)))
+    return config

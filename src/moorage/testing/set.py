@@ -1,0 +1,213 @@
+"""`moorage set`: a trial set of separate processes on this machine, the shape of a real one.
+
+PostgreSQL (the wheel's or Debian's) and NATS (the wheel's) are started with it, in a directory that is thrown away; then the
+embedded neighbours, two API processes, two conductors and an agent per host.  Everything stops with Ctrl-C.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from moorage.main.clouds import ADMIN, write_clouds
+from moorage.main.config import Config, read_config
+from moorage.main.embedded import admin_password, demo_password
+from moorage.main.hosts import planned_hosts
+from moorage.testing.nats import NatsServer
+from moorage.testing.postgres import Server, start_postgres
+
+READY_S = 60.0
+STOP_S = 20.0
+
+CONFIG = """\
+# Written by `moorage set`.
+data_dir = "{data}"
+
+[region]
+database = "{region}"
+
+[[cells]]
+name = "cell1"
+database = "{cell1}"
+
+[[cells]]
+name = "cell2"
+database = "{cell2}"
+
+[bus]
+url = "{bus}"
+
+[hosts]
+count = {hosts}
+
+[service_user]
+password = "{service_password}"
+
+[api.compute]
+port = {compute}
+
+[api.placement]
+port = {placement}
+
+[api.identity]
+port = {identity}
+
+[api.image]
+port = {image}
+
+[api.network]
+port = {network}
+"""
+
+
+@dataclass
+class TrialSet:
+    """The processes of one set, by name; `kill` and `start` them as you like."""
+
+    directory: Path
+    hosts: int = 4
+    apis: int = 2
+    conductors: int = 2
+    port_shift: int = 0
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    postgres: Server | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def config_path(self) -> Path:
+        return self.directory / "moorage.toml"
+
+    def start(self) -> None:
+        """Bring all of it up; returns when servers can be booted."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.postgres = start_postgres(durability="power")
+        self._stack.callback(self.postgres.stop)
+        nats = self._stack.enter_context(NatsServer())
+        urls = {name: self.postgres.create_database(name) for name in ("region", "cell1", "cell2")}
+        names = ("identity", "image", "network", "compute", "placement")
+        usual = [base + self.port_shift for base in (5000, 9292, 9696, 8774, 8778)]
+        ports = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
+        self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
+        self.config_path.write_text(
+            CONFIG.format(
+                data=self.directory / "data", bus=nats.url, hosts=self.hosts, service_password="set-" + os.urandom(8).hex(),
+                **urls, **ports,
+            )
+        )  # fmt: skip
+        self.run("embedded", "embedded")
+        for number in range(self.conductors):
+            self.run(f"conductor-{number + 1}", "conductor")
+        for plan in planned_hosts(self.config):
+            self.run(
+                f"agent-{plan.host}", "agent", "--host", plan.host, "--cell", plan.cell,
+                "--physical-networks", ",".join(plan.physical_networks),
+            )  # fmt: skip
+        for number, port in enumerate(self.api_ports):
+            self.run(f"api-{number + 1}", "api", "--port", str(port))
+
+    @property
+    def config(self) -> Config:
+        return read_config(self.config_path)
+
+    def run(self, name: str, *words: str) -> None:
+        """Start one process and wait until it says that it is ready."""
+        log = self.directory / f"{name}.log"
+        command = [sys.executable, "-m", "moorage", words[0], "--config", str(self.config_path), *words[1:]]
+        with log.open("ab") as out:
+            at = out.tell()
+            self.processes[name] = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + READY_S
+        while b": ready" not in log.read_bytes()[at:]:
+            if self.processes[name].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{name} did not become ready:\n{log.read_text()[-3000:]}")
+            time.sleep(0.02)
+
+    def kill(self, name: str) -> None:
+        """`kill -9`."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait(STOP_S)
+
+    def stop(self) -> None:
+        """All of it, politely at first."""
+        for process in self.processes.values():
+            process.terminate()
+        deadline = time.monotonic() + STOP_S
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_S)
+        self.processes.clear()
+        self._stack.close()
+
+    def api_urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}/v2.1" for port in self.api_ports]
+
+    def token(self, user: str = "admin", project: str = "admin") -> str:
+        """A token of the embedded identity service."""
+        password = admin_password(self.config) if user == "admin" else demo_password(self.config)
+        domain = {"id": "default"}
+        who = {"name": user, "domain": domain, "password": password}
+        asked = {
+            "auth": {
+                "identity": {"methods": ["password"], "password": {"user": who}},
+                "scope": {"project": {"name": project, "domain": domain}},
+            }
+        }
+        reply = httpx.post(f"{self.config.api.identity.url}/v3/auth/tokens", json=asked, timeout=30.0)
+        reply.raise_for_status()
+        return str(reply.headers["X-Subject-Token"])
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on just now."""
+    found: list[socket.socket] = []
+    for _ in range(count):
+        probe = socket.socket()
+        probe.bind(("127.0.0.1", 0))
+        found.append(probe)
+    ports = [int(probe.getsockname()[1]) for probe in found]
+    for probe in found:
+        probe.close()
+    return ports
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="moorage set", description=__doc__)
+    parser.add_argument("--directory", type=Path, default=Path("moorage-set"), help="configuration, logs, hosts")
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--port-shift", type=int, default=0, help="added to the usual ports (0: free ports are taken)")
+    arguments = parser.parse_args(argv)
+    trial = TrialSet(arguments.directory.resolve(), hosts=arguments.hosts, port_shift=arguments.port_shift)
+    try:
+        trial.start()
+        config = trial.config
+        path, _ = write_clouds(
+            Path.cwd(),
+            auth_url=f"{config.api.identity.url}/v3",
+            region=config.region.name,
+            admin_password=admin_password(config),
+            demo_password=demo_password(config),
+        )
+        sys.stdout.write(
+            f"\n{len(trial.processes)} processes, PostgreSQL and NATS are up; logs in {trial.directory}\n"
+            f"compute API: {', '.join(trial.api_urls())}\nclouds: {path} (OS_CLOUD={ADMIN})\nCtrl-C stops all of it.\n"
+        )
+        sys.stdout.flush()
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+    finally:
+        trial.stop()
+    return 0
