@@ -5,12 +5,13 @@ Hosts: cmp1 and cmp2 are wired to physnet1, cmp3 and cmp4 to physnet2, nobody to
 
 import itertools
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -23,6 +24,25 @@ from moorage.sql import open_database
 from moorage.testing.peers.stack import HOSTS, Stack
 
 _numbers = itertools.count(100)
+
+
+class Losing(httpx.AsyncBaseTransport):
+    """The request arrives and is carried out; the answer is lost on the way back."""
+
+    def __init__(self, way: httpx.AsyncBaseTransport, method: str) -> None:
+        self._way = way
+        self._method = method
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self._way.handle_async_request(request)
+        if request.method != self._method:
+            return response
+        await response.aread()
+        await response.aclose()
+        raise httpx.ReadError("lost on the way back")
+
+    async def aclose(self) -> None:
+        await self._way.aclose()
 
 
 @dataclass(frozen=True)
@@ -47,6 +67,15 @@ class Ground:
     raw_network: Neighbour
     admin: str
     """An administrator's token."""
+    way: "Callable[[], httpx.AsyncBaseTransport]"
+    """A new way into the network service."""
+
+    def losing(self, method: str) -> NetworkClient:
+        """A client that never hears the answers to `method`, though what it asked is done."""
+        network = Neighbour(
+            "network", self.raw_network.url, tokens=self.raw_network.tokens, transport=Losing(self.way(), method)
+        )
+        return NetworkClient(network)
 
     async def tenant(self, role: str = "member") -> Tenant:
         name = f"tenant-{uuid.uuid4().hex[:8]}"
@@ -182,7 +211,14 @@ async def embedded_ground(data: Path) -> AsyncIterator[Ground]:
     try:
         admin = await ServiceTokens(asking, user="admin", password=PASSWORD, project="admin").get()
         yield Ground(
-            IdentityClient(asking), ImageClient(images), NetworkClient(networks), asking, images, networks, admin
+            IdentityClient(asking),
+            ImageClient(images),
+            NetworkClient(networks),
+            asking,
+            images,
+            networks,
+            admin,
+            lambda: embedded_transport(network.app),
         )
     finally:
         for each in (asking, images, networks):
@@ -211,6 +247,7 @@ async def real_ground(stack: Stack) -> AsyncIterator[Ground]:
             image,
             network,
             stack.token("admin"),
+            httpx.AsyncHTTPTransport,
         )
     finally:
         for each in (identity, network, image):

@@ -7,7 +7,17 @@ import pytest
 from grounds import Ground, asks, server_id, with_macs
 
 from moorage.clients.network import BindRefused
-from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota, PreconditionFailed, Problem, Stale
+from moorage.model.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    OverQuota,
+    PreconditionFailed,
+    Problem,
+    Stale,
+    UnknownOutcome,
+)
 from moorage.model.network import NicAsk, mint_mac
 
 
@@ -356,3 +366,129 @@ async def test_only_the_service_role_may_write_a_binding_profile(ground: Ground)
     assert bound.profile["card_serial_number"] == "x"
     (moved,) = await ground.network.bind_ports(server, "cmp2", "nova", (msgspec.structs.replace(bound),))
     assert "card_serial_number" not in moved.profile
+
+
+async def test_a_lost_answer_to_a_create_is_found_not_repeated(ground: Ground) -> None:
+    tenant, server = await ground.tenant(), server_id()
+    network = (await ground.flat(tenant))["id"]
+    nics = asks(server, network, network)
+    losing = ground.losing("POST")
+    with pytest.raises(UnknownOutcome):
+        await losing.ensure_ports(server, tenant.project, nics)
+    await losing.close()
+    lost = {port.id for port in await ground.network.ports_of(server)}
+    assert len(lost) == 2
+    for unsure in (True, False):  # looking first is cheaper, but not what keeps it at one
+        found = await ground.network.ensure_ports(server, tenant.project, nics, unsure=unsure)
+        assert {port.id for port in found} == lost
+
+
+async def test_a_lost_answer_to_a_bind_is_found_not_repeated(ground: Ground) -> None:
+    tenant, server = await ground.tenant(), server_id()
+    routed = await ground.routed(tenant)
+    made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
+    losing = ground.losing("PUT")
+    with pytest.raises(UnknownOutcome):
+        await losing.bind_ports(server, "cmp1", "nova", made, subnets={0: routed.subnets[0]})
+    await losing.close()
+    (was,) = await ground.network.ports_of(server)
+    (bound,) = await ground.network.bind_ports(
+        server, "cmp1", "nova", made, subnets={0: routed.subnets[0]}, tried=(), unsure=True
+    )
+    assert (bound.host, bound.fixed_ips, bound.revision) == ("cmp1", was.fixed_ips, was.revision)
+
+
+async def test_a_lost_answer_to_a_take_and_to_a_delete(ground: Ground) -> None:
+    tenant, server = await ground.tenant(), server_id()
+    network = (await ground.flat(tenant))["id"]
+    mine = await ground.make("port", tenant.token, network_id=network)
+    wish = [NicAsk(index=0, network="", port=mine["id"])]
+    nics = (await ground.network.check(tenant.token, tenant.project, wish)).nics
+    losing = ground.losing("PUT")
+    with pytest.raises(UnknownOutcome):
+        await losing.ensure_ports(server, tenant.project, nics)
+    await losing.close()
+    (port,) = await ground.network.ensure_ports(server, tenant.project, nics, unsure=True)
+    assert (port.id, port.device_id, port.ours) == (mine["id"], server, False)
+    both = (*nics, *asks(server, network, network)[1:])
+    await ground.network.ensure_ports(server, tenant.project, both)
+    losing = ground.losing("DELETE")
+    with pytest.raises(UnknownOutcome):
+        await losing.delete_made_ports(server)
+    await losing.close()
+    await ground.network.delete_made_ports(server)
+    assert [each.id for each in await ground.network.ports_of(server)] == [mine["id"]]
+
+
+async def test_a_port_on_a_network_with_guaranteed_bandwidth_says_what_it_needs(ground: Ground) -> None:
+    tenant, server = await ground.tenant(), server_id()
+    policy = (await ground.net("POST", "/qos/policies", {"policy": {"name": "gold", "project_id": tenant.project}}))[
+        "policy"
+    ]
+    rule = {"minimum_bandwidth_rule": {"min_kbps": 1000, "direction": "egress"}}
+    await ground.net("POST", f"/qos/policies/{policy['id']}/minimum_bandwidth_rules", rule)
+    fields = {"provider:network_type": "vlan", "provider:physical_network": "physnet1", "qos_policy_id": policy["id"]}
+    network = (await ground.flat(tenant, **fields))["id"]
+    (port,) = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
+    assert port.resource_request is not None
+    (group,) = port.resource_request["request_groups"]
+    assert group["resources"] == {"NET_BW_EGR_KILOBIT_PER_SEC": 1000}
+    assert sorted(group["required"]) == ["CUSTOM_PHYSNET_PHYSNET1", "CUSTOM_VNIC_TYPE_NORMAL"]
+    assert port.resource_request["same_subtree"] == [group["id"]]
+
+
+async def test_every_network_in_three_lists_and_what_hosts_are_wired_to(ground: Ground) -> None:
+    tenant = await ground.tenant()
+    routed, flat = await ground.routed(tenant), await ground.flat(tenant)
+    found = {network.id: network for network in await ground.network.networks()}
+    assert {each.id for each in found[routed.network].segments} == set(routed.segments)
+    assert found[routed.network].routed
+    assert not found[flat["id"]].routed
+    assert found[flat["id"]] == await ground.network.network(flat["id"])
+    wired = {each.host: each.physical_networks for each in await ground.network.wirings() if each.alive}
+    assert wired["cmp1"] == ("physnet1",)
+    assert wired["both1"] == ("physnet1", "physnet2")
+    assert {"segment", "qos", "auto-allocated-topology", "revision-if-match"} <= await ground.network.extensions()
+
+
+async def test_an_external_network_is_for_those_whom_policy_lets(ground: Ground) -> None:
+    tenant = await ground.tenant()
+    network = (await ground.flat(tenant, **{"router:external": True}))["id"]
+    wish = [NicAsk(index=0, network=network)]
+    with pytest.raises(Forbidden):
+        await ground.network.check(tenant.token, tenant.project, wish)
+    assert (await ground.network.check(tenant.token, tenant.project, wish, external_allowed=True)).nics[
+        0
+    ].network == network
+
+
+async def test_a_network_without_addresses_is_refused(ground: Ground) -> None:
+    tenant = await ground.tenant()
+    network = (await ground.make("network", tenant.token, name="bare"))["id"]
+    with pytest.raises(Invalid) as refused:
+        await ground.network.check(tenant.token, tenant.project, [NicAsk(index=0, network=network)])
+    assert refused.value.code == "network_requires_subnet"
+
+
+async def test_auto_makes_the_topology_when_the_service_has_promised_it(ground: Ground) -> None:
+    tenant, server = await ground.tenant(), server_id()
+    outside = await ground.make("network", name="outside", **{"router:external": True, "is_default": True})
+    await ground.make("subnet", network_id=outside["id"], ip_version=4, cidr="203.0.113.0/24")
+    pool = await ground.make(
+        "subnetpool", name="pool", prefixes=["10.200.0.0/16"], default_prefixlen=26, is_default=True, shared=True
+    )
+    try:
+        checked = await ground.network.check(tenant.token, tenant.project, "auto")
+        assert checked.auto
+        nics = with_macs(server, checked.nics)
+        (port,) = await ground.network.ensure_ports(server, tenant.project, nics)
+        (again,) = await ground.network.ensure_ports(server, tenant.project, nics, unsure=True)
+        assert again.id == port.id
+        assert port.project == tenant.project
+        next_time = await ground.network.check(tenant.token, tenant.project, "auto")
+        assert (next_time.auto, next_time.nics[0].network) == (False, port.network)
+        await ground.network.delete_made_ports(server)
+    finally:
+        await ground.net("DELETE", f"/auto-allocated-topology/{tenant.project}")
+        await ground.net("DELETE", f"/subnetpools/{pool['id']}")
+        await ground.net("DELETE", f"/networks/{outside['id']}")
