@@ -13,12 +13,14 @@ from typing import Any
 
 import httpx
 import msgspec
-import pytest
 
 from moorage.clients.http import Json, Neighbour, ServiceTokens, embedded_transport
 from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
+from moorage.embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage.embedded.image.app import make_image
+from moorage.embedded.network.app import HostNetworks, make_network
 from moorage.model.network import NicAsk, mint_mac
 from moorage.sql import open_database
 from moorage.testing.peers.stack import HOSTS, Stack
@@ -182,28 +184,25 @@ PASSWORD = "ground"
 @asynccontextmanager
 async def embedded_ground(data: Path) -> AsyncIterator[Ground]:
     """Straight into the embedded services, each on a SQLite file of its own."""
-    identities = pytest.importorskip("moorage.embedded.identity.app")
-    images_ = pytest.importorskip("moorage.embedded.image.app")
-    nets = pytest.importorskip("moorage.embedded.network.app")
-    first = identities.Bootstrap(
+    first = Bootstrap(
         users=(
-            identities.FirstUser("admin", PASSWORD, roles=(("admin", "admin"),)),
-            identities.FirstUser("moorage", PASSWORD, roles=(("service", "admin"), ("service", "service"))),
+            FirstUser("admin", PASSWORD, roles=(("admin", "admin"),)),
+            FirstUser("moorage", PASSWORD, roles=(("service", "admin"), ("service", "service"))),
         )
     )
     databases = [
         await open_database(f"sqlite:///{data / name}.db", name=name, durability="process")
         for name in ("identity", "image", "network")
     ]
-    identity = identities.make_identity(
+    identity = make_identity(
         databases[0], public_url="http://identity", bootstrap=first, key=b"k" * 32, password_rounds=4
     )
     validate = identity.validate
-    image = images_.make_image(databases[1], files=data / "images", public_url="http://image", validate_token=validate)
-    network = nets.make_network(databases[2], public_url="http://network", validate_token=validate)
+    image = make_image(databases[1], files=data / "images", public_url="http://image", validate_token=validate)
+    network = make_network(databases[2], public_url="http://network", validate_token=validate)
     for service in (identity, image, network):
         await service.start()
-    await network.declare_hosts([nets.HostNetworks(host, physnets) for host, physnets in HOSTS.items()])
+    await network.declare_hosts([HostNetworks(host, physnets) for host, physnets in HOSTS.items()])
     asking = Neighbour("identity", "http://identity/v3", transport=embedded_transport(identity.app))
     asking.tokens = ServiceTokens(asking, user="moorage", password=PASSWORD)
     images = Neighbour("image", "http://image", transport=embedded_transport(image.app), tokens=asking.tokens)

@@ -492,3 +492,10 @@ async def test_auto_makes_the_topology_when_the_service_has_promised_it(ground: 
         await ground.net("DELETE", f"/auto-allocated-topology/{tenant.project}")
         await ground.net("DELETE", f"/subnetpools/{pool['id']}")
         await ground.net("DELETE", f"/networks/{outside['id']}")
+
+
+async def test_a_topology_of_another_project_is_not_to_be_seen(ground: Ground) -> None:
+    tenant, other = await ground.tenant(), await ground.tenant()
+    for method in ("GET", "DELETE"):
+        with pytest.raises(Problem):
+            await ground.net(method, f"/auto-allocated-topology/{other.project}", token=tenant.token)

@@ -4,6 +4,7 @@ from typing import Any
 
 from moorage.embedded.network import facts, networks, subnet_pools, subnets
 from moorage.embedded.network.call import Call
+from moorage.embedded.network.faults import not_found
 from moorage.embedded.network.store import Doc
 
 NAME = "auto_allocated_network"
@@ -11,11 +12,28 @@ SCOPE = "auto-allocated-topology"
 
 
 def get_or_make(call: Call, project: str) -> Doc:
+    _may(call, project, call.who.reader)
     held = call.store.holder(SCOPE, project)
     if held is None:
         facts.auto_topology_ready(call, project)
         held = _make(call, project)
     return {"id": held, "tenant_id": project, "project_id": project}
+
+
+def delete(call: Call, project: str) -> None:
+    """The project's topology goes, unless a port still uses it; nothing is fine too."""
+    _may(call, project, call.who.member)
+    held = call.store.holder(SCOPE, project)
+    network = None if held is None else call.store.get("network", held, lock=True)
+    if held is None or network is None:
+        return
+    networks.delete(call, network)
+    call.store.drop_holds(held)
+
+
+def _may(call: Call, project: str, role: bool) -> None:
+    if not (call.who.admin or (role and call.who.owns(project))):
+        raise not_found("auto_allocated_topology", project)
 
 
 def _make(call: Call, project: str) -> str:

@@ -114,6 +114,16 @@ def _auto_topology(call: Call, ask: Ask) -> Any:
     return {"auto_allocated_topology": auto_topology.get_or_make(call, project)}
 
 
+def _drop_auto_topology(call: Call, ask: Ask) -> Any:
+    from moorage.embedded.network import auto_topology
+
+    auto_topology.delete(call, ask.parts[1])
+    return None
+
+
+_AUTO_TOPOLOGY = {"GET": Route(_auto_topology, True), "DELETE": Route(_drop_auto_topology, True, 204)}
+
+
 _OTHERS: dict[tuple[str, str, int], Route] = {
     ("GET", "extensions", 0): Route(lambda call, ask: facts.extensions()),
     ("GET", "extensions", 1): Route(lambda call, ask: facts.extension(ask.parts[1])),
@@ -160,8 +170,8 @@ def _find(method: str, head: str, parts: tuple[str, ...], rest: int) -> Route | 
         return _BINDINGS.get((method, len(parts)))
     if head == "quotas" and rest == 2 and method == "GET" and parts[2] in _QUOTA_ASIDES:
         return Route(_QUOTA_ASIDES[parts[2]])
-    if head == "auto-allocated-topology" and rest == 1 and method == "GET":
-        return Route(_auto_topology, writes=True)
+    if head == "auto-allocated-topology" and rest == 1:
+        return _AUTO_TOPOLOGY.get(method)
     if parts[0] == "qos" and (of_rule := qos_routes.find(method, parts)) is not None:
         return Route(*of_rule)
     return _OTHERS.get((method, head, rest))
