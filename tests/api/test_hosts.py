@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moorage.model.errors import Unavailable
 from moorage.model.guest import ResourceInventory
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ConductorId, HostId
@@ -241,3 +242,21 @@ async def test_zones(cloud: Client) -> None:
         await cloud.ask("PUT", "/os-services/disable", {"host": host, "binary": "nova-compute"})
     off = (await cloud.get("/os-availability-zone", by=MEMBER)).json()["availabilityZoneInfo"]
     assert off == [{"zoneName": "nova", "zoneState": {"available": False}, "hosts": None}]
+
+
+class Out:
+    """A cell whose database does not answer."""
+
+    async def read(self, work: Any) -> Any:
+        raise Unavailable("the database of cell2 does not answer")
+
+
+async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
+    assert cloud.desk.cells is not None
+    cells: dict[str, Any] = {**cloud.desk.cells.all(), "cell2": Out()}
+    cloud.desk.cells = Cells(cells)
+    rows = (await cloud.get("/os-services?binary=nova-compute", at="2.68")).json()["services"]
+    assert [row["host"] for row in rows] == ["host1"]
+    rows = (await cloud.get("/os-services?binary=nova-compute", at="2.69")).json()["services"]
+    assert rows[1] == {"binary": "nova-compute", "host": "host2", "status": "UNKNOWN"}
+    assert (await cloud.get("/os-availability-zone", by=MEMBER)).status_code == 200
