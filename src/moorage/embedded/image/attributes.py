@@ -113,12 +113,17 @@ CHECKS: Mapping[str, Callable[[Any], None]] = {
 def check(name: str, value: Any) -> None:
     """One attribute, base or own."""
     CHECKS.get(name, _property)(value)
+    for word in value if isinstance(value, list) else [value]:
+        if isinstance(word, str) and "\0" in word:
+            raise bad(f"{name}: a word may not hold the character NUL.")
 
 
 def check_name(name: str) -> None:
     """May an image have a property of this name?"""
     if not name or len(name) > WORD_MAX_CHARS:
         raise bad("Custom property should not be greater than 255 characters.")
+    if "\0" in name:
+        raise bad("The name of a property may not hold the character NUL.")
     if name in RESERVED or name.startswith(RESERVED_PREFIX):
         raise reserved(name)
 
@@ -164,7 +169,7 @@ def new_image(who: Who, said: Any, settings: Settings) -> tuple[Doc, str]:
     if not who.member:
         raise not_allowed("add_image")
     moment = now()
-    doc = blank(said.get("id", str(uuid4())).lower(), owner, second(moment))
+    doc = blank(said.get("id") or str(uuid4()), owner, second(moment))
     doc |= {name: value for name, value in said.items() if name not in {"id", "tags"}}
     doc["owner"] = owner
     doc["tags"] = sorted(set(said.get("tags", ())))

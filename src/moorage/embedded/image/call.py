@@ -37,6 +37,8 @@ class Settings:
     check_formats: bool = True
     """Refuse data that is not of the image's disk format, or that names other files."""
     store: str = "files"
+    identity_url: str = ""
+    """Where a token can be had, as a refusal for want of one says."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,11 @@ def now() -> datetime:
 
 
 def second(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def fine(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def touch(doc: Doc) -> str:

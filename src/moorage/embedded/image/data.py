@@ -14,7 +14,8 @@ from moorage.embedded.image.store import Doc, Store
 from moorage.embedded.image.who import Who
 
 STREAM = "application/octet-stream"
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_SIZE = re.compile("[0-9]{1,18}")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 async def upload(call: Call) -> Response:
@@ -32,7 +33,7 @@ def _declared(call: Call) -> int | None:
     said = call.request.headers.get("x-openstack-image-size", call.request.headers.get("content-length"))
     if said is None:
         return None
-    if not said.isdigit():
+    if _SIZE.fullmatch(said) is None:
         raise bad("Invalid or missing image size in request headers.")
     return int(said)
 

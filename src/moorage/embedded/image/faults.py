@@ -56,11 +56,10 @@ def reserved(name: str) -> Fault:
     return Fault(403, f"Attribute '{name}' is reserved.")
 
 
-def unauthenticated(identity: str) -> Fault:
+def unauthenticated(identity_url: str) -> Fault:
     """As the token check that stands before every OpenStack service says it."""
-    return Fault(
-        401, "The request you have made requires authentication.", {"WWW-Authenticate": f'Keystone uri="{identity}"'}
-    )
+    challenge = f'Keystone uri="{identity_url}"' if identity_url else "Keystone"
+    return Fault(401, "The request you have made requires authentication.", {"WWW-Authenticate": challenge})
 
 
 def answer_of(fault: Fault, accept: str) -> Response:

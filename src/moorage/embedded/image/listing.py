@@ -107,9 +107,10 @@ def _operator(value: str) -> tuple[str, str]:
 def _moment(name: str, said: str) -> str:
     try:
         moment = datetime.fromisoformat(said)
-    except ValueError:
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise bad(f'Bad "{name}" query filter format. Use ISO 8601 DateTime notation.') from None
-    return second(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
+    return second(moment)
 
 
 def _values(said: str) -> list[str]:

@@ -50,8 +50,8 @@ def _member_of(said: Any) -> str:
     member = said.get("member") if isinstance(said, dict) else None
     if not isinstance(member, str) or not member:
         raise bad("Member to be added not specified")
-    if len(member) > WORD_MAX_CHARS:
-        raise bad("Member's name is too long")
+    if len(member) > WORD_MAX_CHARS or "\0" in member:
+        raise bad("Member's name is too long, or holds the character NUL")
     return member
 
 

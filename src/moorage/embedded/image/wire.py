@@ -57,18 +57,20 @@ class Wire:
             raise Fault(404, "The resource could not be found.")
         verb = find_verb(request.method, parts[1:])
         pairs = list(request.query_params.multi_items())
+        if any("\0" in word for word in (*parts, *(said for pair in pairs for said in pair))):
+            raise bad("The address holds a character that no name has.")
         return await verb(Call(self._desk, who, request, parts[1:], pairs))
 
     async def _asker(self, request: Request) -> Asker:
         token = request.headers.get("x-auth-token")
         if not token:
-            raise unauthenticated(self._desk.public_url)
+            raise unauthenticated(self._desk.settings.identity_url)
         try:
             return await self._validate(token)
         except Unavailable:
             raise
         except Problem:
-            raise unauthenticated(self._desk.public_url) from None
+            raise unauthenticated(self._desk.settings.identity_url) from None
 
 
 def _parts(scope: Scope) -> tuple[str, ...]:
