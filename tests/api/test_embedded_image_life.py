@@ -221,6 +221,7 @@ async def test_deactivated(cloud: Cloud) -> None:
 
 
 async def test_seeding_twice_makes_one(cloud: Cloud) -> None:
+    await made(cloud.open_as("alice"), name="cirros")
     first = await cloud.service.seed_image("cirros", qcow2(), os_distro="cirros")
     again = await cloud.service.seed_image("cirros", b"other")
     assert first["id"] == again["id"]

@@ -38,7 +38,7 @@ class ImageService:
         await asyncio.to_thread(self._desk.files.sweep, keep)
 
     async def seed_image(self, name: str, data: bytes, **attributes: Any) -> Doc:
-        """The image of that name, made public and active if there is none."""
+        """The public image of that name, made and filled if there is none."""
         doc = await self._desk.write(lambda store: _seed(store, name, data, attributes, self._desk.settings))
         if doc["status"] == "queued":
             await _take(self._desk, doc["id"], data)
@@ -55,7 +55,7 @@ def _recover(store: Store) -> set[str]:
 
 
 def _seed(store: Store, name: str, content: bytes, said: dict[str, Any], settings: Settings) -> Doc:
-    found = store.find_by_name(name)
+    found = store.find_public(name)
     if found is not None:
         return found
     usual = {"visibility": "public", "disk_format": format_of(content), "container_format": "bare"}

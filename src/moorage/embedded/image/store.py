@@ -193,10 +193,10 @@ class Store:
         self.tx.run(sa.delete(properties).where(properties.c.image == id))
         self.tx.run(sa.delete(tags).where(tags.c.image == id))
 
-    def find_by_name(self, name: str) -> Doc | None:
-        text = self.tx.scalar(
-            sa.select(images.c.doc).where(images.c.name == name).order_by(images.c.born, images.c.id).limit(1)
-        )
+    def find_public(self, name: str) -> Doc | None:
+        """The oldest public image of that name; whoever else took the name does not hide it."""
+        statement = sa.select(images.c.doc).where(images.c.name == name, images.c.visibility == "public")
+        text = self.tx.scalar(statement.order_by(images.c.born, images.c.id).limit(1))
         return None if text is None else _decode(text)
 
     def in_status(self, status: str) -> list[Doc]:
