@@ -1,0 +1,185 @@
+"""The embedded identity service: what an administrator makes works with its own credentials, and nobody else may."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from moorage.embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage.sql import open_database
+
+FIRST = Bootstrap(users=(FirstUser("admin", "secret", (("admin", "admin"),), ("admin",)),))
+
+
+class Cloud:
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http, self.admin = http, ""
+
+    async def ask(self, method: str, path: str, token: str | None = None, **more: Any) -> httpx.Response:
+        headers = {"X-Auth-Token": self.admin if token is None else token}
+        return await self.http.request(method, f"/v3{path}", headers=headers, **more)
+
+    async def made(self, noun: str, **fields: Any) -> Any:
+        answer = await self.ask("POST", f"/{noun}s", json={noun: fields})
+        assert answer.status_code == 201, answer.text
+        return answer.json()[noun]
+
+    async def login(self, identity: Any, scope: Any = None) -> httpx.Response:
+        auth = {"identity": identity, **({} if scope is None else {"scope": scope})}
+        return await self.ask("POST", "/auth/tokens", "", json={"auth": auth})
+
+    async def role(self, name: str) -> str:
+        return str((await self.ask("GET", f"/roles?name={name}")).json()["roles"][0]["id"])
+
+
+def with_password(user: str, password: str) -> Any:
+    return {"methods": ["password"], "password": {"user": {"id": user, "password": password}}}
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+    database = await open_database(f"sqlite:///{tmp_path}/identity.db", name="identity")
+    service = make_identity(database, public_url="http://c:5000/v3", bootstrap=FIRST, key=b"k", password_rounds=4)
+    await service.start()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://c:5000") as http:
+        made = Cloud(http)
+        user = {"name": "admin", "password": "secret", "domain": {"name": "Default"}}
+        identity = {"methods": ["password"], "password": {"user": user}}
+        scope = {"project": {"name": "admin", "domain": {"id": "default"}}}
+        made.admin = (await made.login(identity, scope)).headers["x-subject-token"]
+        yield made
+    service.close()
+    await database.close()
+
+
+async def test_a_new_user_works_with_its_own_credentials(cloud: Cloud) -> None:
+    project = await cloud.made("project", name="p", description="d")
+    assert (project["domain_id"], project["parent_id"], project["is_domain"]) == ("default", "default", False)
+    user = await cloud.made("user", name="u", password="pw", email="a@b.c")
+    assert "password" not in user
+    assert "password_hash" not in user
+    scope = {"project": {"id": project["id"]}}
+    assert (await cloud.login(with_password(user["id"], "pw"), scope)).status_code == 401
+    grant = f"/projects/{project['id']}/users/{user['id']}/roles/{await cloud.role('member')}"
+    assert (await cloud.ask("HEAD", grant)).status_code == 404
+    assert (await cloud.ask("PUT", grant)).status_code == 204
+    assert (await cloud.ask("HEAD", grant)).status_code == 204
+    issued = await cloud.login(with_password(user["id"], "pw"), scope)
+    assert [role["name"] for role in issued.json()["token"]["roles"]] == ["member", "reader"]
+    token = issued.headers["x-subject-token"]
+    assert (await cloud.ask("GET", f"/users/{user['id']}", token)).status_code == 200
+    assert (await cloud.ask("GET", f"/projects/{project['id']}", token)).status_code == 200
+    for method, path in (
+        ("GET", "/users"),
+        ("GET", "/projects"),
+        ("DELETE", f"/users/{user['id']}"),
+        ("PUT", grant),
+        ("GET", "/role_assignments"),
+        ("GET", "/services"),
+    ):
+        assert (await cloud.ask(method, path, token)).status_code == 403, path
+    assert (await cloud.ask("POST", "/projects", token, json={"project": {"name": "q"}})).status_code == 403
+    changed = {"user": {"original_password": "pw", "password": "new"}}
+    assert (await cloud.ask("POST", f"/users/{user['id']}/password", "", json=changed)).status_code == 204
+    assert (await cloud.ask("GET", f"/users/{user['id']}", token)).status_code == 401
+    assert (await cloud.login(with_password(user["id"], "pw"))).status_code == 401
+    assert (await cloud.login(with_password(user["id"], "new"), scope)).status_code == 201
+
+
+async def test_groups_domains_and_inheritance_give_roles(cloud: Cloud) -> None:
+    domain = await cloud.made("domain", name="d")
+    project = await cloud.made("project", name="p", domain_id=domain["id"])
+    below = await cloud.made("project", name="q", parent_id=project["id"])
+    assert below["domain_id"] == domain["id"]
+    user = await cloud.made("user", name="u", domain_id=domain["id"], password="pw")
+    group = await cloud.made("group", name="g", domain_id=domain["id"])
+    assert (await cloud.ask("PUT", f"/groups/{group['id']}/users/{user['id']}")).status_code == 204
+    reader = await cloud.role("reader")
+    inherited = f"/OS-INHERIT/domains/{domain['id']}/groups/{group['id']}/roles/{reader}/inherited_to_projects"
+    assert (await cloud.ask("PUT", inherited)).status_code == 204
+    for place in (project, below):
+        issued = await cloud.login(with_password(user["id"], "pw"), {"project": {"id": place["id"]}})
+        assert [role["name"] for role in issued.json()["token"]["roles"]] == ["reader"]
+    on_domain = f"/domains/{domain['id']}/users/{user['id']}/roles/{await cloud.role('manager')}"
+    assert (await cloud.ask("PUT", on_domain)).status_code == 204
+    issued = await cloud.login(with_password(user["id"], "pw"), {"domain": {"id": domain["id"]}})
+    token = issued.headers["x-subject-token"]
+    mine = (await cloud.ask("GET", "/users", token)).json()["users"]
+    assert [one["name"] for one in mine] == ["u"]
+    other = await cloud.ask("POST", "/users", token, json={"user": {"name": "x", "domain_id": "default"}})
+    assert other.status_code == 403
+    assert (await cloud.ask("POST", "/users", token, json={"user": {"name": "x"}})).status_code == 201
+    admin = on_domain.rpartition("/")[0] + "/" + await cloud.role("admin")
+    assert (await cloud.ask("PUT", admin, token)).status_code == 403, "a manager makes nobody administrator"
+    listed = (await cloud.ask("GET", f"/role_assignments?effective&include_names&user.id={user['id']}")).json()
+    names = {(one["role"]["name"], next(iter(one["scope"]))) for one in listed["role_assignments"]}
+    assert names == {("reader", "project"), ("manager", "domain"), ("member", "domain"), ("reader", "domain")}
+    assert (await cloud.ask("DELETE", f"/domains/{domain['id']}")).status_code == 403
+    assert (
+        await cloud.ask("PATCH", f"/domains/{domain['id']}", json={"domain": {"enabled": False}})
+    ).status_code == 200
+    assert (await cloud.ask("DELETE", f"/domains/{domain['id']}")).status_code == 204
+    assert (await cloud.ask("GET", f"/users/{user['id']}")).status_code == 404
+
+
+async def test_application_credentials(cloud: Cloud) -> None:
+    unnamed = await cloud.ask("GET", "/auth/tokens")
+    assert unnamed.status_code == 404, "no subject token was named"
+    user = (await cloud.ask("GET", "/users?name=admin")).json()["users"][0]["id"]
+    path = f"/users/{user}/application_credentials"
+    said = {"application_credential": {"name": "c", "roles": [{"name": "reader"}]}}
+    made = (await cloud.ask("POST", path, json=said)).json()["application_credential"]
+    lent = {"id": made["id"], "secret": made["secret"]}
+    issued = await cloud.login({"methods": ["application_credential"], "application_credential": lent})
+    assert issued.status_code == 201
+    token = issued.json()["token"]
+    assert [role["name"] for role in token["roles"]] == ["reader"]
+    assert token["application_credential"]["restricted"] is True
+    held = issued.headers["x-subject-token"]
+    assert (await cloud.ask("POST", path, held, json=said)).status_code == 403
+    assert (await cloud.login({"methods": ["token"], "token": {"id": held}})).status_code == 403
+    assert (await cloud.ask("POST", path, json=said)).status_code == 409
+    listed = (await cloud.ask("GET", path)).json()["application_credentials"]
+    assert ["secret" in one or "secret_hash" in one for one in listed] == [False]
+    assert (await cloud.ask("DELETE", f"{path}/{made['id']}")).status_code == 204
+    assert (await cloud.ask("GET", f"/users/{user}", held)).status_code == 401
+
+
+async def test_filters_doubles_and_bad_fields(cloud: Cloud) -> None:
+    await cloud.made("project", name="alpha", tags=["t"])
+    closed = await cloud.made("project", name="beta", enabled=False)
+    names = (await cloud.ask("GET", "/projects?name__startswith=al")).json()["projects"]
+    assert [one["name"] for one in names] == ["alpha"]
+    found = (await cloud.ask("GET", "/projects?enabled=false")).json()["projects"]
+    assert [one["id"] for one in found] == [closed["id"]]
+    cut = (await cloud.ask("GET", "/projects?limit=1")).json()
+    assert (len(cut["projects"]), cut["truncated"]) == (1, True)
+    assert (await cloud.ask("POST", "/projects", json={"project": {"name": "alpha"}})).status_code == 409
+    for bad in ({}, {"name": ""}, {"name": "x" * 65}, {"name": 5}, {"name": "x", "enabled": "maybe"}):
+        assert (await cloud.ask("POST", "/projects", json={"project": bad})).status_code == 400
+    tags = f"/projects/{closed['id']}/tags"
+    assert (await cloud.ask("PUT", f"{tags}/blue")).status_code == 201
+    assert (await cloud.ask("GET", tags)).json() == {"tags": ["blue"]}
+    assert (await cloud.ask("DELETE", f"{tags}/blue")).status_code == 204
+    assert (await cloud.ask("GET", f"{tags}/blue")).status_code == 404
+    assert (await cloud.ask("DELETE", f"/projects/{closed['id']}")).status_code == 204
+    assert (await cloud.ask("GET", f"/projects/{closed['id']}")).json()["error"]["title"] == "Not Found"
+
+
+async def test_the_catalog_can_be_kept(cloud: Cloud) -> None:
+    service = await cloud.made("service", type="compute", name="nova")
+    fields = {"service_id": service["id"], "interface": "public", "region_id": "RegionOne", "url": "http://n/v2.1"}
+    endpoint = await cloud.made("endpoint", **fields)
+    assert endpoint["region"] == "RegionOne"
+    catalog = (await cloud.ask("GET", "/auth/catalog")).json()["catalog"]
+    assert catalog[0]["endpoints"][0]["url"] == "http://n/v2.1"
+    odd = await cloud.ask("POST", "/endpoints", json={"endpoint": {**fields, "interface": "odd"}})
+    assert odd.status_code == 400
+    assert (await cloud.ask("DELETE", "/regions/RegionOne")).status_code == 409
+    assert (await cloud.ask("DELETE", f"/services/{service['id']}")).status_code == 204
+    assert (await cloud.ask("GET", f"/endpoints/{endpoint['id']}")).status_code == 404
+    inferences = (await cloud.ask("GET", "/role_inferences")).json()["role_inferences"]
+    pairs = {(one["prior_role"]["name"], one["implies"][0]["name"]) for one in inferences}
+    assert pairs == {("admin", "manager"), ("manager", "member"), ("member", "reader")}
