@@ -38,9 +38,12 @@ def with_password(user: str, password: str) -> Any:
     return {"methods": ["password"], "password": {"user": {"id": user, "password": password}}}
 
 
-@pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
-    database = await open_database(f"sqlite:///{tmp_path}/identity.db", name="identity")
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+async def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cloud]:
+    url = f"sqlite:///{tmp_path}/identity.db"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres_url")
+    database = await open_database(url, name="identity")
     service = make_identity(database, public_url="http://c:5000/v3", bootstrap=FIRST, key=b"k", password_rounds=4)
     await service.start()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://c:5000") as http:

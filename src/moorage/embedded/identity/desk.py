@@ -14,6 +14,7 @@ from moorage.embedded.identity.passwords import Passwords
 from moorage.embedded.identity.standing import Standing, refused, stand
 from moorage.embedded.identity.tokens import Claims, Seal
 from moorage.model.asker import Asker
+from moorage.model.errors import Conflict
 from moorage.sql import Database, Tx
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ class Desk:
     async def write(self, work: Callable[[Tx], T]) -> T:
         try:
             return await self.database.write(work)
+        except store.Doubled as failure:
+            raise Conflict("Conflict occurred: a duplicate entry was made at the same moment.") from failure
         finally:
             self._generation += 1
             self._remembered.clear()
