@@ -49,6 +49,22 @@ def network_reach(ask: Ask, world: World) -> Refusals | None:
     return Refusals(mask, why, "not wired to the network")
 
 
+def _served(demand: _Demand, world: World) -> Mask:
+    """Hosts whose segments have enough addresses for every NIC of the demand."""
+    known = [world.segments[s] for s in demand.segments if s in world.segments]
+    nics = [min(demand.nics, max(0, segment.free) // max(1, demand.addresses)) for segment in known]
+    served = np.zeros(world.size, dtype=np.bool_)
+    for segment, n in zip(known, nics, strict=True):
+        if n == demand.nics:
+            served |= segment.wired
+    if demand.nics == 1 or not any(0 < n < demand.nics for n in nics):
+        return served
+    count = np.zeros(world.size, dtype=np.int32)
+    for segment, n in zip(known, nics, strict=True):
+        count += segment.wired * np.int32(n)
+    return served | (count >= demand.nics)
+
+
 def segment_addresses(ask: Ask, world: World) -> Refusals | None:
     """Free addresses on the segments that the host is wired to, for all NICs together."""
     demands = _demands(ask)
@@ -56,12 +72,7 @@ def segment_addresses(ask: Ask, world: World) -> Refusals | None:
         return None
     mask = np.zeros(world.size, dtype=np.bool_)
     for demand in demands:
-        served = np.zeros(world.size, dtype=np.int32)
-        for segment in (world.segments[s] for s in demand.segments if s in world.segments):
-            nics = min(demand.nics, max(0, segment.free) // max(1, demand.addresses))
-            if nics:
-                served += segment.wired * np.int32(nics)
-        mask |= served < demand.nics
+        mask |= ~_served(demand, world)
     numbers = {
         s: (world.segments[s].name, max(0, world.segments[s].free), world.segments[s].total)
         for demand in demands
