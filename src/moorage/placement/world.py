@@ -41,7 +41,18 @@ class Stock:
 class Provider:
     """One resource provider as it was last read."""
 
-    __slots__ = ("aggregates", "generation", "name", "parent", "root", "stocks", "traits", "uuid", "version")
+    __slots__ = (
+        "aggregates",
+        "generation",
+        "name",
+        "parent",
+        "root",
+        "stocks",
+        "traits",
+        "updated_at",
+        "uuid",
+        "version",
+    )
 
     def __init__(self, uuid: ProviderId) -> None:
         self.uuid = uuid
@@ -50,6 +61,7 @@ class Provider:
         self.root = uuid
         self.generation = 0
         self.version = -1
+        self.updated_at = 0
         self.stocks: dict[str, Stock] = {}
         self.traits: frozenset[str] = frozenset()
         self.aggregates: frozenset[str] = frozenset()
@@ -153,6 +165,7 @@ class Picture:
                 self._give_slot(host)
         provider.name, provider.parent, provider.root = row.name, row.parent, row.root
         provider.generation, provider.version = row.generation, row.version
+        provider.updated_at = row.updated_at
         self.trees.setdefault(provider.root, {})[provider.uuid] = provider
 
     def _intern(self, names: Iterable[str]) -> frozenset[str]:

@@ -1,0 +1,8 @@
+"""The Placement API, 1.0 to 1.39, over the engine that the scheduler uses: the two can never disagree.
+
+app         authenticate, negotiate the version, find the route, word the errors
+web         what a handler is given and gives
+schemas     what bodies and queries may say, by version
+policy      Placement's rule names
+providers inventories vocabulary allocations candidates     handlers, by noun
+"""

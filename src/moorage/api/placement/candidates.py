@@ -1,0 +1,80 @@
+"""`GET /allocation_candidates`: the engine's answer, in the shape of the version asked for."""
+
+from typing import Any
+
+import msgspec
+
+from moorage.api.placement import query, schemas
+from moorage.api.placement.web import Rep, Req
+from moorage.model.errors import Invalid
+from moorage.placement import nouns
+from moorage.placement.candidates import Candidate, find
+from moorage.placement.world import Provider
+from moorage.sql import Tx
+
+
+async def index(req: Req) -> Rep:
+    req.check_query(schemas.pick(schemas.CANDIDATES, req.version[1]))
+    wide = query.wide(req)
+    groups = query.groups(req, wide)
+    classes = sorted({name for group in groups.values() for name in group.resources})
+    traits = {name for g in groups.values() for each in g.required for name in each}
+    traits |= {name for g in groups.values() for name in g.forbidden} | wide.root_required | wide.root_forbidden
+
+    def read(tx: Tx) -> tuple[list[str], list[str]]:
+        return nouns.known_classes(tx, classes), nouns.unknown_traits(tx, sorted(traits))
+
+    unknown, missing = await req.region.read(read)
+    if unknown:
+        raise Invalid(f"Invalid resource class in resources parameter: No such resource class {unknown[0]}.")
+    if missing:
+        raise Invalid(f"No such trait(s): {', '.join(missing)}.")
+    await req.engine.catch_up()
+    found = find(req.engine.picture, list(groups.values()), wide)
+    requests = [_request(req, one) for one in found]
+    return Rep(
+        raw=msgspec.json.encode(
+            {"allocation_requests": requests, "provider_summaries": _summaries(req, found, classes)}
+        )
+    )
+
+
+def _request(req: Req, one: Candidate) -> dict[str, Any]:
+    by_provider: dict[str, dict[str, int]] = {}
+    for (provider, resource), amount in one.amounts.items():
+        by_provider.setdefault(provider, {})[resource] = amount
+    if not req.since(12):
+        listed = [{"resource_provider": {"uuid": uuid}, "resources": r} for uuid, r in by_provider.items()]
+        return {"allocations": listed}
+    body: dict[str, Any] = {"allocations": {uuid: {"resources": r} for uuid, r in by_provider.items()}}
+    if req.since(34):
+        body["mappings"] = {suffix: sorted(uuids) for suffix, uuids in one.mappings.items()}
+    return body
+
+
+def _summaries(req: Req, found: list[Candidate], classes: list[str]) -> dict[str, Any]:
+    """Every provider of the trees concerned; before 1.29 only those that give something."""
+    picture = req.engine.picture
+    used = {uuid for one in found for uuid, _ in one.amounts}
+    wanted: dict[str, Provider] = {}
+    for uuid in used:
+        provider = picture.providers[uuid]
+        members = picture.trees[provider.root].values() if req.since(29) else [provider]
+        wanted.update((member.uuid, member) for member in members)
+    return {uuid: _summary(req, provider, classes) for uuid, provider in wanted.items()}
+
+
+def _summary(req: Req, provider: Provider, classes: list[str]) -> dict[str, Any]:
+    stocks = provider.stocks.items()
+    body: dict[str, Any] = {
+        "resources": {
+            name: {"capacity": stock.cap, "used": stock.used}
+            for name, stock in stocks
+            if req.since(27) or name in classes
+        }
+    }
+    if req.since(17):
+        body["traits"] = sorted(provider.traits)
+    if req.since(29):
+        body |= {"parent_provider_uuid": provider.parent, "root_provider_uuid": provider.root}
+    return body

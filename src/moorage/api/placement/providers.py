@@ -1,0 +1,140 @@
+"""Resource providers and their aggregates."""
+
+import uuid as uuids
+from collections.abc import Iterable
+from typing import Any
+
+from moorage.api.placement import query, schemas
+from moorage.api.placement.web import Rep, Req, is_uuid, uuid_of
+from moorage.model.errors import Invalid
+from moorage.placement import nouns
+from moorage.placement.world import Picture, Provider
+
+
+def body_of(req: Req, provider: Provider) -> dict[str, Any]:
+    """A provider as clients see it."""
+    url = req.url(f"/resource_providers/{provider.uuid}")
+    rels = [("inventories", 0), ("usages", 0), ("aggregates", 1), ("traits", 6), ("allocations", 11)]
+    links = [{"rel": "self", "href": url}]
+    links += [{"rel": rel, "href": f"{url}/{rel}"} for rel, since in rels if req.since(since)]
+    body: dict[str, Any] = {
+        "uuid": provider.uuid,
+        "name": provider.name,
+        "generation": provider.generation,
+        "links": links,
+    }
+    if req.since(14):
+        body |= {"parent_provider_uuid": provider.parent, "root_provider_uuid": provider.root}
+    return body
+
+
+async def create(req: Req) -> Rep:
+    data = req.json(schemas.POST_PROVIDER_14 if req.since(14) else schemas.POST_PROVIDER)
+    uuid = uuid_of(data["uuid"]) if "uuid" in data else str(uuids.uuid4())
+    parent = data.get("parent_provider_uuid")
+    parent = None if parent is None else uuid_of(parent)
+    await req.region.write(lambda tx: nouns.create(tx, uuid, data["name"], parent))
+    location = {"location": req.url(f"/resource_providers/{uuid}")}
+    if not req.since(20):
+        return Rep(201, headers=location, stamped=False)
+    provider = await req.provider(uuid)
+    return Rep(200, body_of(req, provider), location, modified=provider.updated_at)
+
+
+async def show(req: Req) -> Rep:
+    provider = await req.provider(req.path["uuid"])
+    return Rep(body=body_of(req, provider), modified=provider.updated_at)
+
+
+async def update(req: Req) -> Rep:
+    uuid = req.path["uuid"]
+    await req.provider(uuid)
+    data = req.json(schemas.PUT_PROVIDER_14 if req.since(14) else schemas.PUT_PROVIDER)
+    parent = data.get("parent_provider_uuid")
+    parent = None if parent is None else uuid_of(parent)
+    reparent, has_parent = req.since(37), "parent_provider_uuid" in data
+
+    await req.region.write(
+        lambda tx: nouns.update(tx, uuid, data["name"], parent=parent, reparent=reparent, has_parent=has_parent)
+    )
+    provider = await req.provider(uuid)
+    return Rep(body=body_of(req, provider), modified=provider.updated_at)
+
+
+async def delete(req: Req) -> Rep:
+    await req.region.write(lambda tx: nouns.delete(tx, req.path["uuid"]))
+    return Rep(204, stamped=False)
+
+
+async def index(req: Req) -> Rep:
+    req.check_query(schemas.pick(schemas.LIST_PROVIDERS, req.version[1]))
+    required, forbidden = query.traits(req, "required")
+    aggregates, not_aggregates = query.member_of(req, "member_of")
+    resources = query.amounts(req.last("resources") or "") if req.last("resources") is not None else {}
+    names = {name for each in required for name in each} | forbidden
+    if missing := await req.region.read(lambda tx: nouns.unknown_traits(tx, sorted(names))):
+        raise Invalid(f'Invalid trait(s) in "required" parameter: No such trait(s): {", ".join(missing)}.')
+    if unknown := await req.region.read(lambda tx: nouns.known_classes(tx, sorted(resources))):
+        raise Invalid(f"Invalid resource class in resources parameter: No such resource class {unknown[0]}.")
+    await req.engine.catch_up()
+    picture = req.engine.picture
+    found = [
+        provider
+        for provider in _asked(req, picture)
+        if all(each & provider.traits for each in required)
+        and not forbidden & provider.traits
+        and all(each & provider.aggregates for each in aggregates)
+        and not not_aggregates & provider.aggregates
+        and all(has_room(provider, resource, amount) for resource, amount in resources.items())
+    ]
+    modified = max((provider.updated_at for provider in found), default=None)
+    return Rep(body={"resource_providers": [body_of(req, provider) for provider in found]}, modified=modified)
+
+
+def _asked(req: Req, picture: Picture) -> Iterable[Provider]:
+    """By uuid, by name, by tree."""
+    uuid, name, tree = req.last("uuid"), req.last("name"), req.last("in_tree")
+    found: Iterable[Provider] = picture.providers.values()
+    if uuid is not None:
+        one = picture.providers.get(uuid_of(uuid))  # type: ignore[call-overload]
+        found = [] if one is None else [one]
+    if tree is not None:
+        member = picture.providers.get(uuid_of(tree))  # type: ignore[call-overload]
+        root = None if member is None else member.root
+        found = [provider for provider in found if provider.root == root]
+    if name is not None:
+        found = [provider for provider in found if provider.name == name]
+    return found
+
+
+def has_room(provider: Provider, resource: str, amount: int) -> bool:
+    """Whether so much could be allocated now, in one portion."""
+    stock = provider.stocks.get(resource)
+    return (
+        stock is not None
+        and stock.used + amount <= stock.cap
+        and stock.min_unit <= amount <= stock.max_unit
+        and amount % stock.step == 0
+    )
+
+
+async def aggregates(req: Req) -> Rep:
+    return _aggregates(req, await req.provider(req.path["uuid"]))
+
+
+async def set_aggregates(req: Req) -> Rep:
+    uuid = req.path["uuid"]
+    await req.provider(uuid)
+    data = req.json(schemas.PUT_AGGREGATES_19 if req.since(19) else schemas.PUT_AGGREGATES)
+    wanted = data["aggregates"] if req.since(19) else data
+    names = [uuid_of(name) for name in wanted if is_uuid(name)]
+    expected = data["resource_provider_generation"] if req.since(19) else None
+    await req.region.write(lambda tx: nouns.set_aggregates(tx, uuid, names, expected))
+    return _aggregates(req, await req.provider(uuid))
+
+
+def _aggregates(req: Req, provider: Provider) -> Rep:
+    body: dict[str, Any] = {"aggregates": sorted(provider.aggregates)}
+    if req.since(19):
+        body["resource_provider_generation"] = provider.generation
+    return Rep(body=body)

@@ -1,0 +1,117 @@
+"""Resource classes and traits: the standard words, a site's own, and which provider has which trait."""
+
+import re
+
+from moorage.api.placement import schemas
+from moorage.api.placement.web import Rep, Req
+from moorage.model.errors import Conflict, Invalid
+from moorage.model.resources import CUSTOM, STANDARD_CLASSES, STANDARD_TRAITS
+from moorage.placement import nouns
+from moorage.store.region.placement import nouns as words
+
+NAME_MAX = 255
+
+
+def _class(req: Req, name: str) -> dict[str, object]:
+    return {"name": name, "links": [{"rel": "self", "href": req.url(f"/resource_classes/{name}")}]}
+
+
+async def list_classes(req: Req) -> Rep:
+    custom = await req.region.read(words.custom_classes)
+    names = [*STANDARD_CLASSES, *sorted(custom)]
+    return Rep(body={"resource_classes": [_class(req, name) for name in names]})
+
+
+async def create_class(req: Req) -> Rep:
+    name = req.json(schemas.CLASS)["name"]
+    if not await req.region.write(lambda tx: nouns.make_class(tx, name)):
+        raise Conflict(f"Conflicting resource class already exists: {name}")
+    return Rep(201, headers={"location": req.url(f"/resource_classes/{name}")}, stamped=False)
+
+
+async def show_class(req: Req) -> Rep:
+    name = req.path["name"]
+    await req.region.read(lambda tx: nouns.need_class(tx, name))
+    return Rep(body=_class(req, name))
+
+
+async def update_class(req: Req) -> Rep:
+    """Up to 1.6 it renames; since 1.7 it makes sure that the class is there."""
+    name = req.path["name"]
+    if not req.since(7):
+        new = req.json(schemas.CLASS)["name"]
+        await req.region.write(lambda tx: nouns.rename_class(tx, name, new))
+        return Rep(body=_class(req, new), stamped=False)
+    schemas.CLASS.check({"name": name}, "JSON does not validate: ")
+    made = await req.region.write(lambda tx: nouns.make_class(tx, name))
+    return Rep(201 if made else 204, headers={"location": req.url(f"/resource_classes/{name}")}, stamped=False)
+
+
+async def delete_class(req: Req) -> Rep:
+    await req.region.write(lambda tx: nouns.drop_class(tx, req.path["name"]))
+    return Rep(204, stamped=False)
+
+
+# ------------------------------------------------------------------------------------------------------- traits
+
+
+async def list_traits(req: Req) -> Rep:
+    req.check_query(schemas.LIST_TRAITS)
+    found = set(STANDARD_TRAITS) | await req.region.read(words.custom_traits)
+    if (value := req.last("name")) is not None:
+        found = _named(value, found)
+    if (wanted := req.last("associated")) is not None:
+        if wanted.lower() not in ("true", "false"):
+            raise Invalid('The query parameter "associated" only accepts "true" or "false"')
+        associated = await req.region.read(words.associated_traits)
+        found = found & associated if wanted.lower() == "true" else found - associated
+    return Rep(body={"traits": sorted(found)})
+
+
+def _named(value: str, names: set[str]) -> set[str]:
+    operator, colon, rest = value.partition(":")
+    if not colon:
+        raise Invalid(f'Badly formatted name parameter. Expected in:NAME1,NAME2 or startswith:PREFIX. Got: "{value}"')
+    if operator == "in":
+        return names & set(rest.split(","))
+    if operator == "startswith":
+        return {name for name in names if name.startswith(rest)}
+    return names
+
+
+async def show_trait(req: Req) -> Rep:
+    await req.region.read(lambda tx: nouns.need_trait(tx, req.path["name"]))
+    return Rep(204)
+
+
+async def put_trait(req: Req) -> Rep:
+    name = req.path["name"]
+    if len(name) > NAME_MAX or not re.match(CUSTOM, name):
+        raise Invalid(f'A trait begins with "CUSTOM_", has A-Z, 0-9 and "_" only, and at most {NAME_MAX} characters.')
+    made = await req.region.write(lambda tx: nouns.make_trait(tx, name))
+    return Rep(201 if made else 204, headers={"location": req.url(f"/traits/{name}")})
+
+
+async def delete_trait(req: Req) -> Rep:
+    await req.region.write(lambda tx: nouns.drop_trait(tx, req.path["name"]))
+    return Rep(204, stamped=False)
+
+
+async def provider_traits(req: Req) -> Rep:
+    provider = await req.provider(req.path["uuid"])
+    body = {"traits": sorted(provider.traits), "resource_provider_generation": provider.generation}
+    return Rep(body=body, modified=provider.updated_at)
+
+
+async def set_provider_traits(req: Req) -> Rep:
+    data = req.json(schemas.PUT_TRAITS)
+    uuid, names = req.path["uuid"], data["traits"]
+    generation = await req.region.write(
+        lambda tx: nouns.set_traits(tx, uuid, names, data["resource_provider_generation"])
+    )
+    return Rep(body={"traits": sorted(set(names)), "resource_provider_generation": generation})
+
+
+async def clear_provider_traits(req: Req) -> Rep:
+    await req.region.write(lambda tx: nouns.set_traits(tx, req.path["uuid"], [], None))
+    return Rep(204, stamped=False)

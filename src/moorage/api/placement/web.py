@@ -1,0 +1,127 @@
+"""What a handler of the Placement API is given and gives, and how bodies and queries are judged."""
+
+import re
+import time
+import uuid as uuids
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from typing import Any
+
+import fastjsonschema
+import msgspec
+
+from moorage.model.asker import Asker
+from moorage.model.errors import Invalid, NotFound, WrongMediaType
+from moorage.placement import codes
+from moorage.placement.engine import Engine
+from moorage.placement.world import Provider
+from moorage.sql import Database
+
+Version = tuple[int, int]
+MIN_VERSION: Version = (1, 0)
+MAX_VERSION: Version = (1, 39)
+
+
+@dataclass
+class Req:
+    """One request."""
+
+    method: str
+    path: Mapping[str, str]
+    query: list[tuple[str, str]]
+    headers: Mapping[str, str]
+    body: bytes
+    version: Version
+    prefix: str
+    asker: Asker
+    engine: Engine
+    region: Database
+    allows: Callable[[Asker, str, Mapping[str, Any]], bool]
+    request_id: str
+
+    def since(self, minor: int) -> bool:
+        """Whether the version asked for is at least 1.`minor`."""
+        return self.version >= (1, minor)
+
+    def values(self, name: str) -> list[str]:
+        return [value for key, value in self.query if key == name]
+
+    def last(self, name: str) -> str | None:
+        found = self.values(name)
+        return found[-1] if found else None
+
+    def json(self, schema: "Schema") -> Any:
+        """The body, judged; raises WrongMediaType or Invalid."""
+        kind = self.headers.get("content-type", "").split(";")[0].strip()
+        if kind != "application/json":
+            raise WrongMediaType(f"The media type {kind or 'None'} is not supported, use application/json")
+        try:
+            data = msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as failure:
+            raise Invalid(f"Malformed JSON: {failure}") from failure
+        return schema.check(data, "JSON does not validate: ")
+
+    def check_query(self, schema: "Schema") -> None:
+        schema.check(dict(self.query), "Invalid query string parameters: ", code=codes.UNDEFINED)
+
+    async def provider(self, uuid: str) -> Provider:
+        """The provider as it is now; raises NotFound."""
+        await self.engine.catch_up()
+        found = self.engine.picture.providers.get(uuid)  # type: ignore[call-overload]
+        if not isinstance(found, Provider):
+            raise NotFound(f"No resource provider with uuid {uuid} found")
+        return found
+
+    def url(self, path: str) -> str:
+        return f"{self.prefix}{path}"
+
+
+@dataclass
+class Rep:
+    """One answer; `stamped` adds the headers that 1.15 brought."""
+
+    status: int = 200
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    stamped: bool = True
+    modified: int | None = None
+    raw: bytes | None = None
+
+
+def http_date(seconds: int | None) -> str:
+    return formatdate(seconds or time.time(), usegmt=True)
+
+
+class Schema:
+    """A JSON schema, compiled on first use: the compiled check costs microseconds."""
+
+    def __init__(self, rules: Mapping[str, Any]) -> None:
+        self._rules = dict(rules)
+        self._compiled: Callable[[Any], Any] | None = None
+
+    def check(self, data: Any, words: str, code: str | None = None) -> Any:
+        """The data; raises Invalid."""
+        if self._compiled is None:
+            self._compiled = fastjsonschema.compile(
+                self._rules, formats={"uuid": is_uuid}, use_default=False, use_formats=True
+            )
+        try:
+            self._compiled(data)
+        except fastjsonschema.JsonSchemaValueException as failure:
+            raise Invalid(words + str(failure.message), code=code) from failure
+        return data
+
+
+_HEX = re.compile(r"^[0-9a-f]{32}$")
+
+
+def is_uuid(value: str) -> bool:
+    """As OpenStack judges: with or without dashes, braces or the URN prefix."""
+    plain = value.replace("urn:", "").replace("uuid:", "").strip("{}").replace("-", "").lower()
+    return bool(_HEX.match(plain))
+
+
+def uuid_of(value: str) -> str:
+    """The form with dashes."""
+    return str(uuids.UUID(value))

@@ -1,0 +1,12 @@
+"""The machine-readable words of Placement's conflicts and refusals (its `code`, since 1.23)."""
+
+UNDEFINED = "placement.undefined_code"
+INVENTORY_INUSE = "placement.inventory.inuse"
+CONCURRENT_UPDATE = "placement.concurrent_update"
+DUPLICATE_NAME = "placement.duplicate_name"
+PROVIDER_IN_USE = "placement.resource_provider.inuse"
+CANNOT_DELETE_PARENT = "placement.resource_provider.cannot_delete_parent"
+PROVIDER_NOT_FOUND = "placement.resource_provider.not_found"
+DUPLICATE_KEY = "placement.query.duplicate_key"
+BAD_VALUE = "placement.query.bad_value"
+MISSING_VALUE = "placement.query.missing_value"
