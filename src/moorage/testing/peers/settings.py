@@ -84,6 +84,7 @@ def _keystone(site: Site) -> Sections:
     return {
         "DEFAULT": {"use_stderr": "true"},
         "database": _database(site, "keystone"),
+        "identity": {"password_hash_rounds": 4},  # the least bcrypt takes: tests make many users
         "token": {"provider": "fernet", "expiration": 3600},
         "fernet_tokens": {"key_repository": str(site.etc("fernet"))},
         "credential": {"key_repository": str(site.etc("credential"))},
