@@ -29,7 +29,11 @@ class Desk:
     def __init__(self, stack: Stack, compute: str, who: str) -> None:
         headers = {"X-Auth-Token": stack.token(who), "OpenStack-API-Version": "compute 2.72"}
         self._client = httpx.AsyncClient(headers=headers, timeout=60)
-        self._urls = {"compute": f"{compute}/v2.1", "image": f"{stack.image_url}/v2", "network": f"{stack.network_url}/v2.0"}
+        self._urls = {
+            "compute": f"{compute}/v2.1",
+            "image": f"{stack.image_url}/v2",
+            "network": f"{stack.network_url}/v2.0",
+        }
 
     async def __call__(self, service: str, method: str, path: str, body: Any = None, ok: int = 300) -> Any:
         reply = await self._client.request(method, self._urls[service] + path, json=body)
@@ -83,7 +87,11 @@ async def test_a_server_boots_on_a_routed_network_and_leaves_nothing(real_stack:
     alice, admin = Desk(real_stack, compute, "alice"), Desk(real_stack, compute, "admin")
     project = real_stack.logins["alice"].project_id
     image = await alice.upload("tiny")
-    provider = {"provider:network_type": "vlan", "provider:physical_network": "physnet1", "provider:segmentation_id": 900}
+    provider = {
+        "provider:network_type": "vlan",
+        "provider:physical_network": "physnet1",
+        "provider:segmentation_id": 900,
+    }
     asked = {"network": {"name": "routed", "project_id": project, **provider}}
     network = (await admin("network", "POST", "/networks", asked))["network"]["id"]
     first = (await admin("network", "GET", f"/segments?network_id={network}"))["segments"][0]["id"]
@@ -96,13 +104,12 @@ async def test_a_server_boots_on_a_routed_network_and_leaves_nothing(real_stack:
     order = {"imageRef": image, "flavorRef": flavor, "networks": [{"uuid": network}]}
     servers = []
     for name in ("one", "two"):  # a /30 holds one: the second must go to the other segment
-        servers.append((await alice("compute", "POST", "/servers", {"server": {"name": name, **order}}))["server"]["id"])
+        servers.append(
+            (await alice("compute", "POST", "/servers", {"server": {"name": name, **order}}))["server"]["id"]
+        )
         shown = await _until(alice, servers[-1], "ACTIVE")
         assert [len(addresses) for addresses in shown["addresses"].values()] == [1]
-    ports = [
-        (await alice("network", "GET", f"/ports?device_id={server}"))["ports"]
-        for server in servers
-    ]
+    ports = [(await alice("network", "GET", f"/ports?device_id={server}"))["ports"] for server in servers]
     assert [len(each) for each in ports] == [1, 1]
     assert len({each[0]["fixed_ips"][0]["subnet_id"] for each in ports}) == 2
     for server in servers:
