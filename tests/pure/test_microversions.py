@@ -85,7 +85,7 @@ def test_rows_are_reached_through_lists() -> None:
 
 def test_the_past_is_in_order_and_says_what_it_is() -> None:
     versions = [change.version for change in CHANGES]
-    assert versions == sorted(set(versions))
+    assert versions == sorted(versions)
     for change in CHANGES:
         assert OLDEST < change.version <= NEWEST
         assert change.says.endswith(".")

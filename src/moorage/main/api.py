@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from moorage.api.app import Frontdesk
 from moorage.api.desk import Desk, DeskConfig
 from moorage.api.policy import Policy
+from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.main.doors import Doors
 from moorage.main.region import Region
 from moorage.model.asker import Asker
@@ -41,7 +42,13 @@ def make_frontdesk(region: Region) -> Frontdesk:
         network=region.clients.network,
         image=region.clients.images,
         identity=region.clients.identity,
-        nouns={"placement": region.engine, "bus": region.bus, "hosts": region.rooms.hosts},
+        nouns={
+            "project_exists": region.clients.identity.project_exists,
+            "aggregates_changed": HostAggregates(region.databases.region, region.engine).run,
+            "placement": region.engine,
+            "bus": region.bus,
+            "hosts": region.rooms.hosts,
+        },
     )
 
     async def authenticate(token: str, service_token: str | None) -> Asker:

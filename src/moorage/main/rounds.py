@@ -1,11 +1,13 @@
 """Which reconcilers run, and how often."""
 
+from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.conductor.reconcilers.tidy import Tidy
 from moorage.conductor.rounds import Rounds
 from moorage.main.region import Region
 
+AGGREGATES_EVERY_S = 2.0
 SEGMENTS_EVERY_S = 30.0
 STRAYS_EVERY_S = 60.0
 TIDY_EVERY_S = 600.0
@@ -15,6 +17,8 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     """Every reconciler of this release, on its timer."""
     if region.rooms.draw_segments is not None:
         rounds.add("segments", SEGMENTS_EVERY_S, region.rooms.draw_segments)
+    aggregates = HostAggregates(region.databases.region, region.engine)
+    rounds.add("host_aggregates", AGGREGATES_EVERY_S, aggregates.run)
     rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.rooms).run)
     rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.rooms).run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms).run)

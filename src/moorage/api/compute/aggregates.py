@@ -61,6 +61,14 @@ class SetMetadataBody(Body):
     set_metadata: Metadata
 
 
+async def _changed(call: Call[Any], aggregate: Aggregate | None = None) -> Reply:
+    """Let this process's scheduler see it at once; others look every few seconds."""
+    redraw = call.desk.nouns.get("aggregates_changed")
+    if redraw is not None:
+        await redraw()
+    return Reply(200) if aggregate is None else Reply(body={"aggregate": _shown(aggregate)})
+
+
 def _shown(aggregate: Aggregate) -> dict[str, Any]:
     return {
         "id": aggregate.number,
@@ -120,13 +128,13 @@ async def update(call: Call[UpdateBody]) -> Reply:
     changed = await writes.update(
         call.desk.region, cells_of(call), _number(call), now_us(call.desk.clock), name=name, metadata=metadata
     )
-    return Reply(body={"aggregate": _shown(changed)})
+    return await _changed(call, changed)
 
 
 async def delete(call: Call[None]) -> Reply:
     call.require(RULE + "delete", {})
     await writes.delete(call.desk.region, _number(call))
-    return Reply(200)
+    return await _changed(call)
 
 
 async def add_host(call: Call[AddHostBody]) -> Reply:
@@ -137,14 +145,14 @@ async def add_host(call: Call[AddHostBody]) -> Reply:
     except NotFound as failure:
         raise NotFound(f"Compute host {name} could not be found.") from failure
     changed = await writes.add_host(call.desk.region, number, name, now_us(call.desk.clock))
-    return Reply(body={"aggregate": _shown(changed)})
+    return await _changed(call, changed)
 
 
 async def remove_host(call: Call[RemoveHostBody]) -> Reply:
     call.require(RULE + "remove_host", {})
     number, name = _number(call), call.body.remove_host.host
     changed = await writes.remove_host(call.desk.region, number, name, now_us(call.desk.clock))
-    return Reply(body={"aggregate": _shown(changed)})
+    return await _changed(call, changed)
 
 
 async def set_metadata(call: Call[SetMetadataBody]) -> Reply:
@@ -161,7 +169,7 @@ async def set_metadata(call: Call[SetMetadataBody]) -> Reply:
     changed = await writes.update(
         call.desk.region, cells_of(call), _number(call), now_us(call.desk.clock), metadata=metadata
     )
-    return Reply(body={"aggregate": _shown(changed)})
+    return await _changed(call, changed)
 
 
 async def images(call: Call[None]) -> Reply:

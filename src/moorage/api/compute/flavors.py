@@ -304,7 +304,7 @@ async def _known_project(call: Call[Any], project: str) -> str:
     if not 1 <= len(project) <= 255:
         raise Invalid(f"Invalid input for field/attribute tenant. Value: {project}. It must have 1 to 255 characters")
     check = call.desk.nouns.get("project_exists")
-    if check is not None and not await check(project):
+    if check is not None and not await check(project, call.token):
         raise Invalid(f"Project ID {project} is not a valid project.")
     return project
 

@@ -60,7 +60,7 @@ async def _project(call: Call[Any]) -> str:
     """The project of the path, if identity knows it (when there is an identity client to ask)."""
     project = call.path["id"]
     check = call.desk.nouns.get("project_exists")
-    if check is not None and not await check(project):
+    if check is not None and not await check(project, call.token):
         raise Invalid(f"Project ID {project} is not a valid project.")
     return project
 
