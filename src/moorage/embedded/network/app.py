@@ -7,20 +7,16 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from moorage.embedded.network import hosts, networks, ports, subnets
-from moorage.embedded.network.call import Call, Settings, touched
+from moorage.embedded.network.call import OURSELVES, Call, Settings, touched
 from moorage.embedded.network.facts import pool_size
 from moorage.embedded.network.hosts import HostNetworks
 from moorage.embedded.network.outbox import NotifyCompute, Outbox, SegmentInventory, SegmentReports
 from moorage.embedded.network.segments import create as create_segments
 from moorage.embedded.network.store import Doc, Store, metadata
-from moorage.embedded.network.who import Who
 from moorage.embedded.network.wire import Runner, ValidateToken, Wire
-from moorage.model.asker import Asker
 from moorage.sql import Database
 
 __all__ = ["HostNetworks", "NetworkService", "SegmentInventory", "SegmentReports", "Settings", "make_network"]
-
-_OURSELVES = Who(Asker(user="network", project="network", roles=("admin", "service", "member", "reader")))
 
 
 class NetworkService:
@@ -57,11 +53,11 @@ class NetworkService:
         def work(call: Call) -> None:
             call.segments |= hosts.declare(call.store, each)
 
-        await self._runner.write(_OURSELVES, work)
+        await self._runner.write(OURSELVES, work)
 
     async def set_host_alive(self, host: str, alive: bool) -> bool:
         """A dead agent binds nothing. False when there is no such host."""
-        return await self._runner.write(_OURSELVES, lambda call: hosts.set_alive(call.store, host, alive))
+        return await self._runner.write(OURSELVES, lambda call: hosts.set_alive(call.store, host, alive))
 
     async def set_port_status(self, port: str, status: str) -> bool:
         """What the host's plumbing reports (`ACTIVE`, `DOWN`); compute is told when the port came up or went."""
@@ -75,7 +71,7 @@ class NetworkService:
             call.tell_compute("network-vif-plugged" if status == "ACTIVE" else "network-vif-unplugged", found)
             return True
 
-        return await self._runner.write(_OURSELVES, work)
+        return await self._runner.write(OURSELVES, work)
 
     # ------------------------------------------------------------------------------------------------ seeding
 
@@ -88,7 +84,7 @@ class NetworkService:
                     return found
             return networks.create(call, [attributes | {"name": name, "project_id": project}])[0]
 
-        return await self._runner.write(_OURSELVES, work)
+        return await self._runner.write(OURSELVES, work)
 
     async def seed_subnet(self, name: str, network: Doc, cidr: str, **attributes: Any) -> Doc:
         """The subnet of that name on the network, made if there is none."""
@@ -101,7 +97,7 @@ class NetworkService:
             said |= {"name": name, "network_id": network["id"], "cidr": cidr, "project_id": network["project_id"]}
             return subnets.create(call, [said])[0]
 
-        return await self._runner.write(_OURSELVES, work)
+        return await self._runner.write(OURSELVES, work)
 
     async def seed_segment(self, name: str, network: Doc, **attributes: Any) -> Doc:
         """The segment of that name on the network, made if there is none."""
@@ -112,11 +108,17 @@ class NetworkService:
                     return found
             return create_segments(call, [attributes | {"name": name, "network_id": network["id"]}])[0]
 
-        return await self._runner.write(_OURSELVES, work)
+        return await self._runner.write(OURSELVES, work)
 
-    async def segments_of(self, network: Doc) -> Sequence[Doc]:
-        """The segments of a network, the one it was made with first."""
-        return await self._database.read(lambda tx: Store(tx).children("segment", network["id"]))
+    async def segments_of(self, network: Doc) -> list[Doc]:
+        """The network's segments; the first is the one it was made with."""
+
+        def work(call: Call) -> list[Doc]:
+            found = call.store.get("network", network["id"])
+            order = [each["id"] for each in found["_segments"]] if found else []
+            return sorted(call.store.children("segment", network["id"]), key=lambda each: order.index(each["id"]))
+
+        return await self._runner.read(OURSELVES, work)
 
     async def seed_port(self, name: str, network: Doc, **attributes: Any) -> Doc:
         """The port of that name on the network, made if there is none."""
@@ -128,7 +130,7 @@ class NetworkService:
             said = {"project_id": network["project_id"]} | attributes
             return ports.create(call, [said | {"name": name, "network_id": network["id"]}])[0]
 
-        return await self._runner.write(_OURSELVES, work)
+        return await self._runner.write(OURSELVES, work)
 
     # ------------------------------------------------------------------------------------------------ placement
 

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from moorage.embedded.network import facts, networks, subnet_pools, subnets
+from moorage.embedded.network import facts, networks, routers, subnet_pools, subnets
 from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import not_found
 from moorage.embedded.network.store import Doc
 
 NAME = "auto_allocated_network"
+ROUTER = "auto_allocated_router"
 SCOPE = "auto-allocated-topology"
 
 
@@ -16,7 +17,7 @@ def get_or_make(call: Call, project: str) -> Doc:
     held = call.store.holder(SCOPE, project)
     if held is None:
         facts.auto_topology_ready(call, project)
-        held = _make(call, project)
+        held = _make(call.ourselves(), project)
     return {"id": held, "tenant_id": project, "project_id": project}
 
 
@@ -41,6 +42,7 @@ def _make(call: Call, project: str) -> str:
     if not call.store.hold(SCOPE, project, network["id"]):  # a rival was first; ours goes with the transaction
         networks.delete(call, network)
         return call.store.holder(SCOPE, project) or network["id"]
+    made: list[Doc] = []
     for version in (4, 6):
         if (pool := subnet_pools.default_pool(call, version)) is None:
             continue
@@ -48,5 +50,13 @@ def _make(call: Call, project: str) -> str:
             "name": f"auto_allocated_subnet_v{version}", "network_id": network["id"], "project_id": project,
             "ip_version": version, "subnetpool_id": pool["id"],
         }  # fmt: skip
-        subnets.create(call, [said])
+        made.append(subnets.create(call, [said])[0])
+    external = facts.default_external(call)
+    assert external is not None  # looked for before anything was made
+    router = routers.create(
+        call,
+        [{"name": ROUTER, "project_id": project, "external_gateway_info": {"network_id": external["id"]}}],
+    )[0]
+    for subnet in made:
+        routers.add_interface(call, router, {"subnet_id": subnet["id"]})
     return str(network["id"])

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -10,6 +10,7 @@ from uuid import uuid4
 from moorage.embedded.network.faults import over_quota
 from moorage.embedded.network.store import Doc, Store
 from moorage.embedded.network.who import Who
+from moorage.model.asker import Asker
 
 MAC_BASE = "fa:16:3e"
 
@@ -67,11 +68,15 @@ class Call:
             "revision_number": 0,
         }
 
+    def ourselves(self) -> "Call":
+        """The same transaction, asked by the service itself: for the ports that routers and floating IPs are made of."""
+        return replace(self, who=OURSELVES)
+
     def charge(self, project: str, noun: str, n: int = 1) -> None:
         """Count `n` more; refuses when that is over the project's limit."""
         used, cap = self.store.count(project, noun, n)
         limit = self.settings.quotas.get(noun, -1) if cap is None else cap
-        if n > 0 and 0 <= limit < used:
+        if project and n > 0 and 0 <= limit < used:
             raise over_quota(noun)
 
     def tell_compute(self, name: str, port: Doc) -> None:
@@ -79,6 +84,9 @@ class Call:
         if port["device_id"] and port["device_owner"].startswith("compute:"):
             event = {"name": name, "server_uuid": port["device_id"], "tag": port["id"], "status": "completed"}
             self.events.append(event)
+
+
+OURSELVES = Who(Asker(user="network", project="network", roles=("admin", "service", "member", "reader")))
 
 
 def stamp() -> str:

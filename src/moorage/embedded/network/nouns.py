@@ -4,7 +4,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.embedded.network import groups, hosts, networks, ports, qos, segments, sharing, subnet_pools, subnets
+from moorage.embedded.network import (
+    floating_ips,
+    groups,
+    hosts,
+    networks,
+    ports,
+    qos,
+    routers,
+    segments,
+    sharing,
+    subnet_pools,
+    subnets,
+    trunks,
+)
 from moorage.embedded.network.attributes import Attr
 from moorage.embedded.network.call import Call
 from moorage.embedded.network.store import Doc
@@ -112,5 +125,21 @@ POLICY = Noun(
     columns={"id": "id", "project_id": "project"}, path="qos/policies",
 )  # fmt: skip
 
-NOUNS: tuple[Noun, ...] = (NETWORK, SUBNET, PORT, SEGMENT, GROUP, RULE, AGENT, POOL, RBAC, POLICY)
+ROUTER = Noun(
+    "router", "routers", routers.ATTRS, _own, routers.create, routers.update, routers.delete, _put("router"),
+    view=routers.view, columns={"id": "id", "project_id": "project"},
+)  # fmt: skip
+FLOATING = Noun(
+    "floatingip", "floatingips", floating_ips.ATTRS, _own, floating_ips.create, floating_ips.update,
+    floating_ips.delete, floating_ips.put,
+    columns={"id": "id", "project_id": "project", "floating_network_id": "parent", "port_id": "key"},
+)  # fmt: skip
+TRUNK = Noun(
+    "trunk", "trunks", trunks.ATTRS, _own, trunks.create, trunks.update, trunks.delete, _put("trunk"),
+    columns={"id": "id", "project_id": "project"},
+)  # fmt: skip
+
+NOUNS: tuple[Noun, ...] = (
+    NETWORK, SUBNET, PORT, SEGMENT, GROUP, RULE, AGENT, POOL, RBAC, POLICY, ROUTER, FLOATING, TRUNK,
+)  # fmt: skip
 BY_PATH = {noun.place: noun for noun in NOUNS}

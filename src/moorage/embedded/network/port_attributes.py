@@ -68,5 +68,6 @@ ATTRS: dict[str, Attr] = COMMON | {
     ),
     "data_plane_status": Attr(checks.one_of(None, "ACTIVE", "DOWN"), UNSET, post=False, may_put=admin),
     "ip_allocation": read_only(),
+    "trunk_details": read_only(),
     "resource_request": read_only(admin),
 }  # fmt: skip

@@ -262,11 +262,19 @@ def erase(call: Call, port: Doc) -> None:
     if port["fixed_ips"]:
         subnets = call.store.many("subnet", where={"id": [each["subnet_id"] for each in port["fixed_ips"]]})
         addressing.take_back_all(call, subnets, port["id"])
+        leave_floating_ips(call, port["id"])
     call.store.remove("port", port["id"])
     call.charge(port["project_id"], "port", -1)
     call.tell_compute("network-vif-deleted", port)
     if not port["device_owner"].startswith("compute:"):
         call.segments.update(each["segment_id"] for each in subnets if each["segment_id"])
+
+
+def leave_floating_ips(call: Call, port: str) -> None:
+    """Floating IPs of a port that goes stay, and stand for nothing."""
+    for each in call.store.many("floatingip", where={"key": [port]}):
+        nothing = dict.fromkeys(("port_id", "fixed_ip_address", "router_id", "port_details", "_subnet"))
+        call.store.put("floatingip", touched(each | nothing | {"status": "DOWN"}))
 
 
 def leave_subnet(call: Call, subnet: Doc) -> None:

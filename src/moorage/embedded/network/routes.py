@@ -4,10 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from moorage.embedded.network import facts, listing, port_bindings, qos_routes, tags, verbs
+from moorage.embedded.network import (
+    auto_topology,
+    facts,
+    listing,
+    port_bindings,
+    qos_routes,
+    routers,
+    tags,
+    trunks,
+    verbs,
+)
 from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, bad
-from moorage.embedded.network.nouns import BY_PATH, GROUP, Noun
+from moorage.embedded.network.nouns import BY_PATH, GROUP, ROUTER, TRUNK, Noun
 
 
 class Ask(Protocol):
@@ -106,14 +116,13 @@ def _auto_topology(call: Call, ask: Ask) -> Any:
     project = ask.parts[1]
     if project in {"None", "null"}:
         project = call.who.project or ""
-    from moorage.embedded.network import auto_topology
-
     if _fields(ask) == ["dry-run"]:
         facts.auto_topology_ready(call, project)
         return {"auto_allocated_topology": {"id": "dry-run=pass", "tenant_id": project, "project_id": project}}
     return {"auto_allocated_topology": auto_topology.get_or_make(call, project)}
 
 
+<<<<<<< HEAD
 def _drop_auto_topology(call: Call, ask: Ask) -> Any:
     from moorage.embedded.network import auto_topology
 
@@ -124,6 +133,40 @@ def _drop_auto_topology(call: Call, ask: Ask) -> Any:
 _AUTO_TOPOLOGY = {"GET": Route(_auto_topology, True), "DELETE": Route(_drop_auto_topology, True, 204)}
 
 
+=======
+def _router(call: Call, ask: Ask) -> Any:
+    return verbs.find(call, ROUTER, ask.parts[1], lock=True)
+
+
+def _trunk(call: Call, ask: Ask) -> Any:
+    return verbs.find(call, TRUNK, ask.parts[1], lock=True)
+
+
+_ACTIONS: dict[tuple[str, str, str], Route] = {
+    ("PUT", "routers", "add_router_interface"): Route(
+        lambda call, ask: routers.add_interface(call, _router(call, ask), ask.body), True
+    ),
+    ("PUT", "routers", "remove_router_interface"): Route(
+        lambda call, ask: routers.remove_interface(call, _router(call, ask), ask.body), True
+    ),
+    ("PUT", "routers", "add_extraroutes"): Route(
+        lambda call, ask: routers.change_routes(call, _router(call, ask), ask.body, add=True), True
+    ),
+    ("PUT", "routers", "remove_extraroutes"): Route(
+        lambda call, ask: routers.change_routes(call, _router(call, ask), ask.body, add=False), True
+    ),
+    ("GET", "trunks", "get_subports"): Route(
+        lambda call, ask: {"sub_ports": verbs.find(call, TRUNK, ask.parts[1])["sub_ports"]}
+    ),
+    ("PUT", "trunks", "add_subports"): Route(
+        lambda call, ask: trunks.change_subports(call, _trunk(call, ask), ask.body, add=True), True
+    ),
+    ("PUT", "trunks", "remove_subports"): Route(
+        lambda call, ask: trunks.change_subports(call, _trunk(call, ask), ask.body, add=False), True
+    ),
+}
+
+>>>>>>> 386d1d2 (The embedded network service: routers, floating IPs and trunks as records, and a topology made on request)
 _OTHERS: dict[tuple[str, str, int], Route] = {
     ("GET", "extensions", 0): Route(lambda call, ask: facts.extensions()),
     ("GET", "extensions", 1): Route(lambda call, ask: facts.extension(ask.parts[1])),
@@ -162,12 +205,14 @@ def find_route(method: str, parts: tuple[str, ...]) -> Route:
 def _find(method: str, head: str, parts: tuple[str, ...], rest: int) -> Route | None:
     if head in _NOUN_ROUTES and (found := _NOUN_ROUTES[head].get((method, rest))) is not None:
         return found
-    if head in _TAG_ROUTES and rest >= 2 and parts[-(rest - 1)] == "tags":
+    if head in _TAG_ROUTES and rest in {2, 3} and parts[len(parts) - rest + 1] == "tags":
         return _TAG_ROUTES[head].get((method, rest))
     if head == "ports" and len(parts) >= 3 and parts[2] == "bindings":
         if len(parts) == 5 and parts[4] == "activate" and method == "PUT":
             return _ACTIVATE
         return _BINDINGS.get((method, len(parts)))
+    if rest == 2 and (method, head, parts[2]) in _ACTIONS:
+        return _ACTIONS[method, head, parts[2]]
     if head == "quotas" and rest == 2 and method == "GET" and parts[2] in _QUOTA_ASIDES:
         return Route(_QUOTA_ASIDES[parts[2]])
     if head == "auto-allocated-topology" and rest == 1:
