@@ -223,6 +223,11 @@ async def test_get_me_a_network(cloud: Cloud) -> None:
     assert (await cloud.ok("GET", url, token="member"))["auto_allocated_topology"]["id"] == made
     subnets = (await cloud.get("/subnets", network_id=made))["subnets"]
     assert [each["cidr"] for each in subnets] == ["10.64.0.0/26"]
+    routers = (await cloud.get("/routers", project_id="p1"))["routers"]
+    assert routers[0]["external_gateway_info"]["network_id"] == outside["id"]
+    await cloud.ok("DELETE", url, token="member")
+    assert (await cloud.get("/networks", project_id="p1"))["networks"] == []
+    assert (await cloud.get("/routers"))["routers"] == (await cloud.get("/ports"))["ports"] == []
 
 
 async def test_routers_and_floating_ips(cloud: Cloud) -> None:

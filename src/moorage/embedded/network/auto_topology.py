@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moorage.embedded.network import facts, networks, routers, subnet_pools, subnets
+from moorage.embedded.network import facts, networks, removal, routers, subnet_pools, subnets
 from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import not_found
 from moorage.embedded.network.store import Doc
@@ -10,6 +10,7 @@ from moorage.embedded.network.store import Doc
 NAME = "auto_allocated_network"
 ROUTER = "auto_allocated_router"
 SCOPE = "auto-allocated-topology"
+ROUTER_SCOPE = "auto-allocated-router"
 
 
 def get_or_make(call: Call, project: str) -> Doc:
@@ -28,7 +29,14 @@ def delete(call: Call, project: str) -> None:
     network = None if held is None else call.store.get("network", held, lock=True)
     if held is None or network is None:
         return
-    networks.delete(call, network)
+    ours = call.ourselves()
+    router = call.store.get("router", call.store.holder(ROUTER_SCOPE, project) or "", lock=True)
+    if router is not None:
+        for port in routers.ports_of(call, router["id"], routers.INTERFACE):
+            routers.remove_interface(ours, router, {"port_id": port["id"]})
+        routers.delete(ours, router)
+        call.store.drop_holds(router["id"])
+    removal.delete_network(ours, network)
     call.store.drop_holds(held)
 
 
@@ -40,7 +48,7 @@ def _may(call: Call, project: str, role: bool) -> None:
 def _make(call: Call, project: str) -> str:
     network = networks.create(call, [{"name": NAME, "project_id": project}])[0]
     if not call.store.hold(SCOPE, project, network["id"]):  # a rival was first; ours goes with the transaction
-        networks.delete(call, network)
+        removal.delete_network(call, network)
         return call.store.holder(SCOPE, project) or network["id"]
     made: list[Doc] = []
     for version in (4, 6):
@@ -57,6 +65,7 @@ def _make(call: Call, project: str) -> str:
         call,
         [{"name": ROUTER, "project_id": project, "external_gateway_info": {"network_id": external["id"]}}],
     )[0]
+    call.store.hold(ROUTER_SCOPE, project, router["id"])
     for subnet in made:
         routers.add_interface(call, router, {"subnet_id": subnet["id"]})
     return str(network["id"])

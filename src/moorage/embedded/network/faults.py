@@ -80,7 +80,3 @@ def mac_taken(network: str, mac: str) -> Fault:
         "MacAddressInUse",
         f"Unable to complete operation for network {network}. The mac address {mac} is in use.",
     )
-
-
-def stale(noun: str, id: str) -> Fault:
-    return Fault(412, "HTTPPreconditionFailed", f"Constrained to revision_number, which {noun} {id} no longer has")

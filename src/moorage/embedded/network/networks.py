@@ -6,7 +6,7 @@ from typing import Any
 from moorage.embedded.network import checks
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
 from moorage.embedded.network.call import Call, touched
-from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, invalid, network_in_use, not_found
+from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, invalid, not_found
 from moorage.embedded.network.store import Doc, Store
 from moorage.embedded.network.who import Who
 
@@ -300,24 +300,4 @@ def _retag(call: Call, network: Doc, changes: dict[str, Any]) -> None:
     call.store.put("segment", touched(record | {"segmentation_id": tag}))
 
 
-def delete(call: Call, network: Doc) -> None:
-    from moorage.embedded.network import ports, subnets
-
-    for port in call.store.many("port", where={"network": [network["id"]]}, limit=2):
-        if port["device_owner"] not in {"network:dhcp", "network:distributed"}:
-            raise network_in_use(network["id"])
-        ports.erase(call, port)
-    for subnet in call.store.children("subnet", network["id"]):
-        subnets.erase(call, subnet)
-    for segment in network["_segments"]:
-        call.store.drop_holds(segment["id"])
-        call.store.remove("segment", segment["id"])
-        call.segments.add(segment["id"])
-    for policy in call.store.children("rbac_policy", network["id"]):
-        call.store.remove("rbac_policy", policy["id"])
-    call.store.unshare(network["id"])
-    call.store.remove("network", network["id"])
-    call.charge(network["project_id"], "network", -1)
-
-
-__all__ = ["ATTRS", "COMMON", "REQUIRED", "create", "delete", "seen", "update", "view", "visible"]
+__all__ = ["ATTRS", "COMMON", "REQUIRED", "create", "seen", "update", "view", "visible"]

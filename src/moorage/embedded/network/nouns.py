@@ -11,6 +11,7 @@ from moorage.embedded.network import (
     networks,
     ports,
     qos,
+    removal,
     routers,
     segments,
     sharing,
@@ -75,12 +76,12 @@ def _subnet_view(call: Call, doc: Doc) -> Doc:
 
 NETWORK = Noun(
     "network", "networks", networks.ATTRS, lambda call, doc: networks.visible(call.who, doc),
-    networks.create, networks.update, networks.delete, _put("network"),
+    networks.create, networks.update, removal.delete_network, _put("network"),
     view=lambda call, doc: networks.view(call.who, doc), columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
 SUBNET = Noun(
     "subnet", "subnets", subnets.ATTRS, lambda call, doc: subnets.visible(call.store, call.who, doc),
-    subnets.create, subnets.update, subnets.delete, _put("subnet"), view=_subnet_view,
+    subnets.create, subnets.update, removal.delete_subnet, _put("subnet"), view=_subnet_view,
     columns={"id": "id", "project_id": "project", "network_id": "parent"}, filters=("shared",),
 )  # fmt: skip
 PORT = Noun(

@@ -106,7 +106,7 @@ def _make(call: Call, around: Surroundings, said: dict[str, Any]) -> Doc:
     addressing.give(call, around, port, host, said["fixed_ips"])
     groups.settle(call, around, port, said["security_groups"])
     port_rules.settle_qos(call, around, port)
-    _name_addresses(call, port)
+    name_addresses(call, port)
     if host:
         bind(call, around, port, host)
     _insert(call, port, chosen=said["mac_address"] not in (UNSET, None))
@@ -124,7 +124,7 @@ def _insert(call: Call, port: Doc, *, chosen: bool) -> None:
     raise mac_taken(port["network_id"], port["mac_address"])
 
 
-def _name_addresses(call: Call, port: Doc) -> None:
+def name_addresses(call: Call, port: Doc) -> None:
     """`dns_assignment`: a name for each address."""
     port["dns_assignment"] = [
         {
@@ -190,7 +190,7 @@ def update(call: Call, port: Doc, body: Any) -> Doc:
     if "qos_policy_id" in changes or "binding:vnic_type" in changes:
         port_rules.settle_qos(call, around, port)
     if port["fixed_ips"] != old["fixed_ips"] or port["dns_name"] != old["dns_name"]:
-        _name_addresses(call, port)
+        name_addresses(call, port)
     _rebind(call, around, port, old, new_host)
     addressing.note_inventories(call, around, old, port)
     return port
@@ -275,19 +275,3 @@ def leave_floating_ips(call: Call, port: str) -> None:
     for each in call.store.many("floatingip", where={"key": [port]}):
         nothing = dict.fromkeys(("port_id", "fixed_ip_address", "router_id", "port_details", "_subnet"))
         call.store.put("floatingip", touched(each | nothing | {"status": "DOWN"}))
-
-
-def leave_subnet(call: Call, subnet: Doc) -> None:
-    """Before a subnet goes: automatic ports lose their address with it, any other forbids it."""
-    held = call.store.addresses_of(subnet["id"])
-    if any(not (owner == "network:dhcp" or addressing.automatic(subnet)) for _, _, owner in held):
-        text = f"Unable to complete operation on subnet {subnet['id']}: One or more ports have an IP allocation from this subnet."
-        raise conflict("SubnetInUse", text)
-    for address, id, _ in held:
-        port = call.store.get("port", id, lock=True)
-        if port is None:
-            continue
-        addressing.take_back(call, [subnet], id, [{"subnet_id": subnet["id"], "ip_address": address}])
-        port["fixed_ips"] = [each for each in port["fixed_ips"] if each["subnet_id"] != subnet["id"]]
-        _name_addresses(call, port)
-        call.store.put("port", touched(port))

@@ -122,10 +122,7 @@ def _auto_topology(call: Call, ask: Ask) -> Any:
     return {"auto_allocated_topology": auto_topology.get_or_make(call, project)}
 
 
-<<<<<<< HEAD
 def _drop_auto_topology(call: Call, ask: Ask) -> Any:
-    from moorage.embedded.network import auto_topology
-
     auto_topology.delete(call, ask.parts[1])
     return None
 
@@ -133,7 +130,6 @@ def _drop_auto_topology(call: Call, ask: Ask) -> Any:
 _AUTO_TOPOLOGY = {"GET": Route(_auto_topology, True), "DELETE": Route(_drop_auto_topology, True, 204)}
 
 
-=======
 def _router(call: Call, ask: Ask) -> Any:
     return verbs.find(call, ROUTER, ask.parts[1], lock=True)
 
@@ -166,7 +162,7 @@ _ACTIONS: dict[tuple[str, str, str], Route] = {
     ),
 }
 
->>>>>>> 386d1d2 (The embedded network service: routers, floating IPs and trunks as records, and a topology made on request)
+
 _OTHERS: dict[tuple[str, str, int], Route] = {
     ("GET", "extensions", 0): Route(lambda call, ask: facts.extensions()),
     ("GET", "extensions", 1): Route(lambda call, ask: facts.extension(ask.parts[1])),

@@ -6,7 +6,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from moorage.embedded.network import checks, networks
+from moorage.embedded.network import checks, networks, subnet_pools
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, invalid, not_found
@@ -109,8 +109,6 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
 
 
 def _cidr_of(call: Call, said: dict[str, Any]) -> tuple[str | None, str]:
-    from moorage.embedded.network import subnet_pools
-
     cidr = None if said["cidr"] is UNSET else said["cidr"]
     if said["subnetpool_id"] not in (UNSET, None) or said["use_default_subnetpool"]:
         prefixlen = None if said["prefixlen"] is UNSET else said["prefixlen"]
@@ -259,24 +257,3 @@ def _move_segment(call: Call, subnet: Doc, segment: str | None) -> None:
     subnet["segment_id"] = segment
     _join_segment(call, network, subnet, [])
     call.store.put("network", touched(network))
-
-
-def delete(call: Call, subnet: Doc) -> None:
-    from moorage.embedded.network import ports
-
-    network = call.store.get("network", subnet["network_id"], lock=True)
-    assert network is not None  # a subnet goes with its network
-    if not (call.who.writes(subnet["project_id"]) or call.who.writes(network["project_id"])):
-        raise forbidden("delete_subnet")
-    ports.leave_subnet(call, subnet)
-    erase(call, subnet)
-    network["subnets"] = [each for each in network["subnets"] if each != subnet["id"]]
-    call.store.put("network", touched(network))
-
-
-def erase(call: Call, subnet: Doc) -> None:
-    call.store.reset_ranges(subnet["id"], ())
-    call.store.remove("subnet", subnet["id"])
-    call.charge(subnet["project_id"], "subnet", -1)
-    if subnet["segment_id"]:
-        call.segments.add(subnet["segment_id"])
