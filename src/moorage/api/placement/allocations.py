@@ -40,7 +40,8 @@ async def of_provider(req: Req) -> Rep:
     provider = await req.provider(req.path["uuid"])
     rows = await req.region.read(lambda tx: reads.holdings(tx, provider.uuid))
     allocations: dict[str, Any] = {}
-    for consumer, resource, used, generation in rows:
+    for row in rows:
+        consumer, resource, used, generation = row[0], row[1], row[2], row[3]
         one = allocations.setdefault(consumer, {"resources": {}})
         one["resources"][resource] = used
         if req.since(28):

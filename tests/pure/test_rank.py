@@ -1,0 +1,205 @@
+"""Ranking: the right hosts, the right words for the others, and properties that no filter may break."""
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moorage.model.ids import HostId, ProviderId
+from moorage.model.verdict import FAULT_CHARACTERS_MAX, LEDGER_BYTES_MAX, fault_message
+from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
+from moorage.placement.world import Picture
+from moorage.scheduler.filters.aggregates import matches
+from moorage.scheduler.profile import Profile
+from moorage.scheduler.rank import rank
+from moorage.store.region.placement.changes import Changes
+
+SMALL = {"VCPU": 2, "MEMORY_MB": 512}
+
+
+class _Row(SimpleNamespace):
+    @property
+    def _mapping(self) -> dict[str, Any]:
+        return {"class": getattr(self, "resource", None), **self.__dict__}
+
+
+def _stock(provider: str, resource: str, cap: int, used: int = 0) -> _Row:
+    numbers = {"total": cap, "reserved": 0, "ratio": 1.0, "min_unit": 1, "max_unit": cap, "step": 1, "cap": cap}
+    return _Row(provider=provider, resource=resource, used=used, version=1, **numbers)
+
+
+class Cloud:
+    """Pictures by hand."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[_Row]] = {k: [] for k in ("providers", "whole", "traits", "aggregates", "hosts")}
+
+    def _provider(self, name: str, traits: tuple[str, ...], aggregates: tuple[str, ...]) -> None:
+        self.rows["providers"].append(
+            _Row(uuid=name, name=name, parent=None, root=name, generation=1, version=1, changed=1, updated_at=0)
+        )
+        self.rows["traits"] += [_Row(provider=name, trait=trait) for trait in traits]
+        self.rows["aggregates"] += [_Row(provider=name, aggregate=aggregate) for aggregate in aggregates]
+
+    def host(
+        self,
+        name: str,
+        vcpus: int = 8,
+        memory: int = 8192,
+        *,
+        traits: tuple[str, ...] = (),
+        wired: tuple[str, ...] = (),
+        zone: str = "nova",
+        physnets: str | None = None,
+        level: int = 3,
+    ) -> "Cloud":
+        self._provider(name, traits, wired)
+        self.rows["whole"] += [_stock(name, "VCPU", vcpus), _stock(name, "MEMORY_MB", memory)]
+        facts = {"host": name, "node": name + ".local", "cell": "c", "zone": zone, "physnets": physnets, "level": level}
+        self.rows["hosts"].append(_Row(provider=name, **facts))
+        return self
+
+    def segment(self, name: str, free: int, total: int | None = None) -> "Cloud":
+        self._provider(name, (), (name,))
+        total = free if total is None else total
+        self.rows["whole"].append(_stock(name, "IPV4_ADDRESS", total, total - free))
+        return self
+
+    def picture(self) -> Picture:
+        picture = Picture()
+        picture.apply(Changes(1, everything=True, **self.rows))  # type: ignore[arg-type]
+        return picture
+
+    def world(self) -> World:
+        return self.picture().world()
+
+
+def best(ask: Ask, world: World) -> list[str]:
+    return sorted(choice.name for choice in rank(ask, world, Profile()).best)
+
+
+def nic(*segments: str) -> NicAsk:
+    return NicAsk("n", tuple(ProviderId(s) for s in segments))
+
+
+def test_more_room_comes_first_and_the_answer_can_be_replayed() -> None:
+    world = Cloud().host("small", 4).host("large", 16, 16384).host("none", 1).world()
+    verdict = rank(Ask(resources=SMALL), world, Profile())
+    assert [choice.name for choice in verdict.best] == ["large", "small"]
+    assert "none: 2 VCPU asked, 1 of 1 free" in verdict.explain()
+    equal = Cloud()
+    for number in range(50):
+        equal.host(f"h{number}")
+    answers = {
+        tuple(c.name for c in rank(Ask(resources=SMALL, seed=7), equal.world(), Profile()).best) for _ in range(3)
+    }
+    assert len(answers) == 1
+    assert len(next(iter(answers))) == 32
+
+
+def test_each_cause_is_named_with_its_numbers() -> None:
+    cloud = Cloud().host("h1", wired=("s1",)).host("h2", wired=("s2",), zone="z2", physnets="pub").host("h3", level=1)
+    picture = cloud.segment("s1", 0, 254).segment("s2", 3).picture()
+    picture.set_alive("h3", False)
+    world = picture.world()
+    assert best(Ask(resources=SMALL, nics=(nic("s1", "s2"),)), world) == ["h2"]
+    text = rank(Ask(resources=SMALL, nics=(nic("s1"),)), world, Profile()).explain()
+    assert "h1: s1 has 0 of 254 addresses free" in text
+    assert "h2: not wired to any of the network's segments" in text
+    assert "h3: not heard from" in text
+    picture.set_alive("h3", True)
+    assert best(Ask(resources={}, min_level=3), world) == ["h1", "h2"]
+    assert best(Ask(resources={}, availability_zone="z2"), world) == ["h2"]
+    assert best(Ask(resources={}, host="h3"), world) == ["h3"]
+    assert best(Ask(resources={}, node="h1.local"), world) == ["h1"]
+    assert best(Ask(resources={}, not_on=(HostId("h1"),)), world) == ["h2", "h3"]
+    assert best(Ask(resources={}, same_host=(HostId("h1"),)), world) == ["h1"]
+    assert best(Ask(resources={}, different_host=(HostId("h1"),)), world) == ["h2", "h3"]
+    assert best(Ask(resources={}, nics=(NicAsk("n", physnets=("other",)),)), world) == ["h1", "h3"]
+    assert best(Ask(resources={"VGPU": 1}), world) == []
+
+
+def test_two_nics_on_one_segment_need_two_addresses() -> None:
+    world = Cloud().host("h1", wired=("s1",)).host("h2", wired=("s1", "s2")).segment("s1", 1).segment("s2", 1).world()
+    verdict = rank(Ask(resources=SMALL, nics=(nic("s1", "s2"), nic("s1", "s2"))), world, Profile())
+    assert [(c.name, sorted(map(str, c.segments))) for c in verdict.best] == [("h2", ["s1", "s2"])]
+
+
+def test_traits_aggregates_and_groups() -> None:
+    picture = Cloud().host("h1", traits=("CUSTOM_A",)).host("h2", traits=("CUSTOM_B",)).host("h3").picture()
+    world = picture.world()
+    assert best(Ask(resources={}, required=("CUSTOM_A",)), world) == ["h1"]
+    assert best(Ask(resources={}, forbidden=("CUSTOM_A",)), world) == ["h2", "h3"]
+    assert best(Ask(resources={}, required=("CUSTOM_NEVER_SEEN",)), world) == []
+    picture.set_host_aggregates(
+        [("mine", {"filter_tenant_id": "p1, p2", "ssd": "true"}, ["h1"]), ("zone", {"availability_zone": "z"}, ["h2"])]
+    )
+    world = picture.world()
+    assert best(Ask(resources={}, project="other"), world) == ["h2", "h3"]
+    assert best(Ask(resources={}, project="p2"), world) == ["h1", "h2", "h3"]
+    spec = {"aggregate_instance_extra_specs:ssd": "true"}
+    assert best(Ask(resources={}, project="p1", extra_specs=spec), world) == ["h1"]
+    assert best(Ask(resources={}, availability_zone="z"), world) == ["h2"]
+    group = picture.groups.setdefault("g", Group())
+    group.hosts[HostId("h2")] = 1
+    apart = Ask(resources={}, project="p1", group=GroupAsk("g", "anti-affinity"))
+    assert best(apart, picture.world()) == ["h1", "h3"]
+    soft = rank(Ask(resources={}, project="p1", group=GroupAsk("g", "soft-affinity")), picture.world(), Profile())
+    assert soft.best[0].name == "h2"
+    group.home = HostId("h2")
+    assert best(Ask(resources={}, project="p1", group=GroupAsk("g", "affinity")), picture.world()) == ["h2"]
+
+
+def test_a_no_fits_its_ledger_and_its_fault() -> None:
+    cloud = Cloud()
+    for number in range(3000):
+        cloud.host(f"a-host-with-a-rather-long-name-{number}", 1)
+    verdict = rank(Ask(resources=SMALL), cloud.world(), Profile())
+    assert len(msgspec.json.encode(verdict.ledger)) <= LEDGER_BYTES_MAX
+    assert verdict.counts() == {"not enough vCPUs": 3000}
+    ledger = verdict.ledger
+    assert len(ledger.misses) + sum(map(len, ledger.others.values())) + ledger.left_out == 3000
+    assert verdict.fault() == "No valid host was found. 3000 hosts: not enough vCPUs"
+    long = fault_message({f"a cause that takes many words {n}": n for n in range(40)})
+    assert len(long) <= FAULT_CHARACTERS_MAX
+    assert fault_message({}) == "No valid host was found. There are no hosts."
+
+
+def test_nova_operators_of_extra_specs() -> None:
+    assert matches("8", ">= 4")
+    assert matches("8", "= 8")
+    assert not matches("3", "= 4")
+    assert matches("a, b", "<or> b <or> c")
+    assert not matches("x", "s== y")
+
+
+_host = st.tuples(st.integers(1, 6), st.sets(st.sampled_from(["s1", "s2"])))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_host, min_size=1, max_size=8), st.integers(1, 6), st.integers(0, 2), st.booleans())
+def test_adding_a_host_never_hurts_and_order_does_not_matter(
+    hosts: list[tuple[int, set[str]]], vcpus: int, free: int, wants_nic: bool
+) -> None:
+    def world(order: list[int]) -> World:
+        cloud = Cloud().segment("s1", free, 2).segment("s2", 1, 2)
+        for index in order:
+            cloud.host(f"h{index}", hosts[index][0], wired=tuple(hosts[index][1]))
+        return cloud.world()
+
+    ask = Ask(resources={"VCPU": vcpus}, nics=(nic("s1", "s2"),) if wants_nic else ())
+    everybody = list(range(len(hosts)))
+    whole = best(ask, world(everybody))
+    shuffled = random.Random(vcpus).sample(everybody, len(everybody))
+    assert best(ask, world(shuffled)) == whole
+    fewer = best(ask, world(everybody[:-1]))
+    assert set(fewer) <= set(whole)
+    expected = [
+        f"h{n}"
+        for n, (have, wired) in enumerate(hosts)
+        if have >= vcpus and (not wants_nic or ("s1" in wired and free > 0) or "s2" in wired)
+    ]
+    assert whole == sorted(expected)

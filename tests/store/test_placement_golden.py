@@ -1,0 +1,20 @@
+"""The statements of a claim, as they are sent: a change here is a change of the heart, and should be seen."""
+
+from pathlib import Path
+
+import pytest
+
+from moorage.store.region.placement import claims
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
+STATEMENTS = {
+    "take_all_that_fit.postgresql.sql": str(claims._TAKE_POSTGRESQL),
+    "take_all_that_fit.sqlite.sql": str(claims._take_sqlite(2)),
+    "write_allocations.postgresql.sql": str(claims._WRITE_POSTGRESQL),
+    "write_allocations.sqlite.sql": str(claims._write_sqlite(2)),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_the_statement_is_the_golden_one(name: str) -> None:
+    assert STATEMENTS[name].strip() == (GOLDEN / name).read_text().strip()
