@@ -21,6 +21,7 @@ from moorage.main.config import Api, Cell, Config, Hosts, read_config
 from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
 from moorage.main.hosts import Fleet, HostPlan, planned_hosts
 from moorage.main.lock import DataLock
+from moorage.main.placement import make_placement
 from moorage.main.region import Region, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
@@ -121,6 +122,7 @@ async def start_cloud(config: Config) -> Cloud:
     rounds = Rounds(region.clock)
     add_rounds(rounds, region)
     await doors["compute"].open(make_frontdesk(region))
+    await doors["placement"].open(make_placement(region))
     return Cloud(config, lock, doors, embedded, region, fleet, rounds, plans)
 
 
