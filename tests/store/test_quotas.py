@@ -1,13 +1,11 @@
 """Quotas are taken all or nothing, exactly, also when many ask at once."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from moorage.model.quota import Shortfall
-from moorage.sql import Database, open_database
+from moorage.sql import Database
 from moorage.store.region import quotas
 from moorage.store.region.tables import region_metadata
 
@@ -15,11 +13,9 @@ ONE = {"instances": 1, "cores": 2, "ram": 512}
 
 
 @pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[Database]:
-    database = await open_database(f"sqlite:///{tmp_path}/region.db", name="region", durability="process")
+async def region(database: Database) -> Database:
     await database.create(region_metadata)
-    yield database
-    await database.close()
+    return database
 
 
 async def test_reserving_is_one_statement(region: Database) -> None:

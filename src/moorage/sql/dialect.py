@@ -6,6 +6,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from moorage.sql.engine import Tx
+
 
 def insert(dialect: str, table: sa.Table) -> "sqlite.Insert | postgresql.Insert":
     """An INSERT that knows ON CONFLICT."""
@@ -30,3 +32,12 @@ def upsert(
     return statement.on_conflict_do_update(
         index_elements=list(key), set_={column: statement.excluded[column] for column in change}
     )
+
+
+def alone(tx: Tx, what: str) -> None:
+    """Until this transaction ends, nobody else is past this line with the same words: for "count, then insert".
+
+    SQLite has one writer anyway.  On PostgreSQL the words are an advisory lock.
+    """
+    if tx.dialect == "postgresql":
+        tx.row(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(what, 0))))

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Conflict, NotFound
-from moorage.sql import Tx
+from moorage.sql import Tx, alone
 from moorage.store.region.tables import region_metadata
 
 AGGREGATES_MAX = 10_000
@@ -32,6 +32,7 @@ _hosts = msgspec.json.Decoder(tuple[str, ...])
 
 def add(tx: Tx, new: Aggregate) -> Aggregate:
     """Insert; the number is minted here.  Raises Conflict for a taken name."""
+    alone(tx, "aggregates")
     _refuse_taken(tx, new.name, None)
     number = tx.scalar(
         aggregates.insert().values(_values(new) | {"created_at": new.created_at}).returning(aggregates.c.number)
@@ -47,9 +48,10 @@ def every(tx: Tx) -> Sequence[Aggregate]:
 
 
 def get(tx: Tx, number: int, *, to_change: bool = False) -> Aggregate:
-    """Raises NotFound."""
-    query = sa.select(aggregates).where(aggregates.c.number == number)
-    row = tx.row(query.with_for_update() if to_change else query)
+    """One of them; `to_change` keeps others from changing any until this transaction ends.  Raises NotFound."""
+    if to_change:
+        alone(tx, "aggregates")
+    row = tx.row(sa.select(aggregates).where(aggregates.c.number == number))
     if row is None:
         raise NotFound(f"Aggregate {number} could not be found.")
     return _aggregate(row)

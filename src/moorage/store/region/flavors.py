@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.flavor import Flavor
 from moorage.model.ids import FlavorId
-from moorage.sql import Tx
+from moorage.sql import Tx, alone
 from moorage.store.region.tables import region_metadata
 
 FLAVORS_MAX = 10_000
@@ -50,6 +50,7 @@ def no_such(flavor: str) -> NotFound:
 
 def add(tx: Tx, new: Flavor) -> Flavor:
     """Insert; the flavor's `number` is minted here.  Raises Conflict when its id or name is taken."""
+    alone(tx, "flavors")
     if tx.row(sa.select(flavors.c.number).where(flavors.c.name == new.name)):
         raise Conflict(f"Flavor with name {new.name} already exists.")
     if tx.row(sa.select(flavors.c.number).where(flavors.c.id == new.id)):

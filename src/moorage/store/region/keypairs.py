@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from moorage.model.errors import Conflict
 from moorage.model.keypair import KeyPair
-from moorage.sql import Tx
+from moorage.sql import Tx, alone
 from moorage.store.region.tables import region_metadata
 
 key_pairs = sa.Table(
@@ -27,6 +27,7 @@ key_pairs = sa.Table(
 
 def add(tx: Tx, new: KeyPair, most: int) -> KeyPair | None:
     """Insert; None when the user already has `most` (-1: no limit).  Raises Conflict for a name that is taken."""
+    alone(tx, f"key pairs of {new.user}")
     if get(tx, new.user, new.name) is not None:
         raise Conflict(f"Key pair '{new.name}' already exists.")
     if most >= 0 and count(tx, new.user) >= most:

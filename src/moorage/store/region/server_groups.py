@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from moorage.model.group import ServerGroup
-from moorage.sql import Tx
+from moorage.sql import Tx, alone
 from moorage.store.region.tables import region_metadata
 
 MEMBERS_SHOWN_MAX = 10_000
@@ -33,6 +33,7 @@ server_group_members = sa.Table(
 
 def add(tx: Tx, new: ServerGroup, most: int) -> bool:
     """Insert unless the project has `most` already (-1: no limit)."""
+    alone(tx, f"server groups of {new.project}")
     if most >= 0 and count(tx, new.project) >= most:
         return False
     tx.run(
