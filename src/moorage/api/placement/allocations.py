@@ -38,10 +38,10 @@ async def show(req: Req) -> Rep:
 
 async def of_provider(req: Req) -> Rep:
     provider = await req.provider(req.path["uuid"])
-    rows = await req.region.read(lambda tx: reads.holdings(tx, provider.uuid))
+    rows: Any = await req.region.read(lambda tx: reads.holdings(tx, provider.uuid))
     allocations: dict[str, Any] = {}
     for row in rows:
-        consumer, resource, used, generation = row[0], row[1], row[2], row[3]
+        consumer, resource, used, generation = row
         one = allocations.setdefault(consumer, {"resources": {}})
         one["resources"][resource] = used
         if req.since(28):

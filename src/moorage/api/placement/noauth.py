@@ -1,0 +1,32 @@
+"""`auth_strategy = noauth2`: whoever can reach the port is believed. For development alone; off unless asked for.
+
+The token is `user[:project]`; `X-Roles`, where sent, gives the roles, else the user `admin` has the roles admin, and others none.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from moorage.model.asker import Asker
+from moorage.model.errors import Unauthenticated
+
+log = logging.getLogger(__name__)
+
+WARNING = "noauth2 is on: everybody who reaches this port is believed to be whoever they say they are"
+
+
+async def believe(headers: Mapping[str, str]) -> Asker:
+    """Headers → who asks; raises Unauthenticated without a token."""
+    token = headers.get("x-auth-token")
+    if not token:
+        raise Unauthenticated("Authentication required")
+    user, _, project = token.partition(":")
+    project = headers.get("x-project-id") or project or user
+    given = headers.get("x-roles")
+    roles = tuple(role.strip().lower() for role in given.split(",")) if given else ("admin",) if user == "admin" else ()
+    system = headers.get("openstack-system-scope") == "all"
+    return Asker(user=user, project=project, roles=tuple(role for role in roles if role), system=system)
+
+
+def warn() -> None:
+    """Loudly, once, when the service starts."""
+    log.warning(WARNING)
