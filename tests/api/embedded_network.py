@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,20 +93,30 @@ class Cloud:
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+    url = f"sqlite:///{tmp_path}/network.db"
+    async with cloud_over(url) as made:
+        yield made
+
+
+@asynccontextmanager
+async def cloud_over(url: str) -> AsyncIterator[Cloud]:
+    """The cloud, over a database of either kind."""
     events: list[dict[str, Any]] = []
 
     async def hear(batch: list[dict[str, Any]]) -> None:
         events.extend(batch)
         made.news.set()
 
-    database = await open_database(f"sqlite:///{tmp_path}/network.db", name="network", durability="process")
+    database = await open_database(url, name="network", durability="process")
     service = make_network(
         database, public_url="http://net", validate_token=_validate, notify_compute=hear, settings=Settings()
     )
-    await service.start()
-    await service.declare_hosts([HostNetworks("cmp1", ("physnet1",)), HostNetworks("cmp2", ("physnet2",))])
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://net") as http:
-        made = Cloud(http, service, events)
-        yield made
-    await service.stop()
-    await database.close()
+    try:
+        await service.start()
+        await service.declare_hosts([HostNetworks("cmp1", ("physnet1",)), HostNetworks("cmp2", ("physnet2",))])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://net") as http:
+            made = Cloud(http, service, events)
+            yield made
+    finally:
+        await service.stop()
+        await database.close()

@@ -225,3 +225,31 @@ async def test_bodies_are_read_strictly(cloud: Cloud) -> None:
     large = await cloud.call("POST", "/ports", {"port": {"network_id": net["id"], "name": "x" * 2_000_000}})
     assert large.status_code == 413
     assert (await cloud.call("PATCH", "/ports", {})).status_code == 405
+    nul = await cloud.call("POST", "/ports", {"port": {"network_id": net["id"], "device_id": "a\0b"}})
+    assert nul.status_code == 400
+    assert (await cloud.call("GET", "/ports/a%00b")).status_code == 400
+    assert (await cloud.call("GET", "/ports", name="a\0b")).status_code == 400
+
+
+async def test_a_filter_tells_nothing_that_may_not_be_seen(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    port = await cloud.port(net["id"], device_id="srv")
+    await cloud.bind(port["id"], "cmp1")
+    query = {"binding:host_id": "cmp1"}
+    assert (await cloud.ok("GET", "/ports", token="member", **query))["ports"] == []
+    assert len((await cloud.get("/ports", **query))["ports"]) == 1
+
+
+async def test_a_port_comes_up_when_its_host_says_so(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network()
+    port = await cloud.port(net["id"], device_id="srv")
+    await cloud.bind(port["id"], "cmp1")
+    await cloud.service.set_port_status(port["id"], "DOWN")
+    await cloud.heard({"name": "network-vif-unplugged", "server_uuid": "srv", "tag": port["id"], "status": "completed"})
+    assert (await cloud.get(f"/ports/{port['id']}"))["port"]["status"] == "DOWN"
+    await cloud.service.set_host_alive("cmp1", False)
+    assert (await cloud.bind(port["id"], "cmp1"))["binding:vif_type"] == "ovs"  # nothing changed, nothing is bound anew
+    other = await cloud.port(net["id"], device_id="srv")
+    assert (await cloud.bind(other["id"], "cmp1"))["binding:vif_type"] == "binding_failed"
+    await cloud.ok("DELETE", f"/ports/{port['id']}")
+    await cloud.heard({"name": "network-vif-deleted", "server_uuid": "srv", "tag": port["id"], "status": "completed"})

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from moorage.embedded.network import groups, listing
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, forbidden, not_found
-from moorage.embedded.network.nouns import GROUP, PORT, Noun
+from moorage.embedded.network.nouns import GROUP, PORT, SUBNET, Noun
 from moorage.embedded.network.store import Doc
 
 BULK_MAX = 1_000
+PARENTS_MAX = 500
 _REVISION = re.compile(r"^\s*revision_number=(\d{1,18})\s*$")
 
 
@@ -25,12 +26,11 @@ def show(call: Call, noun: Noun, id: str, fields: Sequence[str]) -> Doc:
     return {noun.name: listing.only(noun.view(call, find(call, noun, id)), fields)}
 
 
-def _in_sql(noun: Noun, query: listing.Query) -> tuple[dict[str, list[str]], list[str]]:
+def _in_sql(call: Call, noun: Noun, query: listing.Query) -> tuple[dict[str, list[str]], list[str]]:
     where: dict[str, list[str]] = {}
-    for name, column in noun.columns.items():
-        if name in query.filters:
-            where[column] = query.filters[name]
-    done = [name for name in noun.columns if name in query.filters]
+    done = [name for name in noun.columns if name in query.filters and _may_ask(call, noun, name)]
+    for name in done:
+        where[noun.columns[name]] = query.filters[name]
     if noun is PORT and (ips := query.filters.get("fixed_ips")):
         kinds = {each.partition("=")[0] for each in ips}
         if kinds == {"ip_address"}:
@@ -40,12 +40,18 @@ def _in_sql(noun: Noun, query: listing.Query) -> tuple[dict[str, list[str]], lis
     return where, done
 
 
+def _may_ask(call: Call, noun: Noun, name: str) -> bool:
+    """A filter on what the asker may not see would tell it all the same; left to the view, it matches nothing."""
+    rule = noun.attrs[name].may_read
+    return rule is None or rule(call.who)
+
+
 def listed(call: Call, noun: Noun, pairs: Sequence[tuple[str, str]], url: str) -> Doc:
     if not noun.may_list(call.who):
         return {noun.plural: []}
     query = listing.parse(pairs, noun.attrs, *noun.filters)
     longest = call.settings.list_page_max
-    where, done = _in_sql(noun, query)
+    where, done = _in_sql(call, noun, query)
     seen_by = None if call.who.everywhere else (call.who.project or "")
     if noun is GROUP:
         _ensure_default(call, where)
@@ -54,14 +60,26 @@ def listed(call: Call, noun: Noun, pairs: Sequence[tuple[str, str]], url: str) -
         limit = min(query.limit or longest, longest)
         docs = call.store.many(noun.name, where=where, seen_by=seen_by, after=query.marker, limit=limit + 1)
         more = len(docs) > limit
-        shown = [noun.view(call, doc) for doc in docs[:limit]]
+        shown = _views(call, noun, docs[:limit])
     else:
         docs = call.store.many(noun.name, where=where, seen_by=seen_by)
-        shown, more = listing.page(listing.sift([noun.view(call, doc) for doc in docs], query, done), query, longest)
+        shown, more = listing.page(listing.sift(_views(call, noun, docs), query, done), query, longest)
     answer: Doc = {noun.plural: [listing.only(each, query.fields) for each in shown]}
     if found := listing.links(url, query, shown, more=more):
         answer[f"{noun.plural}_links"] = found
     return answer
+
+
+def _views(call: Call, noun: Noun, docs: list[Doc]) -> list[Doc]:
+    """As the asker may see them; the rules of all groups are read at once."""
+    if noun is not GROUP or not docs:
+        return [noun.view(call, doc) for doc in docs]
+    rules: dict[str, list[Doc]] = {doc["id"]: [] for doc in docs}
+    narrow = {"parent": list(rules)} if len(docs) <= PARENTS_MAX else {}
+    for rule in call.store.many("security_group_rule", where=narrow):
+        if rule["security_group_id"] in rules:
+            rules[rule["security_group_id"]].append(rule)
+    return [groups.view_with(doc, rules[doc["id"]]) for doc in docs]
 
 
 def _ensure_default(call: Call, where: dict[str, list[str]]) -> None:
@@ -103,7 +121,7 @@ def update(call: Call, noun: Noun, id: str, body: Doc, if_match: str | None) -> 
     if noun.name not in body:
         raise bad(f"Unable to find '{noun.name}' in request body")
     doc = find(call, noun, id, lock=True)
-    if "project_id" in doc and not (call.who.everywhere or call.who.writes(doc["project_id"])) and noun is not PORT:
+    if noun not in (PORT, SUBNET) and "project_id" in doc and not call.who.writes(doc["project_id"]):
         raise forbidden(f"update_{noun.name}")
     if noun.name in {"segment", "agent"} and not call.who.admin:
         raise forbidden(f"update_{noun.name}")

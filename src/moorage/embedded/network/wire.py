@@ -93,6 +93,8 @@ class Wire:
             return _json(self._resources())
         who = Who(await self._asker(request))
         route = find_route(request.method, parts[1:])
+        if "\0" in request.url.path or "%00" in request.url.query:
+            raise bad("The address contains a NUL character")
         if len(request.url.query) > QUERY_MAX_BYTES:
             raise bad("The query is too long")
         ask = Ask(
@@ -154,6 +156,8 @@ async def _body(request: Request) -> Any:
     text = b"".join(chunks)
     if not text:
         return {}
+    if b"\\u0000" in text:
+        raise bad("Body contains invalid data: a NUL character")
     try:
         said = _decode(text)
     except msgspec.DecodeError:

@@ -123,7 +123,7 @@ class Records:
         found = Surroundings()
         rows = self.tx.rows(
             _AROUND,
-            {"ids": [network, *others], "network": network, "default_group": default_group, "host": host or "\0"},
+            {"ids": [network, *others], "network": network, "default_group": default_group, "host": host},
         )
         for noun, key, text in rows:
             doc = _decode(text)

@@ -9,7 +9,7 @@ records = sa.Table(
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("noun", sa.String(40), nullable=False),
-    sa.Column("project", sa.String(64), nullable=False),
+    sa.Column("project", sa.String(255), nullable=False),
     sa.Column("parent", sa.String(64), nullable=False),
     sa.Column("key", sa.String(300), nullable=False),
     sa.Column("doc", sa.Text, nullable=False),
@@ -22,7 +22,7 @@ ports = sa.Table(
     "network_ports",
     metadata,
     sa.Column("id", sa.String(36), primary_key=True),
-    sa.Column("project", sa.String(64), nullable=False),
+    sa.Column("project", sa.String(255), nullable=False),
     sa.Column("network", sa.String(36), nullable=False),
     sa.Column("mac", sa.String(17), nullable=False),
     sa.Column("device", sa.String(255), nullable=False),
@@ -59,7 +59,7 @@ holds = sa.Table(
     metadata,
     sa.Column("scope", sa.String(120), primary_key=True),
     sa.Column("value", sa.String(255), primary_key=True),
-    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("owner", sa.String(100), nullable=False),
     sa.Index("network_holds_by_owner", "owner"),
 )
 
@@ -68,7 +68,7 @@ shares = sa.Table(
     metadata,
     sa.Column("object", sa.String(36), primary_key=True),
     sa.Column("action", sa.String(40), primary_key=True),
-    sa.Column("target", sa.String(64), primary_key=True),
+    sa.Column("target", sa.String(255), primary_key=True),
     sa.Column("noun", sa.String(40), nullable=False),
     sa.Index("network_shares_by_target", "noun", "target"),
 )
@@ -76,7 +76,7 @@ shares = sa.Table(
 usage = sa.Table(
     "network_usage",
     metadata,
-    sa.Column("project", sa.String(64), primary_key=True),
+    sa.Column("project", sa.String(255), primary_key=True),
     sa.Column("noun", sa.String(40), primary_key=True),
     sa.Column("used", sa.BigInteger, nullable=False),
     # The project's own limit; null is the default, negative is none.

@@ -1,0 +1,74 @@
+"""What the embedded network service tells others: after the commit, again until heard, never more than fits."""
+
+import asyncio
+from typing import Any
+
+from moorage.embedded.network import outbox
+from moorage.embedded.network.outbox import Outbox, SegmentInventory
+
+DEADLINE_S = 5.0
+INVENTORY = SegmentInventory("seg", "net", total=5, reserved=1, hosts=("cmp1",))
+
+
+async def _look(segment: str) -> SegmentInventory | None:
+    return INVENTORY if segment == "seg" else None
+
+
+async def test_compute_is_told_again_until_it_hears_in_order() -> None:
+    heard: list[dict[str, Any]] = []
+    done = asyncio.Event()
+    refusals = iter((True, True, False))
+
+    async def hear(batch: list[dict[str, Any]]) -> None:
+        if next(refusals, False):
+            raise OSError("compute is out")
+        heard.extend(batch)
+        done.set()
+
+    box = Outbox(hear, None, _look)
+    box.start()
+    box.put([{"n": 1}, {"n": 2}], set())
+    async with asyncio.timeout(DEADLINE_S):
+        await done.wait()
+    await box.stop()
+    assert heard == [{"n": 1}, {"n": 2}]
+
+
+async def test_the_oldest_words_go_when_nobody_hears(monkeypatch: Any) -> None:
+    monkeypatch.setattr(outbox, "EVENTS_MAX", 3)
+
+    async def hear(batch: list[dict[str, Any]]) -> None:
+        raise AssertionError("not started")
+
+    box = Outbox(hear, None, _look)
+    box.put([{"n": n} for n in range(5)], set())
+    assert box.dropped == 2
+
+
+async def test_placement_is_told_what_is_and_what_is_gone() -> None:
+    told: list[Any] = []
+    failures = iter((True, False))
+    done = asyncio.Event()
+
+    class Placement:
+        async def segment_is(self, inventory: SegmentInventory) -> None:
+            if next(failures, False):
+                raise OSError("placement is out")
+            told.append(inventory)
+            self.check()
+
+        async def segment_gone(self, segment: str) -> None:
+            told.append(segment)
+            self.check()
+
+        def check(self) -> None:
+            if len(told) == 2:
+                done.set()
+
+    box = Outbox(None, Placement(), _look)
+    box.start()
+    box.put([], {"seg", "lost"})
+    async with asyncio.timeout(DEADLINE_S):
+        await done.wait()
+    await box.stop()
+    assert set(told) == {INVENTORY, "lost"}
