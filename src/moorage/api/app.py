@@ -217,8 +217,7 @@ class Frontdesk:
         project: str | None = None
         if not self.router.is_noun(segments[0]) and PROJECT_IN_URL.match(segments[0]):
             project, segments = segments[0], segments[1:]
-        asked = "GET" if method == "HEAD" else method
-        match = self.router.find(asked, segments) if segments else None
+        match = self.router.find(method, segments) if segments else None
         if match is None:
             raise NotFound(NO_RESOURCE)
         return project, match, "/".join(segments)
