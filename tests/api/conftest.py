@@ -1,14 +1,59 @@
-"""A front desk for each test."""
+"""A front desk for each test; `servers` is one with a cell and a book of orders behind it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from moorage.testing.frontdesk import Client, front_desk
+from moorage.operations.doors import CellDatabases
+from moorage.sql import open_database
+from moorage.store.cell.tables import cell_metadata
+from moorage.testing.frontdesk import MEMBER, Client, front_desk
+from moorage.testing.servers import IMAGE, NETWORK, OrderBook, a_server, keep
+
+WANTED = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uuid": NETWORK}]}
 
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
     async with front_desk(tmp_path) as client:
         yield client
+
+
+class Servers(Client):
+    """A front desk with one cell and a book of orders."""
+
+    book: OrderBook
+    cell: Any
+
+    async def make(self, at: str = "latest", by: Any = MEMBER, **fields: Any) -> Any:
+        return await self.ask("POST", "/servers", {"server": {**WANTED, **fields}}, at=at, by=by)
+
+    async def keep(self, *servers: Any) -> None:
+        await keep(self.desk.region, self.cell, *servers)
+
+    async def shown(self, at: str = "latest", by: Any = MEMBER, number: int = 1) -> Any:
+        answer = await self.get(f"/servers/{a_server(number).id}", at=at, by=by)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["server"]
+
+    async def names(self, query: str = "", at: str = "latest", by: Any = MEMBER) -> list[str]:
+        answer = await self.get(f"/servers{query}", at=at, by=by)
+        assert answer.status_code == 200, answer.text
+        detail = await self.get(f"/servers/detail{query}", at=at, by=by)
+        assert [row["id"] for row in detail.json()["servers"]] == [row["id"] for row in answer.json()["servers"]]
+        return [row["name"] for row in answer.json()["servers"]]
+
+
+@pytest.fixture
+async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
+    cell = await open_database(f"sqlite:///{tmp_path}/cell1.db", name="cell1", durability="process")
+    await cell.create(cell_metadata)
+    async with front_desk(tmp_path, cells=CellDatabases({"cell1": cell})) as client:
+        found = Servers(client.desk, client.http)
+        found.book = OrderBook(client.desk.region)
+        found.cell = cell
+        client.desk.operations = found.book
+        yield found
+    await cell.close()

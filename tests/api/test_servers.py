@@ -1,80 +1,39 @@
 """`/servers`: made, shown, listed, changed and deleted, at the versions where something about that changed."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from moorage.api.desk import Desk
 from moorage.model.server import Fault, TaskState, VmState
-from moorage.operations.doors import CellDatabases
-from moorage.sql import open_database
 from moorage.store.cell import servers as cell_servers
-from moorage.store.cell.tables import cell_metadata
 from moorage.store.servers import server_values
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER, Client, front_desk
-from moorage.testing.servers import IMAGE, NETWORK, OrderBook, a_server, keep
+from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
+from moorage.testing.servers import IMAGE, NETWORK, a_server, keep
 
 WANTED = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uuid": NETWORK}]}
 
 
-class Servers(Client):
-    """A front desk with one cell and a book of orders."""
-
-    book: OrderBook
-    cell: Any
-
-    async def make(self, at: str = "latest", by: Any = MEMBER, **fields: Any) -> Any:
-        return await self.ask("POST", "/servers", {"server": {**WANTED, **fields}}, at=at, by=by)
-
-    async def keep(self, *servers: Any) -> None:
-        await keep(self.desk.region, self.cell, *servers)
-
-    async def shown(self, at: str = "latest", by: Any = MEMBER, number: int = 1) -> Any:
-        answer = await self.get(f"/servers/{a_server(number).id}", at=at, by=by)
-        assert answer.status_code == 200, answer.text
-        return answer.json()["server"]
-
-    async def names(self, query: str = "", at: str = "latest", by: Any = MEMBER) -> list[str]:
-        answer = await self.get(f"/servers{query}", at=at, by=by)
-        assert answer.status_code == 200, answer.text
-        detail = await self.get(f"/servers/detail{query}", at=at, by=by)
-        assert [row["id"] for row in detail.json()["servers"]] == [row["id"] for row in answer.json()["servers"]]
-        return [row["name"] for row in answer.json()["servers"]]
-
-
-@pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Servers]:
-    cell = await open_database(f"sqlite:///{tmp_path}/cell1.db", name="cell1", durability="process")
-    await cell.create(cell_metadata)
-    async with front_desk(tmp_path, cells=CellDatabases({"cell1": cell})) as client:
-        desk: Desk = client.desk
-        servers = Servers(desk, client.http)
-        servers.book = OrderBook(desk.region)
-        servers.cell = cell
-        desk.operations = servers.book
-        yield servers
-    await cell.close()
-
-
-async def test_made_and_shown(cloud: Servers) -> None:
-    answer = await cloud.make(at="2.1")
+async def test_made_and_shown(servers: Any) -> None:
+    answer = await servers.make(at="2.1")
     assert answer.status_code == 202, answer.text
     made = answer.json()["server"]
     assert sorted(made) == ["OS-DCF:diskConfig", "adminPass", "id", "links", "security_groups"]
     assert answer.headers["location"] == f"http://cloud/v2.1/servers/{made['id']}"
     assert len(made["adminPass"]) == 12
-    shown = (await cloud.get(f"/servers/{made['id']}", by=MEMBER)).json()["server"]
+    shown = (await servers.get(f"/servers/{made['id']}", by=MEMBER)).json()["server"]
     assert (shown["status"], shown["OS-EXT-STS:task_state"], shown["addresses"]) == ("BUILD", "scheduling", {})
 
 
-async def test_many_at_once_give_a_reservation(cloud: Servers) -> None:
-    answer = await cloud.make(at="2.1", min_count="2", max_count=3, return_reservation_id=True)
+async def test_many_at_once_give_a_reservation(servers: Any) -> None:
+    answer = await servers.make(at="2.1", min_count="2", max_count=3, return_reservation_id=True)
     assert (answer.status_code, answer.json()) == (202, {"reservation_id": "r-abc"})
     assert "location" not in answer.headers
-    assert await cloud.names("?reservation_id=r-abc&sort_key=launch_index&sort_dir=asc") == ["web-1", "web-2", "web-3"]
-    assert (await cloud.make(min_count=3, max_count=2)).status_code == 400
+    assert await servers.names("?reservation_id=r-abc&sort_key=launch_index&sort_dir=asc") == [
+        "web-1",
+        "web-2",
+        "web-3",
+    ]
+    assert (await servers.make(min_count=3, max_count=2)).status_code == 400
 
 
 REFUSED_BELOW = [
@@ -91,9 +50,9 @@ REFUSED_BELOW = [
 
 
 @pytest.mark.parametrize(("refused", "taken", "fields"), REFUSED_BELOW)
-async def test_what_one_version_takes_another_refuses(cloud: Servers, refused: str, taken: str, fields: Any) -> None:
-    assert (await cloud.make(at=refused, **fields)).status_code == 400
-    answer = await cloud.make(at=taken, **fields)
+async def test_what_one_version_takes_another_refuses(servers: Any, refused: str, taken: str, fields: Any) -> None:
+    assert (await servers.make(at=refused, **fields)).status_code == 400
+    answer = await servers.make(at=taken, **fields)
     assert answer.status_code == 202, answer.text
 
 
@@ -118,30 +77,30 @@ BAD = [
 
 
 @pytest.mark.parametrize("fields", BAD)
-async def test_nonsense_is_refused_and_nothing_begins(cloud: Servers, fields: Any) -> None:
-    answer = await cloud.make(**fields)
+async def test_nonsense_is_refused_and_nothing_begins(servers: Any, fields: Any) -> None:
+    answer = await servers.make(**fields)
     assert answer.status_code == 400, answer.text
     assert answer.json()["badRequest"]["code"] == 400
-    assert cloud.book.booted == []
+    assert servers.book.booted == []
 
 
-async def test_networks_are_required_from_2_37(cloud: Servers) -> None:
+async def test_networks_are_required_from_2_37(servers: Any) -> None:
     body = {"server": {key: value for key, value in WANTED.items() if key != "networks"}}
-    assert (await cloud.ask("POST", "/servers", body, at="2.36", by=MEMBER)).status_code == 202
-    answer = await cloud.ask("POST", "/servers", body, at="2.37", by=MEMBER)
+    assert (await servers.ask("POST", "/servers", body, at="2.36", by=MEMBER)).status_code == 202
+    answer = await servers.ask("POST", "/servers", body, at="2.37", by=MEMBER)
     assert "'networks' is a required property" in answer.json()["badRequest"]["message"]
 
 
-async def test_only_those_who_may_choose_a_host(cloud: Servers) -> None:
-    assert (await cloud.make(host="h1")).status_code == 403
-    assert (await cloud.make(availability_zone="nova:h1")).status_code == 403
-    assert (await cloud.make(by=ADMIN, host="h1")).status_code == 202
-    assert (await cloud.make(by=READER)).status_code == 403
+async def test_only_those_who_may_choose_a_host(servers: Any) -> None:
+    assert (await servers.make(host="h1")).status_code == 403
+    assert (await servers.make(availability_zone="nova:h1")).status_code == 403
+    assert (await servers.make(by=ADMIN, host="h1")).status_code == 202
+    assert (await servers.make(by=READER)).status_code == 403
 
 
-async def test_a_server_at_every_version_that_changed_it(cloud: Servers) -> None:
-    await cloud.keep(a_server())
-    latest = await cloud.shown(by=ADMIN)
+async def test_a_server_at_every_version_that_changed_it(servers: Any) -> None:
+    await servers.keep(a_server())
+    latest = await servers.shown(by=ADMIN)
     seen = dict(latest)
     assert latest["flavor"] == {
         "vcpus": 1, "ram": 512, "disk": 1, "ephemeral": 0, "swap": 0, "original_name": "m1.tiny",
@@ -160,17 +119,17 @@ async def test_a_server_at_every_version_that_changed_it(cloud: Servers) -> None
         ("2.8", ["locked"]),
     ]
     for at, names in lost:
-        shown = await cloud.shown(at, ADMIN)
+        shown = await servers.shown(at, ADMIN)
         for name in names:
             del seen[name]
         assert sorted(shown) == sorted(seen), at
     assert latest["image"]["properties"] == {"hw_disk_bus": "virtio"}
-    assert "properties" not in (await cloud.shown("2.97"))["image"]
-    assert (await cloud.shown("2.46"))["flavor"] == {
+    assert "properties" not in (await servers.shown("2.97"))["image"]
+    assert (await servers.shown("2.46"))["flavor"] == {
         "id": "1",
         "links": [{"rel": "bookmark", "href": "http://cloud/flavors/1"}],
     }
-    assert sorted(set(await cloud.shown("2.3", ADMIN)) - set(await cloud.shown("2.2", ADMIN))) == [
+    assert sorted(set(await servers.shown("2.3", ADMIN)) - set(await servers.shown("2.2", ADMIN))) == [
         f"OS-EXT-SRV-ATTR:{name}"
         for name in (
             "hostname", "kernel_id", "launch_index", "ramdisk_id", "reservation_id", "root_device_name", "user_data"
@@ -178,11 +137,11 @@ async def test_a_server_at_every_version_that_changed_it(cloud: Servers) -> None
     ]  # fmt: skip
 
 
-async def test_what_a_member_sees(cloud: Servers) -> None:
-    await cloud.keep(a_server())
-    shown = await cloud.shown("2.89")
+async def test_what_a_member_sees(servers: Any) -> None:
+    await servers.keep(a_server())
+    shown = await servers.shown("2.89")
     assert not [name for name in shown if name.startswith("OS-EXT-SRV-ATTR") or name == "host_status"]
-    assert (await cloud.shown("2.90"))["OS-EXT-SRV-ATTR:hostname"] == "web1"
+    assert (await servers.shown("2.90"))["OS-EXT-SRV-ATTR:hostname"] == "web1"
     assert shown["addresses"] == {
         "private": [
             {
@@ -194,97 +153,101 @@ async def test_what_a_member_sees(cloud: Servers) -> None:
         ]
     }
     assert (shown["status"], shown["created"], shown["progress"]) == ("ACTIVE", "2026-01-01T00:00:01Z", 100)
-    assert (await cloud.get(f"/servers/{a_server().id}", by=STRANGER)).status_code == 404
-    assert "server_groups" not in (await cloud.get("/servers/detail", at="latest", by=MEMBER)).json()["servers"][0]
+    assert (await servers.get(f"/servers/{a_server().id}", by=STRANGER)).status_code == 404
+    assert "server_groups" not in (await servers.get("/servers/detail", at="latest", by=MEMBER)).json()["servers"][0]
 
 
-async def test_a_fault_tells_administrators_more(cloud: Servers) -> None:
+async def test_a_fault_tells_administrators_more(servers: Any) -> None:
     fault = Fault(500, "No valid host was found. ", 1_767_225_600_000_000, "the details")
-    await cloud.keep(a_server(vm_state=VmState.ERROR, fault=fault), a_server(2, fault=fault))
-    assert (await cloud.shown())["fault"] == {"code": 500, "created": "2026-01-01T00:00:00Z", "message": fault.message}
-    assert (await cloud.shown(by=ADMIN))["fault"]["details"] == "the details"
-    assert "progress" not in await cloud.shown()
-    assert "fault" not in await cloud.shown(number=2)
+    await servers.keep(a_server(vm_state=VmState.ERROR, fault=fault), a_server(2, fault=fault))
+    assert (await servers.shown())["fault"] == {
+        "code": 500,
+        "created": "2026-01-01T00:00:00Z",
+        "message": fault.message,
+    }
+    assert (await servers.shown(by=ADMIN))["fault"]["details"] == "the details"
+    assert "progress" not in await servers.shown()
+    assert "fault" not in await servers.shown(number=2)
 
 
-async def test_lists_page_through_region_and_cell(cloud: Servers) -> None:
-    await cloud.keep(*(a_server(n, cell=None if n % 3 == 0 else "cell1") for n in range(1, 8)))
+async def test_lists_page_through_region_and_cell(servers: Any) -> None:
+    await servers.keep(*(a_server(n, cell=None if n % 3 == 0 else "cell1") for n in range(1, 8)))
     expected = [f"web{n}" for n in range(7, 0, -1)]
-    assert await cloud.names() == expected
+    assert await servers.names() == expected
     path, walked = "/servers/detail?limit=3", []
     while path:
-        page = (await cloud.get(path, by=MEMBER)).json()
+        page = (await servers.get(path, by=MEMBER)).json()
         walked += [row["name"] for row in page["servers"]]
         links = page.get("servers_links", [])
         path = links[0]["href"] if links else ""
     assert walked == expected
-    assert await cloud.names("?limit=0") == []
-    assert (await cloud.get("/servers?marker=nobody", by=MEMBER)).status_code == 400
-    assert (await cloud.get("/servers?limit=-1", by=MEMBER)).status_code == 400
+    assert await servers.names("?limit=0") == []
+    assert (await servers.get("/servers?marker=nobody", by=MEMBER)).status_code == 400
+    assert (await servers.get("/servers?limit=-1", by=MEMBER)).status_code == 400
 
 
-async def test_filters_are_read_as_nova_reads_them(cloud: Servers) -> None:
-    await cloud.keep(
+async def test_filters_are_read_as_nova_reads_them(servers: Any) -> None:
+    await servers.keep(
         a_server(1),
         a_server(2, vm_state=VmState.STOPPED, tags=("red",), locked=True),
         a_server(3, deleted_at=1, vm_state=VmState.DELETED),
         a_server(4, project=STRANGER.project, host="h2"),
     )
-    assert await cloud.names() == ["web2", "web1"]
-    assert await cloud.names("?all_tenants=1", by=ADMIN) == ["web4", "web2", "web1"]
-    assert await cloud.names(f"?all_tenants=1&project_id={STRANGER.project}", by=ADMIN) == ["web4"]
-    assert (await cloud.get("/servers?all_tenants=1", by=MEMBER)).status_code == 403
-    assert await cloud.names("?host=h2&all_tenants=1", by=ADMIN) == ["web4"]
-    assert await cloud.names("?host=h2") == ["web2", "web1"]
-    assert await cloud.names("?status=shutoff") == ["web2"]
-    assert await cloud.names("?status=ACTIVE&status=SHUTOFF") == ["web2", "web1"]
-    assert await cloud.names("?status=nonsense", at="2.37") == []
-    assert (await cloud.get("/servers?status=nonsense", at="2.38", by=MEMBER)).status_code == 400
-    assert await cloud.names("?name=b1") == ["web1"]
-    assert (await cloud.get("/servers?name=[", by=MEMBER)).status_code == 400
-    assert await cloud.names("?tags=red") == ["web2"]
-    assert await cloud.names("?tags=red", at="2.25") == ["web2", "web1"]
-    assert await cloud.names("?locked=true") == ["web2"]
-    assert await cloud.names("?changes-since=2026-01-01T00:00:00Z") == ["web3", "web2", "web1"]
-    assert await cloud.names("?deleted=true&all_tenants=1", by=ADMIN) == ["web3"]
-    assert (await cloud.get("/servers?deleted=true&status=deleted", by=MEMBER)).status_code == 403
-    assert await cloud.names("?ip=10.0.0.5") == ["web2", "web1"]
-    assert await cloud.names("?sort_key=display_name&sort_dir=asc") == ["web1", "web2"]
-    assert (await cloud.get("/servers?sort_key=host", by=MEMBER)).status_code == 403
-    assert (await cloud.get("/servers?sort_key=nonsense", by=MEMBER)).status_code == 400
-    assert (await cloud.get("/servers?nonsense=1", at="2.75", by=MEMBER)).status_code == 400
-    assert await cloud.names("?nonsense=1", at="2.74") == ["web2", "web1"]
+    assert await servers.names() == ["web2", "web1"]
+    assert await servers.names("?all_tenants=1", by=ADMIN) == ["web4", "web2", "web1"]
+    assert await servers.names(f"?all_tenants=1&project_id={STRANGER.project}", by=ADMIN) == ["web4"]
+    assert (await servers.get("/servers?all_tenants=1", by=MEMBER)).status_code == 403
+    assert await servers.names("?host=h2&all_tenants=1", by=ADMIN) == ["web4"]
+    assert await servers.names("?host=h2") == ["web2", "web1"]
+    assert await servers.names("?status=shutoff") == ["web2"]
+    assert await servers.names("?status=ACTIVE&status=SHUTOFF") == ["web2", "web1"]
+    assert await servers.names("?status=nonsense", at="2.37") == []
+    assert (await servers.get("/servers?status=nonsense", at="2.38", by=MEMBER)).status_code == 400
+    assert await servers.names("?name=b1") == ["web1"]
+    assert (await servers.get("/servers?name=[", by=MEMBER)).status_code == 400
+    assert await servers.names("?tags=red") == ["web2"]
+    assert await servers.names("?tags=red", at="2.25") == ["web2", "web1"]
+    assert await servers.names("?locked=true") == ["web2"]
+    assert await servers.names("?changes-since=2026-01-01T00:00:00Z") == ["web3", "web2", "web1"]
+    assert await servers.names("?deleted=true&all_tenants=1", by=ADMIN) == ["web3"]
+    assert (await servers.get("/servers?deleted=true&status=deleted", by=MEMBER)).status_code == 403
+    assert await servers.names("?ip=10.0.0.5") == ["web2", "web1"]
+    assert await servers.names("?sort_key=display_name&sort_dir=asc") == ["web1", "web2"]
+    assert (await servers.get("/servers?sort_key=host", by=MEMBER)).status_code == 403
+    assert (await servers.get("/servers?sort_key=nonsense", by=MEMBER)).status_code == 400
+    assert (await servers.get("/servers?nonsense=1", at="2.75", by=MEMBER)).status_code == 400
+    assert await servers.names("?nonsense=1", at="2.74") == ["web2", "web1"]
 
 
-async def test_the_cell_wins_over_the_order(cloud: Servers) -> None:
+async def test_the_cell_wins_over_the_order(servers: Any) -> None:
     order = a_server(1, vm_state=VmState.BUILDING, task_state=TaskState.SCHEDULING)
-    await keep(cloud.desk.region, None, order)
-    assert (await cloud.names("?status=BUILD")) == ["web1"]
-    await cloud.cell.write(lambda tx: tx.run(cell_servers.servers.insert().values(server_values(a_server(1)))))
-    assert (await cloud.names("?status=BUILD")) == []
-    assert await cloud.names() == ["web1"]
+    await keep(servers.desk.region, None, order)
+    assert (await servers.names("?status=BUILD")) == ["web1"]
+    await servers.cell.write(lambda tx: tx.run(cell_servers.servers.insert().values(server_values(a_server(1)))))
+    assert (await servers.names("?status=BUILD")) == []
+    assert await servers.names() == ["web1"]
 
 
-async def test_an_update_shows_little_below_2_75(cloud: Servers) -> None:
-    await cloud.keep(a_server())
+async def test_an_update_shows_little_below_2_75(servers: Any) -> None:
+    await servers.keep(a_server())
     path = f"/servers/{a_server().id}"
-    answer = await cloud.ask("PUT", path, {"server": {"name": "new"}}, at="2.1", by=MEMBER)
+    answer = await servers.ask("PUT", path, {"server": {"name": "new"}}, at="2.1", by=MEMBER)
     assert answer.status_code == 200, answer.text
     shown = answer.json()["server"]
     assert shown["name"] == "new"
     assert shown["addresses"] == {"private": [{"version": 4, "addr": "10.0.0.5"}]}
     assert "OS-EXT-STS:vm_state" not in shown
-    assert (await cloud.shown())["name"] == "new"
-    whole = (await cloud.ask("PUT", path, {"server": {"description": None}}, at="latest", by=MEMBER)).json()["server"]
+    assert (await servers.shown())["name"] == "new"
+    whole = (await servers.ask("PUT", path, {"server": {"description": None}}, at="latest", by=MEMBER)).json()["server"]
     assert (whole["description"], whole["OS-EXT-STS:vm_state"]) == (None, "active")
-    assert (await cloud.ask("PUT", path, {"server": {"description": "x"}}, at="2.18", by=MEMBER)).status_code == 400
-    assert (await cloud.ask("PUT", path, {"server": {"name": "x"}}, by=READER)).status_code == 403
+    assert (await servers.ask("PUT", path, {"server": {"description": "x"}}, at="2.18", by=MEMBER)).status_code == 400
+    assert (await servers.ask("PUT", path, {"server": {"name": "x"}}, by=READER)).status_code == 403
 
 
-async def test_deletes(cloud: Servers) -> None:
-    await cloud.keep(a_server(), a_server(2, locked=True))
-    assert (await cloud.ask("DELETE", f"/servers/{a_server().id}", by=MEMBER)).status_code == 204
-    assert (await cloud.ask("DELETE", f"/servers/{a_server(2).id}", by=MEMBER)).status_code == 409
-    assert (await cloud.ask("DELETE", f"/servers/{a_server(2).id}", by=ADMIN)).status_code == 204
-    assert (await cloud.ask("DELETE", "/servers/nobody", by=MEMBER)).status_code == 404
-    assert cloud.book.deleted == [(a_server().id, False), (a_server(2).id, False)]
+async def test_deletes(servers: Any) -> None:
+    await servers.keep(a_server(), a_server(2, locked=True))
+    assert (await servers.ask("DELETE", f"/servers/{a_server().id}", by=MEMBER)).status_code == 204
+    assert (await servers.ask("DELETE", f"/servers/{a_server(2).id}", by=MEMBER)).status_code == 409
+    assert (await servers.ask("DELETE", f"/servers/{a_server(2).id}", by=ADMIN)).status_code == 204
+    assert (await servers.ask("DELETE", "/servers/nobody", by=MEMBER)).status_code == 404
+    assert servers.book.deleted == [(a_server().id, False), (a_server(2).id, False)]

@@ -327,4 +327,10 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         MEMBER,
         ("DELETE /servers/{server_id}/os-volume_attachments/{volume_id}",),
     ),
+    "moorage:explain:show": (READER, ("GET /ext/servers/{server_id}/explain",)),
+    "moorage:explain:details": (ADMIN, ("GET /ext/servers/{server_id}/explain",)),
+    "moorage:operations:list": (READER, ("GET /ext/operations",)),
+    "moorage:operations:list:all_projects": (ADMIN, ("GET /ext/operations",)),
+    "moorage:operations:show": (READER, ("GET /ext/operations/{operation_id}",)),
+    "moorage:operations:details": (ADMIN, ("GET /ext/operations", "GET /ext/operations/{operation_id}")),
 }

@@ -6,9 +6,9 @@ from moorage.api.app import Frontdesk
 from moorage.api.desk import Desk, DeskConfig
 from moorage.api.policy import Policy
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
-from moorage.main.doors import Doors
 from moorage.main.region import Region
 from moorage.model.asker import Asker
+from moorage.operations.doors import Doors
 from moorage.sql import Database
 
 
@@ -38,7 +38,7 @@ def make_frontdesk(region: Region) -> Frontdesk:
             default_zone=config.compute.default_availability_zone,
         ),
         cells=CellsReader({str(cell): database for cell, database in region.databases.cells.items()}),
-        operations=Doors(region.rooms),
+        operations=Doors(region.rooms, region.bus),
         network=region.clients.network,
         image=region.clients.images,
         identity=region.clients.identity,

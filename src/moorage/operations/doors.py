@@ -3,8 +3,14 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from moorage.bus.agents import HostAddress
+from moorage.bus.carrier import Bus
+from moorage.bus.messages import EventHint, encode
+from moorage.bus.subjects import EVENTS
 from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest
+from moorage.model.errors import Conflict
+from moorage.model.ids import ServerId
 from moorage.model.server import Server
 from moorage.operations import boot_request, delete, power
 from moorage.operations.boot_request import BootRights
@@ -24,12 +30,21 @@ class ServerDoors(Protocol):
 
     async def power(self, asker: Asker, server: Server, verb: PowerVerb, request_id: str) -> None: ...
 
+    async def console(self, server: Server, lines: int | None) -> str:
+        """What the guest wrote to its console."""
+        ...
+
+    async def event_arrived(self, server: ServerId, name: str, tag: str | None) -> None:
+        """A hint that the inbox has something new; losing it costs a moment."""
+        ...
+
 
 class Doors:
     """The doors of a region."""
 
-    def __init__(self, rooms: Rooms) -> None:
+    def __init__(self, rooms: Rooms, bus: Bus | None = None) -> None:
         self.rooms = rooms
+        self._bus = bus
 
     async def boot(
         self, asker: Asker, token: str, request: BootRequest, rights: BootRights, request_id: str
@@ -41,6 +56,15 @@ class Doors:
 
     async def power(self, asker: Asker, server: Server, verb: PowerVerb, request_id: str) -> None:
         await power.begin(self.rooms, asker, server, verb, request_id)
+
+    async def console(self, server: Server, lines: int | None) -> str:
+        if server.cell is None or server.host is None:
+            raise Conflict(f"Instance {server.id} is not ready")
+        return await self.rooms.hosts.console_output(HostAddress(server.cell, server.host), server.id, lines)
+
+    async def event_arrived(self, server: ServerId, name: str, tag: str | None) -> None:
+        if self._bus is not None:
+            await self._bus.publish(EVENTS, encode(EventHint(server, name, tag)))
 
 
 class CellDatabases:

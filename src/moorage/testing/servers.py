@@ -88,6 +88,7 @@ class OrderBook:
     region: Database
     booted: list[tuple[BootRequest, BootRights]] = field(default_factory=list)
     deleted: list[tuple[str, bool]] = field(default_factory=list)
+    hinted: list[tuple[str, str, str | None]] = field(default_factory=list)
     powered: list[tuple[str, str]] = field(default_factory=list)
 
     async def boot(
@@ -124,5 +125,8 @@ class OrderBook:
     async def power(self, asker: Asker, server: Server, verb: PowerVerb, request_id: str) -> None:
         self.powered.append((server.id, verb))
 
-    async def console(self, server: Server, length: int | None) -> str:
+    async def console(self, server: Server, lines: int | None) -> str:
         return "login:"
+
+    async def event_arrived(self, server: ServerId, name: str, tag: str | None) -> None:
+        self.hinted.append((server, name, tag))

@@ -10,4 +10,12 @@ CHANGE = Change(
         "GET /servers/{id}": {"server": ("tags",)},
         "PUT /servers/{id}": {"server": ("tags",)},
     },
+    begins=(
+        "GET /servers/{id}/tags",
+        "PUT /servers/{id}/tags",
+        "DELETE /servers/{id}/tags",
+        "GET /servers/{id}/tags/{tag}",
+        "PUT /servers/{id}/tags/{tag}",
+        "DELETE /servers/{id}/tags/{tag}",
+    ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.model.errors import Conflict, NotFound, OverQuota
+from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota
 from moorage.model.ids import ServerId
 from moorage.model.server import Server
 from moorage.sql import Database
@@ -83,5 +83,25 @@ def without_metadata(key: str) -> Changed:
         return msgspec.structs.replace(
             server, metadata={name: value for name, value in server.metadata.items() if name != key}
         )
+
+    return changed
+
+
+def with_tag(tag: str, most: int) -> Changed:
+    def changed(server: Server) -> Server:
+        if tag in server.tags:
+            return server
+        if len(server.tags) >= most:
+            raise Invalid(f"The number of tags exceeded the per-server limit {most}")
+        return msgspec.structs.replace(server, tags=(*server.tags, tag))
+
+    return changed
+
+
+def without_tag(tag: str) -> Changed:
+    def changed(server: Server) -> Server:
+        if tag not in server.tags:
+            raise NotFound(f"Server {server.id} has no tag '{tag}'")
+        return msgspec.structs.replace(server, tags=tuple(each for each in server.tags if each != tag))
 
     return changed

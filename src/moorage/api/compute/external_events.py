@@ -1,0 +1,82 @@
+"""`/os-server-external-events`: what network, volume and other services say has happened to servers."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_bodies import Uuid
+from moorage.api.gather import find_server
+from moorage.api.routes import Route
+from moorage.api.when import now_us
+from moorage.api.wire import Body
+from moorage.model.errors import NotFound, Unavailable
+from moorage.model.ids import ServerId
+from moorage.operations.nouns import inbox
+from moorage.store.region.inbox import ExternalEvent
+
+EVENTS_MAX = 1_000
+TAG_REQUIRED = frozenset({"volume-extended", "power-update", "accelerator-request-bound", "volume-reimaged"})
+
+
+class ToldEvent(Body):
+    name: Literal[
+        "network-changed",
+        "network-vif-plugged",
+        "network-vif-unplugged",
+        "network-vif-deleted",
+        "volume-extended",
+        "power-update",
+        "accelerator-request-bound",
+        "volume-reimaged",
+    ]
+    server_uuid: Uuid
+    status: Literal["failed", "completed", "in-progress"] = "completed"
+    tag: Annotated[str, Meta(max_length=255)] | None = None
+
+
+class ToldEvents(Body):
+    events: Annotated[list[ToldEvent], Meta(max_length=EVENTS_MAX)]
+
+
+async def create(call: Call[ToldEvents]) -> Reply:
+    """Keep what can be kept, then answer, event by event; 207 when one was not."""
+    call.require("os_compute_api:os-server-external-events:create", {})
+    known = {each: await _known(call, each) for each in {event.server_uuid for event in call.body.events}}
+    codes: dict[int, int] = {}
+    kept: list[tuple[int, ExternalEvent]] = []
+    for place, event in enumerate(call.body.events):
+        if not known[event.server_uuid]:
+            codes[place] = 404
+        elif event.name in TAG_REQUIRED and event.tag is None:
+            codes[place] = 400
+        else:
+            told = ExternalEvent(
+                ServerId(event.server_uuid), event.name, event.tag or "", event.status, now_us(call.desk.clock)
+            )
+            kept.append((place, told))
+    if kept:
+        taken = await inbox.take(call.desk.region, [told for _, told in kept])
+        for (place, told), was in zip(kept, taken, strict=True):
+            codes[place] = 200 if was else 422
+            if was and call.desk.operations is not None:
+                await call.desk.operations.event_arrived(told.server, told.name, told.tag or None)
+    rows: list[dict[str, Any]] = []
+    for place, event in enumerate(call.body.events):
+        row = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not None}
+        rows.append({**row, "status": "completed" if codes[place] == 200 else "failed", "code": codes[place]})
+    return Reply(200 if set(codes.values()) <= {200} else 207, {"events": rows})
+
+
+async def _known(call: Call[Any], server_id: str) -> bool:
+    try:
+        await find_server(call.desk, server_id)
+    except NotFound:
+        return False
+    except Unavailable:
+        return True  # its cell is out; the region knows it, and the event must not be lost
+    return True
+
+
+ROUTES = (Route("POST", "/os-server-external-events", create, takes=ToldEvents),)

@@ -1,0 +1,115 @@
+"""`/servers/{id}/os-instance-actions`: what was done to a server, and how each part of it went."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import target_of, the_server
+from moorage.api.compute.server_filters import instant
+from moorage.api.gather import cells_of
+from moorage.api.past import v2_021_servers, v2_051_servers, v2_058_servers
+from moorage.api.routes import NUMBER, Param, Params, Route
+from moorage.api.when import micros
+from moorage.model.action import Action, Event
+from moorage.model.errors import Invalid, NotFound
+from moorage.model.server import Server
+from moorage.store.cell import actions as cell_actions
+
+RULE = "os_compute_api:os-instance-actions:"
+WHEN = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$"
+LISTING = Params(
+    {
+        "limit": Param(since=(2, 58), form=NUMBER, many=False),
+        "marker": Param(since=(2, 58), many=False),
+        "changes-since": Param(since=(2, 58), form=WHEN, many=False, format="date-time"),
+        "changes-before": Param(since=(2, 66), form=WHEN, many=False, format="date-time"),
+    },
+    strict=(2, 58),
+)
+
+
+def _row(action: Action) -> dict[str, Any]:
+    return {
+        "action": action.action,
+        "instance_uuid": action.server,
+        "request_id": action.request_id,
+        "user_id": action.user,
+        "project_id": action.project,
+        "start_time": micros(action.started_at),
+        "message": action.message,
+        "updated_at": micros(action.updated_at),
+    }
+
+
+async def _server(call: Call[Any], rule: str) -> Server:
+    return await the_server(call, RULE + rule, deleted=call.version >= v2_021_servers.DELETED_TOO)
+
+
+async def _actions(call: Call[Any], server: Server) -> Sequence[Action]:
+    database = cells_of(call.desk).get(server.cell or "")
+    return [] if database is None else await database.read(lambda tx: cell_actions.of_server(tx, server.id))
+
+
+async def index(call: Call[Any]) -> Reply:
+    server = await _server(call, "list")
+    actions = await _actions(call, server)
+    if call.version < v2_058_servers.PAGED:
+        return Reply(200, {"instanceActions": [_row(each) for each in actions]})
+    since, before = call.first("changes-since"), call.first("changes-before")
+    low = instant(since, "changes-since") if since else None
+    high = instant(before, "changes-before") if before and call.version >= (2, 66) else None
+    if low is not None and high is not None and high < low:
+        raise Invalid("The value of changes-since must be less than or equal to changes-before.")
+    found = [
+        each
+        for each in actions
+        if (low is None or each.updated_at >= low) and (high is None or each.updated_at <= high)
+    ]
+    limit, marker = call.page()
+    if marker:
+        places = [place for place, each in enumerate(found) if each.request_id == marker]
+        if not places:
+            raise Invalid(f"marker [{marker}] not found")
+        found = found[places[0] + 1 :]
+    page = found[:limit]
+    path = f"servers/{server.id}/os-instance-actions"
+    links = call.next_links(path, page, page[-1].request_id, limit) if page and call.first("limit") else []
+    body: dict[str, Any] = {"instanceActions": [_row(each) for each in page]}
+    return Reply(200, {**body, "links": links} if links else body)
+
+
+async def show(call: Call[Any]) -> Reply:
+    server = await _server(call, "show")
+    wanted = call.path["request"]
+    found = next((each for each in await _actions(call, server) if each.request_id == wanted), None)
+    if found is None:
+        raise NotFound(f"Action {wanted} not found")
+    body = _row(found)
+    whole = call.allows(RULE + "events", target_of(server))
+    if whole or call.version >= v2_051_servers.EVENTS_FOR_OWNERS:
+        details = call.allows(RULE + "events:details", target_of(server))
+        body["events"] = [_event(each, found.project, whole=whole, details=details) for each in found.events]
+    return Reply(200, {"instanceAction": body})
+
+
+def _event(event: Event, project: str, *, whole: bool, details: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "event": event.name,
+        "start_time": micros(event.started_at),
+        "finish_time": micros(event.finished_at),
+        "result": event.result,
+        "hostId": hashlib.sha224((project + event.host).encode()).hexdigest() if event.host else "",
+    }
+    if whole:
+        row["traceback"] = event.traceback
+        row["host"] = event.host
+    if details:
+        row["details"] = event.details
+    return row
+
+
+ROUTES = (
+    Route("GET", "/servers/{id}/os-instance-actions", index, params=LISTING),
+    Route("GET", "/servers/{id}/os-instance-actions/{request}", show),
+)

@@ -1,0 +1,179 @@
+"""`POST /servers/{id}/action`: what may be done to a server, one route per name of action."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
+from moorage.api.gather import cells_of
+from moorage.api.routes import Route
+from moorage.api.when import now_us
+from moorage.api.wire import Body, NovaInt
+from moorage.model.errors import Conflict, NotBuilt
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations.nouns import servers as writes
+from moorage.operations.power import PowerVerb
+
+PATH = "/servers/{id}/action"
+CONSOLE_LINES_MAX = 10_000
+HARD_REBOOT_FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.PAUSED, VmState.SUSPENDED, VmState.ERROR)
+HARD_REBOOT_TASKS = (
+    None,
+    TaskState.REBOOTING,
+    TaskState.RESUMING,
+    TaskState.UNPAUSING,
+    TaskState.PAUSING,
+    TaskState.SUSPENDING,
+)
+POWER: tuple[tuple[str, PowerVerb, str, str, tuple[VmState, ...]], ...] = (
+    ("os-start", "start", "os_compute_api:servers:start", "start", (VmState.STOPPED,)),
+    ("os-stop", "stop", "os_compute_api:servers:stop", "stop", (VmState.ACTIVE, VmState.ERROR)),
+    ("pause", "pause", "os_compute_api:os-pause-server:pause", "pause", (VmState.ACTIVE,)),
+    ("unpause", "unpause", "os_compute_api:os-pause-server:unpause", "unpause", (VmState.PAUSED,)),
+    ("suspend", "suspend", "os_compute_api:os-suspend-server:suspend", "suspend", (VmState.ACTIVE,)),
+    ("resume", "resume", "os_compute_api:os-suspend-server:resume", "resume", (VmState.SUSPENDED,)),
+)
+"""(name on the wire, verb, policy rule, word of the refusal, the states it may be done from)."""
+
+
+def _power(
+    verb: PowerVerb, rule: str, word: str, states: tuple[VmState, ...]
+) -> Callable[[Call[Any]], Awaitable[Reply]]:
+    async def act(call: Call[Any]) -> Reply:
+        server = await the_server(call, rule)
+        not_locked(call, server)
+        in_state(server, word, states)
+        await doors(call).power(call.asker, server, verb, call.request_id)
+        return Reply(202)
+
+    return act
+
+
+class RebootKind(Body):
+    type: Literal["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]
+
+
+class RebootBody(Body):
+    reboot: RebootKind
+
+
+async def reboot(call: Call[RebootBody]) -> Reply:
+    server = await the_server(call, "os_compute_api:servers:reboot")
+    not_locked(call, server)
+    hard = call.body.reboot.type.lower() == "hard"
+    in_state(
+        server,
+        "reboot",
+        HARD_REBOOT_FROM if hard else (VmState.ACTIVE,),
+        HARD_REBOOT_TASKS if hard else (None,),
+    )
+    await doors(call).power(call.asker, server, "hard_reboot" if hard else "reboot", call.request_id)
+    return Reply(202)
+
+
+class LockReason(Body):
+    locked_reason: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+
+
+class LockBody(Body):
+    lock: LockReason | None
+
+
+async def _write(call: Call[Any], server: Server, changed: writes.Changed) -> None:
+    await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now_us(call.desk.clock))
+
+
+async def lock(call: Call[LockBody]) -> Reply:
+    """An owner's lock may be taken off by the owner; an administrator's by administrators."""
+    server = await the_server(call, "os_compute_api:os-lock-server:lock")
+    reason = call.body.lock.locked_reason if call.body.lock is not None else None
+    owner = server.project == call.asker.project
+    by = "owner" if owner and not call.is_admin else "admin"
+    if server.locked_by == "admin" and by == "owner":
+        return Reply(202)
+    await _write(call, server, writes.with_fields(locked=True, locked_by=by, locked_reason=reason))
+    return Reply(202)
+
+
+async def unlock(call: Call[Any]) -> Reply:
+    server = await the_server(call, "os_compute_api:os-lock-server:unlock")
+    if server.locked_by == "admin":
+        call.require("os_compute_api:os-lock-server:unlock:unlock_override", target_of(server))
+    await _write(call, server, writes.with_fields(locked=False, locked_by=None, locked_reason=None))
+    return Reply(202)
+
+
+class WantedState(Body):
+    state: Literal["active", "error"]
+
+
+class ResetBody(Body):
+    reset: WantedState = msgspec.field(name="os-resetState")
+
+
+async def reset_state(call: Call[ResetBody]) -> Reply:
+    server = await the_server(call, "os_compute_api:os-admin-actions:reset_state")
+    state = VmState.ACTIVE if call.body.reset.state == "active" else VmState.ERROR
+    await _write(call, server, writes.with_fields(vm_state=state, task_state=None))
+    return Reply(202)
+
+
+async def force_delete(call: Call[Any]) -> Reply:
+    server = await the_server(call, "os_compute_api:os-deferred-delete:force")
+    not_locked(call, server)
+    await doors(call).delete(call.asker, server, force=True, request_id=call.request_id)
+    return Reply(202)
+
+
+async def restore(call: Call[Any]) -> Reply:
+    """Deletes are not deferred, so there is never anything to restore; the refusal says so as Nova's does."""
+    server = await the_server(call, "os_compute_api:os-deferred-delete:restore")
+    raise Conflict(f"Cannot 'restore' instance {server.id} while it is in vm_state {server.vm_state.value}")
+
+
+class ConsoleLength(Body):
+    length: NovaInt | None = None
+
+
+class ConsoleBody(Body):
+    console: ConsoleLength = msgspec.field(name="os-getConsoleOutput")
+
+
+async def console_output(call: Call[ConsoleBody]) -> Reply:
+    server = await the_server(call, "os_compute_api:os-console-output")
+    if server.host is None or server.vm_state is VmState.BUILDING:
+        raise Conflict(f"Instance {server.id} is not ready")
+    asked = call.body.console.length
+    lines = None if asked is None or asked < 0 else min(int(asked), CONSOLE_LINES_MAX)
+    return Reply(200, {"output": await doors(call).console(server, lines)})
+
+
+class NewPassword(Body):
+    admin_pass: str = msgspec.field(name="adminPass")
+
+
+class PasswordBody(Body):
+    change: NewPassword = msgspec.field(name="changePassword")
+
+
+async def change_password(call: Call[PasswordBody]) -> Reply:
+    server = await the_server(call, "os_compute_api:os-admin-password")
+    not_locked(call, server)
+    in_state(server, "changePassword", (VmState.ACTIVE,))
+    raise NotBuilt("Unable to set password on instance: no hypervisor here can.")
+
+
+ROUTES = (
+    *(Route("POST", PATH, _power(verb, rule, word, states), action=name) for name, verb, rule, word, states in POWER),
+    Route("POST", PATH, reboot, takes=RebootBody, action="reboot"),
+    Route("POST", PATH, lock, takes=LockBody, action="lock"),
+    Route("POST", PATH, unlock, action="unlock"),
+    Route("POST", PATH, reset_state, takes=ResetBody, action="os-resetState"),
+    Route("POST", PATH, force_delete, action="forceDelete"),
+    Route("POST", PATH, restore, action="restore"),
+    Route("POST", PATH, console_output, takes=ConsoleBody, action="os-getConsoleOutput"),
+    Route("POST", PATH, change_password, takes=PasswordBody, action="changePassword"),
+)

@@ -1,0 +1,75 @@
+"""Actions and parts of servers that a later room brings: after the usual checks they answer 501 (docs/api.md lists them)."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import the_server
+from moorage.api.routes import Params, Route
+from moorage.model.errors import Gone, NotBuilt
+
+AS_ASKED = Params(strict=None)
+ACTIONS = {
+    "resize": "servers:resize",
+    "confirmResize": "servers:confirm_resize",
+    "revertResize": "servers:revert_resize",
+    "rebuild": "servers:rebuild",
+    "createImage": "servers:create_image",
+    "createBackup": "os-create-backup",
+    "trigger_crash_dump": "servers:trigger_crash_dump",
+    "migrate": "os-migrate-server:migrate",
+    "os-migrateLive": "os-migrate-server:migrate_live",
+    "evacuate": "os-evacuate",
+    "shelve": "os-shelve:shelve",
+    "shelveOffload": "os-shelve:shelve_offload",
+    "unshelve": "os-shelve:unshelve",
+    "rescue": "os-rescue",
+    "unrescue": "os-unrescue",
+    "addSecurityGroup": "os-security-groups:add",
+    "removeSecurityGroup": "os-security-groups:remove",
+    "addFixedIp": "os-multinic:add",
+    "removeFixedIp": "os-multinic:remove",
+    "addFloatingIp": "os-floating-ips:add",
+    "removeFloatingIp": "os-floating-ips:remove",
+    "os-getVNCConsole": "os-remote-consoles",
+    "os-getSPICEConsole": "os-remote-consoles",
+    "os-getSerialConsole": "os-remote-consoles",
+}
+GONE_ACTIONS = ("resetNetwork", "injectNetworkInfo", "os-getRDPConsole")
+PARTS = {
+    ("GET", "/servers/{id}/os-security-groups"): "os_compute_api:os-security-groups:list",
+    ("GET", "/servers/{id}/diagnostics"): "os_compute_api:os-server-diagnostics",
+    ("GET", "/servers/{id}/topology"): "compute:server:topology:index",
+    ("POST", "/servers/{id}/remote-consoles"): "os_compute_api:os-remote-consoles",
+    ("POST", "/servers/{id}/os-interface"): "os_compute_api:os-attach-interfaces:create",
+    ("DELETE", "/servers/{id}/os-interface/{port}"): "os_compute_api:os-attach-interfaces:delete",
+    ("POST", "/servers/{id}/os-volume_attachments"): "os_compute_api:os-volumes-attachments:create",
+    ("PUT", "/servers/{id}/os-volume_attachments/{volume}"): "os_compute_api:os-volumes-attachments:update",
+    ("DELETE", "/servers/{id}/os-volume_attachments/{volume}"): "os_compute_api:os-volumes-attachments:delete",
+    ("GET", "/servers/{id}/shares"): "os_compute_api:os-server-shares:index",
+    ("POST", "/servers/{id}/shares"): "os_compute_api:os-server-shares:create",
+    ("GET", "/servers/{id}/shares/{share}"): "os_compute_api:os-server-shares:show",
+    ("DELETE", "/servers/{id}/shares/{share}"): "os_compute_api:os-server-shares:delete",
+}
+
+
+def later(what: str, rule: str) -> Callable[[Call[Any]], Awaitable[Reply]]:
+    async def answer(call: Call[Any]) -> Reply:
+        await the_server(call, rule)
+        raise NotBuilt(f"'{what}' is not built yet.")
+
+    return answer
+
+
+async def gone(call: Call[Any]) -> Reply:
+    raise Gone("This resource is no longer available.  No forwarding address is given.")
+
+
+ROUTES = (
+    *(
+        Route("POST", "/servers/{id}/action", later(name, f"os_compute_api:{rule}"), action=name)
+        for name, rule in ACTIONS.items()
+    ),
+    *(Route("POST", "/servers/{id}/action", gone, action=name) for name in GONE_ACTIONS),
+    *(Route(method, path, later(f"{method} {path}", rule), params=AS_ASKED) for (method, path), rule in PARTS.items()),
+)

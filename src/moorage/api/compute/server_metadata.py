@@ -1,0 +1,156 @@
+"""`/servers/{id}/metadata` and `/servers/{id}/tags`."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import in_state, not_locked, the_server
+from moorage.api.compute.server_bodies import TAGS_MAX, Metadata, Tag
+from moorage.api.gather import cells_of
+from moorage.api.routes import Route
+from moorage.api.when import now_us
+from moorage.api.wire import Body, decode
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.server import Server, VmState
+from moorage.operations.nouns import servers as writes
+
+METADATA = "os_compute_api:server-metadata:"
+TAGS = "os_compute_api:os-server-tags:"
+SETTLED = (VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED, VmState.STOPPED)
+
+
+class MetadataBody(Body):
+    metadata: Metadata
+
+
+class MetaBody(Body):
+    meta: Metadata
+
+
+class TagsBody(Body):
+    tags: Annotated[list[Tag], Meta(max_length=TAGS_MAX)]
+
+
+class OneTag(Body):
+    tag: Tag
+
+
+async def _changed(call: Call[Any], server: Server, changed: writes.Changed) -> Server:
+    return await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now_us(call.desk.clock))
+
+
+def _most(call: Call[Any]) -> int:
+    return int(call.desk.config.quotas.get("metadata_items", writes.METADATA_ITEMS_MAX))
+
+
+async def _writable(call: Call[Any], rule: str, word: str) -> Server:
+    server = await the_server(call, METADATA + rule)
+    not_locked(call, server)
+    in_state(server, word, SETTLED)
+    return server
+
+
+async def all_metadata(call: Call[Any]) -> Reply:
+    server = await the_server(call, METADATA + "index")
+    return Reply(200, {"metadata": server.metadata})
+
+
+async def add_metadata(call: Call[MetadataBody]) -> Reply:
+    server = await _writable(call, "create", "create")
+    after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=False, most=_most(call)))
+    return Reply(200, {"metadata": after.metadata})
+
+
+async def replace_metadata(call: Call[MetadataBody]) -> Reply:
+    server = await _writable(call, "update_all", "update metadata")
+    after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=True, most=_most(call)))
+    return Reply(200, {"metadata": after.metadata})
+
+
+async def one_metadata(call: Call[Any]) -> Reply:
+    server = await the_server(call, METADATA + "show")
+    key = call.path["key"]
+    if key not in server.metadata:
+        raise NotFound("Metadata item was not found")
+    return Reply(200, {"meta": {key: server.metadata[key]}})
+
+
+async def set_metadata(call: Call[MetaBody]) -> Reply:
+    key = call.path["key"]
+    if len(call.body.meta) != 1:
+        raise Invalid("Invalid input for field/attribute meta: exactly one item is wanted.")
+    if key not in call.body.meta:
+        raise Invalid("Request body and URI mismatch")
+    server = await _writable(call, "update", "update metadata")
+    after = await _changed(call, server, writes.with_metadata(call.body.meta, whole=False, most=_most(call)))
+    return Reply(200, {"meta": {key: after.metadata[key]}})
+
+
+async def drop_metadata(call: Call[Any]) -> Reply:
+    server = await _writable(call, "delete", "delete metadata")
+    await _changed(call, server, writes.without_metadata(call.path["key"]))
+    return Reply(204)
+
+
+async def _tagged(call: Call[Any], rule: str, word: str) -> Server:
+    server = await the_server(call, TAGS + rule)
+    if server.vm_state not in SETTLED:
+        raise Conflict(f"Cannot '{word}' instance {server.id} while it is in vm_state {server.vm_state.value}")
+    return server
+
+
+async def all_tags(call: Call[Any]) -> Reply:
+    server = await the_server(call, TAGS + "index")
+    return Reply(200, {"tags": list(server.tags)})
+
+
+async def replace_tags(call: Call[TagsBody]) -> Reply:
+    server = await _tagged(call, "update_all", "update tags")
+    tags = tuple(dict.fromkeys(call.body.tags))
+    after = await _changed(call, server, writes.with_fields(tags=tags))
+    return Reply(200, {"tags": list(after.tags)})
+
+
+async def drop_tags(call: Call[Any]) -> Reply:
+    server = await _tagged(call, "delete_all", "delete tags")
+    await _changed(call, server, writes.with_fields(tags=()))
+    return Reply(204)
+
+
+async def has_tag(call: Call[Any]) -> Reply:
+    server = await the_server(call, TAGS + "show")
+    if call.path["tag"] not in server.tags:
+        raise NotFound(f"Server {server.id} has no tag '{call.path['tag']}'")
+    return Reply(204)
+
+
+async def add_tag(call: Call[Any]) -> Reply:
+    tag = decode({"tag": call.path["tag"]}, OneTag).tag
+    server = await _tagged(call, "update", "update tag")
+    if tag in server.tags:
+        return Reply(204)
+    await _changed(call, server, writes.with_tag(tag, TAGS_MAX))
+    return Reply(201, None, {"Location": call.self_link(f"servers/{server.id}/tags/{tag}")})
+
+
+async def drop_tag(call: Call[Any]) -> Reply:
+    server = await _tagged(call, "delete", "delete tag")
+    await _changed(call, server, writes.without_tag(call.path["tag"]))
+    return Reply(204)
+
+
+ROUTES = (
+    Route("GET", "/servers/{id}/metadata", all_metadata),
+    Route("POST", "/servers/{id}/metadata", add_metadata, takes=MetadataBody),
+    Route("PUT", "/servers/{id}/metadata", replace_metadata, takes=MetadataBody),
+    Route("GET", "/servers/{id}/metadata/{key}", one_metadata),
+    Route("PUT", "/servers/{id}/metadata/{key}", set_metadata, takes=MetaBody),
+    Route("DELETE", "/servers/{id}/metadata/{key}", drop_metadata),
+    Route("GET", "/servers/{id}/tags", all_tags),
+    Route("PUT", "/servers/{id}/tags", replace_tags, takes=TagsBody),
+    Route("DELETE", "/servers/{id}/tags", drop_tags),
+    Route("GET", "/servers/{id}/tags/{tag}", has_tag),
+    Route("PUT", "/servers/{id}/tags/{tag}", add_tag),
+    Route("DELETE", "/servers/{id}/tags/{tag}", drop_tag),
+)

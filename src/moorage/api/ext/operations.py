@@ -1,0 +1,106 @@
+"""`/ext/servers/{id}/explain` and `/ext/operations`: administrators see hosts and numbers, owners causes and counts."""
+
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import target_of, the_server
+from moorage.api.routes import NUMBER, Param, Params, Route
+from moorage.api.when import seconds
+from moorage.model.errors import Invalid, NotFound
+from moorage.model.ids import OperationId, ServerId
+from moorage.model.operation import Operation, OperationStatus
+from moorage.operations.explain import explained
+from moorage.store.region import operations as region_operations
+
+LISTING = Params(
+    {
+        "limit": Param(form=NUMBER),
+        "marker": Param(),
+        "status": Param(),
+        "server": Param(),
+        "all_projects": Param(),
+    },
+    strict=(2, 1),
+)
+
+
+async def explain(call: Call[Any]) -> Reply:
+    server = await the_server(call, "moorage:explain:show", deleted=True)
+    whole = call.allows("moorage:explain:details", target_of(server))
+    operations = await call.desk.region.read(lambda tx: region_operations.of_server(tx, server.id))
+    told = explained(operations, whole=whole)
+    return Reply(200, {"explain": {"server": server.id, **told}}, finished=True)
+
+
+def _row(operation: Operation, *, whole: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": operation.id,
+        "name": operation.name,
+        "server": operation.server,
+        "status": operation.status.value,
+        "created_at": seconds(operation.created_at),
+        "updated_at": seconds(operation.updated_at),
+        "ended_at": seconds(operation.ended_at),
+        "waiting": operation.waiting,
+        "fault": operation.fault,
+        "cancel": operation.cancel,
+        "after": operation.after,
+        "request_id": operation.request_id,
+    }
+    if whole:
+        row |= {
+            "saga": operation.saga,
+            "project_id": operation.project,
+            "user_id": operation.user,
+            "owner": operation.owner,
+            "epoch": operation.epoch,
+            "head": operation.head,
+        }
+    return row
+
+
+async def index(call: Call[Any]) -> Reply:
+    call.require("moorage:operations:list")
+    whole = call.allows("moorage:operations:details")
+    everywhere = call.first("all_projects") in {"", "1", "true", "True"} and "all_projects" in call.query
+    if everywhere:
+        call.require("moorage:operations:list:all_projects")
+    limit, marker = call.page()
+    server = call.first("server")
+    statuses = []
+    for word in call.query.get("status", []):
+        if word not in {each.value for each in OperationStatus}:
+            raise Invalid(f"'{word}' is not a status of operations")
+        statuses.append(OperationStatus(word))
+    found = await call.desk.region.read(
+        lambda tx: region_operations.listed(
+            tx,
+            project=None if everywhere else call.project,
+            statuses=statuses,
+            server=None if server is None else ServerId(server),
+            marker=OperationId(marker) if marker else None,
+            limit=limit,
+        )
+    )
+    return Reply(200, {"operations": [_row(each, whole=whole) for each in found]}, finished=True)
+
+
+async def show(call: Call[Any]) -> Reply:
+    wanted = OperationId(call.path["id"])
+    found = await call.desk.region.read(lambda tx: region_operations.get(tx, wanted))
+    if found is None or (found.project != call.asker.project and not call.is_admin):
+        raise NotFound(f"Operation {wanted} could not be found.")
+    target = {"project_id": found.project, "user_id": found.user}
+    call.require("moorage:operations:show", target)
+    whole = call.allows("moorage:operations:details", target)
+    row = _row(found, whole=whole)
+    if whole:
+        row["lines"] = found.lines()
+    return Reply(200, {"operation": row}, finished=True)
+
+
+ROUTES = (
+    Route("GET", "/ext/servers/{id}/explain", explain),
+    Route("GET", "/ext/operations", index, params=LISTING),
+    Route("GET", "/ext/operations/{id}", show),
+)

@@ -1,0 +1,14 @@
+"""2.6: Consoles are asked for at one place, whatever their kind."""
+
+from moorage.api.microversions import Change
+
+CHANGE = Change(
+    at=(2, 6),
+    says="Consoles are asked for at one place, whatever their kind.",
+    begins=("POST /servers/{id}/remote-consoles",),
+    ends=(
+        "POST /servers/{id}/action:os-getVNCConsole",
+        "POST /servers/{id}/action:os-getSPICEConsole",
+        "POST /servers/{id}/action:os-getSerialConsole",
+    ),
+)

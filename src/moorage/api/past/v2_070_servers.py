@@ -1,0 +1,12 @@
+"""2.70: Attached interfaces show their tag."""
+
+from moorage.api.microversions import Change
+
+CHANGE = Change(
+    at=(2, 70),
+    says="Attached interfaces show their tag.",
+    adds={
+        "GET /servers/{id}/os-interface": {"interfaceAttachments": ("tag",)},
+        "GET /servers/{id}/os-interface/{port}": {"interfaceAttachment": ("tag",)},
+    },
+)
