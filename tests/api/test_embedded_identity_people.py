@@ -186,3 +186,10 @@ async def test_the_catalog_can_be_kept(cloud: Cloud) -> None:
     inferences = (await cloud.ask("GET", "/role_inferences")).json()["role_inferences"]
     pairs = {(one["prior_role"]["name"], one["implies"][0]["name"]) for one in inferences}
     assert pairs == {("admin", "manager"), ("manager", "member"), ("member", "reader")}
+
+
+async def test_a_domain_is_listed_among_projects_only_when_asked_for(cloud: Cloud) -> None:
+    plain = (await cloud.ask("GET", "/projects")).json()["projects"]
+    domains = (await cloud.ask("GET", "/projects?is_domain=true")).json()["projects"]
+    assert "default" not in {project["id"] for project in plain}
+    assert "default" in {project["id"] for project in domains}

@@ -34,6 +34,8 @@ class Noun:
     own_id: bool = False
     equal: Mapping[str, Any] = field(default_factory=dict)
     """What is true of all rows of this noun in its table."""
+    usually: Mapping[str, Any] = field(default_factory=dict)
+    """What a list is limited to unless a filter says otherwise."""
 
 
 _NAME = Field("name", required=True)
@@ -45,7 +47,7 @@ PROJECT = Noun(
     "project", "projects", "projects",
     {"name": _NAME, "domain_id": Field("id", fixed=True), "parent_id": Field("id", fixed=True), "enabled": _ENABLED,
      "description": Field("text", default=""), "tags": Field("strings", default=[]), "options": _OPTIONS},
-    ("name", "domain_id", "parent_id", "enabled", "is_domain"),
+    ("name", "domain_id", "parent_id", "enabled", "is_domain"), usually={"is_domain": False},
 )  # fmt: skip
 DOMAIN = Noun(
     "domain", "domains", "projects",

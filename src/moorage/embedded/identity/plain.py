@@ -98,6 +98,7 @@ class _Plain:
     async def index(self, call: Call) -> Response:
         call.require(self.ways.may_list(call))
         equal, like = filters(self.noun, call)
+        equal = {**self.noun.usually, **equal}
         if call.domain_scope and not call.may_read() and "domain_id" in self.noun.filters:
             equal["domain_id"] = call.domain_scope
         found = await call.desk.read(lambda tx: store.find(tx, self.noun.table, equal, like=like))

@@ -114,7 +114,7 @@ def associated_traits(tx: Tx) -> set[str]:
     return {row[0] for row in tx.rows(sa.select(provider_traits.c.trait).distinct())}
 
 
-def holdings(tx: Tx, uuid: str) -> Sequence[sa.Row[Any]]:
+def holdings(tx: Tx, uuid: str) -> Sequence[Any]:
     """(consumer, class, used, consumer's generation) of one provider."""
     a, c = allocations.c, consumers.c
     return tx.rows(
