@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from moorage.model.ids import ProviderId
 from moorage.placement.candidates import SHARES, Group, Wide, find
-from moorage.placement.world import Picture, Provider, Stock
+from moorage.placement.known import Provider, Stock
+from moorage.placement.world import Picture
 
 CLASSES = ("VCPU", "DISK_GB")
 TRAITS = ("T1", "T2", SHARES)

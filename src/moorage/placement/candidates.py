@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from moorage.model.ids import ProviderId
-from moorage.placement.world import Picture, Provider
+from moorage.placement.known import Provider
+from moorage.placement.world import Picture
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 CANDIDATES_MAX = 100_000
@@ -59,17 +60,17 @@ class Candidate:
 def find(picture: Picture, groups: Sequence[Group], wide: Wide) -> list[Candidate]:
     """All candidates, or `wide.limit` of them, from a random start."""
     most = min(wide.limit or CANDIDATES_MAX, CANDIDATES_MAX)
-    sharing = _sharing(picture)
-    roots = list(_roots(picture, groups, wide))
-    if wide.limit is not None and len(roots) > 1:
-        start = random.randrange(len(roots))
-        roots = roots[start:] + roots[:start]
+    sharing = picture.sharing(SHARES)
     found: dict[object, Candidate] = {}
-    searches = (_Tree(picture, root, groups, wide, sharing).search() for root in roots)
     waiting: list[Iterator[Candidate]] = []
-    for search in searches:
+    for root in _roots(picture, groups, wide):
         if len(found) >= most:
             break
+        if len(picture.trees[root.uuid]) == 1 and sharing.keys().isdisjoint(root.aggregates):
+            if (alone := _alone(root, groups, wide)) is not None:
+                found[root.uuid] = alone
+            continue
+        search = _Tree(picture, root, groups, wide, sharing).search()
         if _take(search, found):
             waiting.append(search)
     while waiting and len(found) < most:
@@ -83,6 +84,45 @@ def find(picture: Picture, groups: Sequence[Group], wide: Wide) -> list[Candidat
     return list(found.values())[:most]
 
 
+def _alone(root: Provider, groups: Sequence[Group], wide: Wide) -> Candidate | None:
+    """The only candidate of a provider without children or sharing neighbours: most hosts of most clouds."""
+    if root.uuid != root.root or (wide.group_policy == "isolate" and sum(1 for g in groups if g.suffix) > 1):
+        return None
+    if any(group.in_tree not in (None, root.uuid) for group in groups):
+        return None
+    amounts: dict[Key, int] = {}
+    for group in groups:
+        if not serves(root, group):
+            return None
+        for resource, amount in group.resources.items():
+            key = root.uuid, resource
+            amounts[key] = amounts.get(key, 0) + amount
+    if len(groups) > 1:
+        for (_, resource), amount in amounts.items():
+            stock = root.stocks[resource]
+            if stock.used + amount > stock.cap or amount > stock.max_unit:
+                return None
+    here = frozenset([root.uuid])
+    return Candidate(amounts, {group.suffix: here for group in groups})
+
+
+def serves(provider: Provider, group: Group) -> bool:
+    """One provider meets everything a group asks, by itself."""
+    stocks = provider.stocks
+    for resource, amount in group.resources.items():
+        stock = stocks.get(resource)
+        if stock is None or stock.used + amount > stock.cap or amount > stock.max_unit:
+            return False
+        if amount < stock.min_unit or amount % stock.step:
+            return False
+    return (
+        all(each & provider.traits for each in group.required)
+        and not (group.forbidden and group.forbidden & provider.traits)
+        and all(each & provider.aggregates for each in group.member_of)
+        and not (group.not_member_of and group.not_member_of & provider.aggregates)
+    )
+
+
 def _take(search: Iterator[Candidate], found: dict[object, Candidate]) -> bool:
     one = next(search, None)
     if one is None:
@@ -92,25 +132,20 @@ def _take(search: Iterator[Candidate], found: dict[object, Candidate]) -> bool:
 
 
 def _roots(picture: Picture, groups: Sequence[Group], wide: Wide) -> Iterator[Provider]:
+    """The anchors, from a random place on when there is a limit."""
     tree = next((group.in_tree for group in groups if group.in_tree is not None and not group.suffix), None)
     if tree is not None:
         member = picture.providers.get(ProviderId(tree))
-        candidates = [] if member is None else [picture.providers[member.root]]
+        anchors = [] if member is None else [member.root]
     else:
-        candidates = [picture.providers[root] for root in picture.trees if root in picture.providers]
-    for root in candidates:
-        if wide.root_required <= root.traits and not wide.root_forbidden & root.traits:
+        anchors = list(picture.trees)
+        if wide.limit is not None and len(anchors) > 1:
+            start = random.randrange(len(anchors))
+            anchors = anchors[start:] + anchors[:start]
+    for anchor in anchors:
+        root = picture.providers.get(anchor)
+        if root is not None and wide.root_required <= root.traits and not wide.root_forbidden & root.traits:
             yield root
-
-
-def _sharing(picture: Picture) -> dict[str, list[Provider]]:
-    """Aggregate → the providers that share with its members."""
-    found: dict[str, list[Provider]] = {}
-    for aggregate, members in picture.members.items():
-        here = [picture.providers[member] for member in members if SHARES in picture.providers[member].traits]
-        if here:
-            found[aggregate] = here
-    return found
 
 
 def room(provider: Provider, resource: str, amount: int) -> bool:
@@ -166,7 +201,7 @@ class _Tree:
         slots: list[_Slot] = []
         for suffix, group in self._groups.items():
             if suffix:
-                options = [p for p in self._reachable(group) if self._serves(p, group)]
+                options = [p for p in self._reachable(group) if serves(p, group)]
                 slots.append(_Slot(suffix, group.resources, options))
                 continue
             for resource, amount in group.resources.items():
@@ -186,16 +221,6 @@ class _Tree:
         if not group.suffix:
             return self._members if root == self._root.uuid else []
         return [p for p in self._members + self._outside if p.root == root]
-
-    def _serves(self, provider: Provider, group: Group) -> bool:
-        """A group with a suffix: everything on one provider."""
-        return (
-            all(each & provider.traits for each in group.required)
-            and not group.forbidden & provider.traits
-            and all(each & provider.aggregates for each in group.member_of)
-            and not group.not_member_of & provider.aggregates
-            and all(room(provider, resource, amount) for resource, amount in group.resources.items())
-        )
 
     def _may_help(self, provider: Provider, group: Group) -> bool:
         """The spread group: aggregates of the root span the tree; forbidden traits count for each provider."""

@@ -15,72 +15,11 @@ from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
 from moorage.model.verdict import Row
 from moorage.model.world import Group, HostAggregate, Mask, Segment, World
 from moorage.placement.columns import INT32_MAX, Columns, clipped
+from moorage.placement.known import HostFacts, Provider, Stock
 from moorage.store.region.placement.changes import Changes
 
 DEFAULT_ZONE = "nova"
 ZONE_KEY = "availability_zone"
-
-
-class Stock:
-    """One inventory: what is there, and what of it is used."""
-
-    __slots__ = ("cap", "max_unit", "min_unit", "ratio", "reserved", "step", "total", "used", "version")
-
-    def __init__(self, row: Any) -> None:
-        self.total: int = row.total
-        self.reserved: int = row.reserved
-        self.ratio: float = row.ratio
-        self.min_unit: int = row.min_unit
-        self.max_unit: int = row.max_unit
-        self.step: int = row.step
-        self.cap: int = row.cap
-        self.used: int = row.used
-        self.version: int = row.version
-
-
-class Provider:
-    """One resource provider as it was last read."""
-
-    __slots__ = (
-        "aggregates",
-        "generation",
-        "name",
-        "parent",
-        "root",
-        "stocks",
-        "traits",
-        "updated_at",
-        "uuid",
-        "version",
-    )
-
-    def __init__(self, uuid: ProviderId) -> None:
-        self.uuid = uuid
-        self.name = ""
-        self.parent: ProviderId | None = None
-        self.root = uuid
-        self.generation = 0
-        self.version = -1
-        self.updated_at = 0
-        self.stocks: dict[str, Stock] = {}
-        self.traits: frozenset[str] = frozenset()
-        self.aggregates: frozenset[str] = frozenset()
-
-
-class HostFacts:
-    """What a compute host reported about itself, besides amounts."""
-
-    __slots__ = ("cell", "host", "level", "node", "physnets", "zone")
-
-    def __init__(self, row: Any) -> None:
-        self.host: str = row.host
-        self.node: str = row.node
-        self.cell = CellId(row.cell)
-        self.zone: str = row.zone
-        self.level: int = row.level
-        self.physnets: tuple[str, ...] | None = (
-            None if row.physnets is None else tuple(n for n in row.physnets.split(",") if n)
-        )
 
 
 class Picture:
@@ -110,6 +49,7 @@ class Picture:
         self._segments: dict[ProviderId, Segment] = {}
         self._world: World | None = None
         self._wiring_stale = True
+        self._sharing: dict[str, list[Provider]] | None = None
         self._aggregates: list[HostAggregate] = []
 
     # ------------------------------------------------------------------------------------------- what was read
@@ -120,6 +60,8 @@ class Picture:
             self._clear()
         if changes.empty:
             return
+        if changes.providers or changes.gone:
+            self._sharing = None
         for uuid in changes.gone:
             if uuid not in {row.uuid for row in changes.providers}:
                 self._remove(ProviderId(uuid))
@@ -326,6 +268,16 @@ class Picture:
         self._wiring_stale = True
 
     # --------------------------------------------------------------------------------------------------- views
+
+    def sharing(self, trait: str) -> dict[str, list[Provider]]:
+        """Aggregate → its members with the trait by which they share with the others; kept until a provider changes."""
+        if self._sharing is None:
+            self._sharing = {}
+            for aggregate, members in self.members.items():
+                here = [self.providers[member] for member in members if trait in self.providers[member].traits]
+                if here:
+                    self._sharing[aggregate] = here
+        return self._sharing
 
     def world(self) -> World:
         """The World as it is now; views of the columns, not copies."""

@@ -9,7 +9,7 @@ from moorage.api.placement.web import Rep, Req
 from moorage.model.errors import Invalid
 from moorage.placement import nouns
 from moorage.placement.candidates import Candidate, find
-from moorage.placement.world import Provider
+from moorage.placement.known import Provider
 from moorage.sql import Tx
 
 

@@ -7,7 +7,7 @@ from moorage.api.placement.web import Rep, Req
 from moorage.model.errors import NotFound
 from moorage.model.resources import Inventory
 from moorage.placement import nouns
-from moorage.placement.world import Stock
+from moorage.placement.known import Stock
 
 
 def inventory_of(data: dict[str, Any]) -> Inventory:

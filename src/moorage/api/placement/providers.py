@@ -8,7 +8,8 @@ from moorage.api.placement import query, schemas
 from moorage.api.placement.web import Rep, Req, is_uuid, uuid_of
 from moorage.model.errors import Invalid
 from moorage.placement import nouns
-from moorage.placement.world import Picture, Provider
+from moorage.placement.known import Provider
+from moorage.placement.world import Picture
 
 
 def body_of(req: Req, provider: Provider) -> dict[str, Any]:

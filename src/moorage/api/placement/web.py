@@ -15,7 +15,7 @@ from moorage.model.asker import Asker
 from moorage.model.errors import Invalid, NotFound, WrongMediaType
 from moorage.placement import codes
 from moorage.placement.engine import Engine
-from moorage.placement.world import Provider
+from moorage.placement.known import Provider
 from moorage.sql import Database
 
 Version = tuple[int, int]
