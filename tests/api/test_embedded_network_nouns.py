@@ -206,7 +206,33 @@ async def test_quality_of_service_becomes_request_groups(cloud: Cloud) -> None:
         "PUT", f"{url}/minimum_bandwidth_rules/{made['id']}", {"minimum_bandwidth_rule": {"min_kbps": 5}}
     )
     assert bound.status_code == 409
+    freed = await cloud.call("PUT", f"/ports/{port['id']}", {"port": {"qos_policy_id": None}})
+    assert freed.status_code == 409
     assert (await cloud.call("DELETE", url)).json()["NeutronError"]["type"] == "QosPolicyInUse"
+
+
+async def test_a_networks_policy_reaches_the_ports_without_one(cloud: Cloud) -> None:
+    body = {"network": {"project_id": "p1", "provider:network_type": "vlan", "provider:physical_network": "physnet1"}}
+    net = (await cloud.ok("POST", "/networks", body))["network"]
+    policy = (await cloud.ok("POST", "/qos/policies", {"policy": {"name": "gold"}}))["policy"]
+    rule = {"minimum_bandwidth_rule": {"min_kbps": 9, "direction": "ingress"}}
+    await cloud.ok("POST", f"/qos/policies/{policy['id']}/minimum_bandwidth_rules", rule)
+    port = await cloud.port(net["id"])
+    await cloud.ok("PUT", f"/networks/{net['id']}", {"network": {"qos_policy_id": policy["id"]}})
+    for id in (port["id"], (await cloud.port(net["id"]))["id"]):
+        shown = (await cloud.get(f"/ports/{id}"))["port"]
+        assert shown["qos_network_policy_id"] == policy["id"]
+        assert shown["resource_request"]["request_groups"][0]["resources"] == {"NET_BW_IGR_KILOBIT_PER_SEC": 9}
+
+
+async def test_sharing_is_counted_and_given_back(cloud: Cloud) -> None:
+    net, _ = await cloud.flat_network(shared=True)
+    used = (await cloud.get("/quotas/p1/details"))["quota"]["rbac_policy"]["used"]
+    assert used == 1
+    (rbac,) = (await cloud.get("/rbac-policies", object_id=net["id"]))["rbac_policies"]
+    await cloud.ok("DELETE", f"/rbac-policies/{rbac['id']}")
+    assert (await cloud.get(f"/networks/{net['id']}"))["network"]["shared"] is False
+    assert (await cloud.get("/quotas/p1/details"))["quota"]["rbac_policy"]["used"] == 0
 
 
 async def test_get_me_a_network(cloud: Cloud) -> None:

@@ -239,6 +239,7 @@ def open_to(call: Call, network: Doc, action: str, target: str, *, policy: str |
         "object_id": network["id"], "object_type": "network", "action": action,
         "target_tenant": target, "target_project": target,
     }  # fmt: skip
+    call.store.count(network["project_id"], "rbac_policy", 1)
     call.store.add("rbac_policy", record, parent=network["id"], key=f"{network['id']}:{action}:{target}")
 
 
@@ -251,6 +252,7 @@ def close_to(call: Call, network: Doc, action: str, target: str) -> None:
     call.store.unshare(network["id"], action, target)
     for policy in call.store.many("rbac_policy", where={"key": [f"{network['id']}:{action}:{target}"]}):
         call.store.remove("rbac_policy", policy["id"])
+        call.store.count(policy["project_id"], "rbac_policy", -1)
 
 
 def _nobody_else_uses(call: Call, network: Doc, rest: list[list[str]]) -> None:

@@ -76,7 +76,7 @@ def _subnet_view(call: Call, doc: Doc) -> Doc:
 
 NETWORK = Noun(
     "network", "networks", networks.ATTRS, lambda call, doc: networks.visible(call.who, doc),
-    networks.create, networks.update, removal.delete_network, _put("network"),
+    networks.create, qos.update_network, removal.delete_network, _put("network"),
     view=lambda call, doc: networks.view(call.who, doc), columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
 SUBNET = Noun(

@@ -104,4 +104,6 @@ def settle_qos(call: Call, around: Surroundings, port: Doc) -> None:
         policy = around.others.get(id) or call.store.get("policy", id)
         if policy is None or (port["qos_policy_id"] and not qos.visible(call.who, policy)):
             raise not_found("policy", id)
-    port["resource_request"] = qos.resource_request(policy, around.network, port)
+    request = qos.resource_request(policy, around.network, port)
+    qos.refuse_if_claimed(port, request)
+    port["resource_request"] = request

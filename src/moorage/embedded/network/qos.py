@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from moorage.embedded.network import checks
+from moorage.embedded.network import checks, networks
 from moorage.embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, conflict, forbidden
@@ -205,25 +205,50 @@ def remove_rule(call: Call, policy: Doc, kind: str, id: str) -> None:
 def _changed(call: Call, policy: Doc) -> None:
     """Write the policy, and what the ports that follow it ask for; a bound port's claim is not ours to change."""
     call.store.put("policy", touched(policy))
-    networks = {each["id"]: each for each in call.store.many("network") if each["qos_policy_id"] == policy["id"]}
-    for port in _followers(call, policy["id"], list(networks)):
-        network = networks.get(port["network_id"]) or call.store.get("network", port["network_id"])
+    users = {each["id"]: each for each in call.store.many("network") if each["qos_policy_id"] == policy["id"]}
+    for port in _followers(call, policy["id"], list(users)):
+        network = users.get(port["network_id"]) or call.store.get("network", port["network_id"])
         assert network is not None  # a port goes with its network
-        request = resource_request(policy, network, port)
-        if request == port["resource_request"]:
-            continue
-        if port["binding:host_id"] and port["device_owner"].startswith("compute:"):
-            text = f"Rule is not supported by port {port['id']}: it is bound, and its guaranteed resources are claimed"
-            raise conflict("QosRuleNotSupported", text)
-        port["resource_request"] = request
-        call.store.put("port", touched(port))
+        _follow(call, policy, network, port)
 
 
-def _followers(call: Call, policy: str, networks: list[str]) -> list[Doc]:
+def _follow(call: Call, policy: Doc | None, network: Doc, port: Doc) -> None:
+    request = resource_request(policy, network, port)
+    inherited = network["qos_policy_id"]
+    if request == port["resource_request"] and port["qos_network_policy_id"] == inherited:
+        return
+    refuse_if_claimed(port, request)
+    port |= {"resource_request": request, "qos_network_policy_id": inherited}
+    call.store.put("port", touched(port))
+
+
+def refuse_if_claimed(port: Doc, request: Doc | None) -> None:
+    """What a bound server's port guarantees is claimed in placement, and only a move may claim anew."""
+    if request != port["resource_request"] and port["binding:host_id"] and port["device_owner"].startswith("compute:"):
+        text = f"Rule is not supported by port {port['id']}: it is bound, and its guaranteed resources are claimed"
+        raise conflict("QosRuleNotSupported", text)
+
+
+def update_network(call: Call, network: Doc, body: Any) -> Doc:
+    """A network's new policy reaches the ports that have none of their own."""
+    before = network["qos_policy_id"]
+    network = networks.update(call, network, body)
+    id = network["qos_policy_id"]
+    if id != before:
+        policy = call.store.get("policy", id) if id else None
+        for port in call.store.many("port", where={"network": [network["id"]]}):
+            if port["qos_policy_id"] is None:
+                _follow(call, policy, network, port)
+            else:
+                call.store.put("port", touched(port | {"qos_network_policy_id": id}))
+    return network
+
+
+def _followers(call: Call, policy: str, users: list[str]) -> list[Doc]:
     direct = call.store.all_mentioning("port", policy)
     followers = {port["id"]: port for port in direct if port["qos_policy_id"] == policy}
-    if networks:
-        for port in call.store.many("port", where={"network": networks}):
+    if users:
+        for port in call.store.many("port", where={"network": users}):
             if port["qos_policy_id"] is None:
                 followers[port["id"]] = port
     return list(followers.values())

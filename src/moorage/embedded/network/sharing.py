@@ -93,14 +93,15 @@ def delete(call: Call, policy: Doc) -> None:
         raise forbidden("delete_rbac_policy")
     kind = policy["object_type"]
     object = call.store.get(_noun(kind), policy["object_id"], lock=True)
+    if kind == "network" and object is not None:
+        networks.close_to(call, object, policy["action"], policy["target_tenant"])
+        if policy["target_tenant"] == "*":
+            object["router:external" if policy["action"] == "access_as_external" else "shared"] = False
+        _put(call, kind, object)
+        return
     if object is not None:
-        if kind == "network":
-            networks.close_to(call, object, policy["action"], policy["target_tenant"])
-            if policy["target_tenant"] == "*":
-                object["router:external" if policy["action"] == "access_as_external" else "shared"] = False
-        else:
-            object["_open"] = [each for each in object["_open"] if each != [policy["action"], policy["target_tenant"]]]
-            call.store.unshare(object["id"], policy["action"], policy["target_tenant"])
+        object["_open"] = [each for each in object["_open"] if each != [policy["action"], policy["target_tenant"]]]
+        call.store.unshare(object["id"], policy["action"], policy["target_tenant"])
         _put(call, kind, object)
     call.store.remove("rbac_policy", policy["id"])
     call.charge(policy["project_id"], "rbac_policy", -1)
