@@ -23,10 +23,14 @@ from moorage.placement.world import Picture
 from moorage.sql import Database, Tx
 from moorage.store.region.placement.changes import NEVER, Changes, since
 from moorage.store.region.placement.claims import Holder, Key, Owner
+from moorage.store.region.placement.providers import forget_gone
 
 CATCH_UP_EVERY_S = 0.2
 RELOAD_AFTER_S = 1800.0
 """Half the time that deletions leave a trace."""
+
+SWEEP_EVERY_ROUNDS = 3000
+"""Traces of deletions older than an hour are removed now and then (every 10 minutes at the usual pace)."""
 
 Ranker = Callable[[Ask, World], Verdict]
 
@@ -74,10 +78,14 @@ class Engine:
     # ---------------------------------------------------------------------------------------------- the picture
 
     async def _keep(self) -> None:
+        rounds = 0
         while True:
             await asyncio.sleep(self._every_s)
+            rounds += 1
             try:
                 await self.catch_up()
+                if rounds % SWEEP_EVERY_ROUNDS == 0:
+                    await self._region.write(forget_gone)
                 self.failure = None
             except Exception as failure:  # noqa: BLE001  the next round tries again; whoever needs it fresh hears it
                 self.failure = failure
