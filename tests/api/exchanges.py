@@ -5,6 +5,9 @@ A change of a noun that other tests prove more fully (servers) may stand in `PRO
 
 from typing import Any, TypeAlias
 
+from moorage.api.hosts import past_number
+from moorage.placement.inventory import host_id
+
 Ask: TypeAlias = tuple[str, str, Any]
 """(method, path, body)."""
 
@@ -32,7 +35,7 @@ EXCHANGES: dict[tuple[int, int], tuple[Ask, ...]] = {
     ),
     (2, 13): (("GET", "/os-server-groups", None),),
     (2, 15): (("POST", "/os-server-groups", {"server_group": {"name": "g", "policies": ["soft-affinity"]}}),),
-    (2, 28): (("GET", "/os-hypervisors/1", None),),
+    (2, 28): (("GET", f"/os-hypervisors/{past_number(host_id('host1'))}", None),),
     (2, 33): (("GET", "/os-hypervisors?limit=1", None),),
     (2, 35): (("GET", "/os-keypairs?limit=1", None),),
     (2, 36): (

@@ -61,6 +61,7 @@ async def told(cloud: Client, ask: Ask, at: str) -> dict[str, Any]:
     answer = await cloud.ask(method, path, body, at=at, by=ADMIN)
     text = MOMENT.sub("<moment>", UUID.sub("<uuid>", answer.text))
     text = re.sub(r"-----BEGIN.*?(?=\")|ssh-rsa [^\"]*|([0-9a-f]{2}:){15}[0-9a-f]{2}", "<key>", text)
+    text = re.sub(r'"id":\d{5,}', '"id":"<number>"', text)
     return {"at": at, "status": answer.status_code, "body": json.loads(text) if text else None}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moorage.api.hosts import past_number
 from moorage.model.errors import Unavailable
 from moorage.model.guest import ResourceInventory
 from moorage.model.host import Host
@@ -62,7 +63,7 @@ async def test_services_are_novas_binaries(cloud: Client) -> None:
     assert len(rows[2]["id"]) == 36
     assert "past_id" not in rows[2]
     old = await service(cloud, "host1", at="2.52")
-    assert (old["id"], old["forced_down"]) == (1, False)
+    assert (old["id"], old["forced_down"]) == (past_number(rows[2]["id"]), False)
     assert "forced_down" not in await service(cloud, "host1", at="2.10")
     only = (await cloud.get("/os-services?binary=nova-compute")).json()["services"]
     assert len(only) == 2
@@ -130,6 +131,9 @@ async def test_deleting_a_service(cloud: Client) -> None:
     assert (await cloud.get(f"/os-aggregates/{made}")).json()["aggregate"]["hosts"] == []
     assert await cloud.desk.region.read(lambda tx: providers.find_by_name(tx, "host2")) is None
     assert (await cloud.ask("DELETE", "/os-services/1", at="2.53")).status_code == 400
+    number = (await service(cloud, "host1", at="2.1"))["id"]
+    assert (await cloud.ask("DELETE", f"/os-services/{number}", at="2.52")).status_code == 204
+    assert (await cloud.ask("DELETE", f"/os-services/{number}", at="2.52")).status_code == 404
 
 
 async def test_hypervisors_by_version(cloud: Client) -> None:
@@ -147,8 +151,10 @@ async def test_hypervisors_by_version(cloud: Client) -> None:
     assert (full["vcpus"], full["memory_mb"], full["free_disk_gb"], full["running_vms"]) == (8, 1024, 100, 0)
     assert full["cpu_info"] == {"arch": "x86_64"}
     assert "uptime" not in full
-    old = (await cloud.get("/os-hypervisors/1", at="2.27")).json()["hypervisor"]
-    assert (old["id"], old["service"]["id"], old["cpu_info"]) == (1, 1, '{"arch":"x86_64"}')
+    number = past_number(today[0]["id"])
+    old = (await cloud.get(f"/os-hypervisors/{number}", at="2.27")).json()["hypervisor"]
+    assert (old["id"], old["cpu_info"]) == (number, '{"arch":"x86_64"}')
+    assert old["service"]["id"] == past_number((await service(cloud, "host1"))["id"])
     assert (await cloud.get("/os-hypervisors/1", at="2.53")).status_code == 400
     brief = (await cloud.get("/os-hypervisors", at="2.53")).json()["hypervisors"][0]
     assert sorted(brief) == ["hypervisor_hostname", "id", "state", "status"]
@@ -162,7 +168,8 @@ async def test_routes_of_hypervisors_come_and_go(cloud: Client) -> None:
         assert (await cloud.get(f"/os-hypervisors/{path}", at=after)).status_code in {400, 404}, path
     totals = (await cloud.get("/os-hypervisors/statistics")).json()["hypervisor_statistics"]
     assert (totals["count"], totals["vcpus"], totals["free_ram_mb"]) == (2, 16, 2048)
-    assert (await cloud.get("/os-hypervisors/1/uptime")).status_code == 501
+    number = (await cloud.get("/os-hypervisors")).json()["hypervisors"][0]["id"]
+    assert (await cloud.get(f"/os-hypervisors/{number}/uptime")).status_code == 501
     assert (await cloud.get("/os-hypervisors/1/uptime", at="2.88")).status_code == 404
 
 

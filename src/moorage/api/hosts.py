@@ -7,7 +7,7 @@ from typing import Any
 
 from moorage.api.call import Call
 from moorage.api.when import now_us
-from moorage.model.errors import Invalid, NotFound, Unavailable
+from moorage.model.errors import NotFound, Unavailable
 from moorage.model.host import Host
 from moorage.sql import Database
 from moorage.store.cell import hosts as cell_hosts
@@ -60,16 +60,25 @@ async def host_named(call: Call[Any], name: str, binary: str = "nova-compute") -
     raise NotFound(f"Could not find binary {binary} on host {name}.")
 
 
+def past_number(uuid: str) -> int:
+    """The number that clients below 2.53 know a service or a hypervisor by.
+
+    Rows are numbered by their cell, so two cells have the same numbers; these are of the UUID, and stay the same.
+    """
+    return int(uuid[-8:], 16) & 0x7FFFFFFF
+
+
 async def by_service(call: Call[Any], service: str) -> tuple[Host, Database] | None:
-    """By the service's UUID or number.  Raises Invalid when several cells know the number."""
-    found: list[tuple[Host, Database]] = []
+    """By the service's UUID, or the number that old clients know."""
     for cell in cells_of(call).values():
-        host = await cell.read(lambda tx: cell_hosts.by_service(tx, service))
+        if service.isdecimal():
+            hosts = await cell.read(cell_hosts.listed)
+            host = next((each for each in hosts if past_number(each.service) == int(service)), None)
+        else:
+            host = await cell.read(lambda tx: cell_hosts.by_service(tx, service))
         if host is not None:
-            found.append((host, cell))
-    if len(found) > 1:
-        raise Invalid(f"Service id {service} refers to multiple services.")
-    return found[0] if found else None
+            return host, cell
+    return None
 
 
 async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[dict[str, str]]]:

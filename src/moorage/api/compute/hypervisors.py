@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from moorage.api.call import Call, Reply
-from moorage.api.hosts import every_host, is_up, servers_on
+from moorage.api.hosts import every_host, is_up, past_number, servers_on
 from moorage.api.past import v2_053, v2_088
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.wire import NovaBool
@@ -26,7 +26,7 @@ Stock = dict[str, tuple[Inventory, int]]
 def _brief(call: Call[Any], host: Host) -> dict[str, Any]:
     return {
         "id": host.id,
-        "past_id": host.number,
+        "past_id": past_number(host.id),
         "hypervisor_hostname": host.node,
         "state": "up" if is_up(call, host) else "down",
         "status": "disabled" if host.disabled else "enabled",
@@ -67,7 +67,7 @@ def _detailed(call: Call[Any], host: Host) -> dict[str, Any]:
         "host_ip": host.address or None,
         "service": {
             "id": host.service,
-            "past_id": host.number,
+            "past_id": past_number(host.service),
             "host": host.host,
             "disabled_reason": host.disabled_reason,
         },
@@ -142,7 +142,7 @@ async def _list(call: Call[None], *, detail: bool) -> Reply:
 
 def _names(call: Call[Any], host: Host) -> tuple[str, ...]:
     """How this version names a hypervisor."""
-    return (host.id,) if call.version >= v2_053.BY_UUID else (str(host.number),)
+    return (host.id,) if call.version >= v2_053.BY_UUID else (str(past_number(host.id)),)
 
 
 async def index(call: Call[None]) -> Reply:

@@ -1,11 +1,10 @@
 """`/os-services`: Nova's binaries, as Moorage has them.  A conductor is also the scheduler."""
 
 import uuid
-import zlib
 from typing import Any, Literal
 
 from moorage.api.call import Call, Reply
-from moorage.api.hosts import by_service, every_host, host_named, is_up, zone_of, zones_of
+from moorage.api.hosts import by_service, every_host, host_named, is_up, past_number, zone_of, zones_of
 from moorage.api.microversions import Json
 from moorage.api.past import v2_011, v2_053, v2_069
 from moorage.api.routes import TEXT, Params, Route
@@ -45,7 +44,7 @@ def _of_host(call: Call[Any], host: Host, zones: dict[str, str]) -> dict[str, An
         "binary": "nova-compute",
         "host": host.host,
         "id": host.service,
-        "past_id": host.number,
+        "past_id": past_number(host.service),
         "zone": zone_of(call, host, zones),
         "status": "disabled" if host.disabled else "enabled",
         "state": "up" if is_up(call, host) else "down",
@@ -56,12 +55,12 @@ def _of_host(call: Call[Any], host: Host, zones: dict[str, str]) -> dict[str, An
 
 
 def _of_conductor(binary: str, host: str, lives: bool, until_s: float) -> dict[str, Any]:
-    name = f"{binary}@{host}"
+    service = str(uuid.uuid5(CONDUCTORS_NAMESPACE, f"{binary}@{host}"))
     return {
         "binary": binary,
         "host": host,
-        "id": str(uuid.uuid5(CONDUCTORS_NAMESPACE, name)),
-        "past_id": zlib.crc32(name.encode()) & 0x7FFFFFFF,
+        "id": service,
+        "past_id": past_number(service),
         "zone": INTERNAL_ZONE,
         "status": "enabled",
         "state": "up" if lives else "down",
