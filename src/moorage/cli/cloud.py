@@ -37,6 +37,13 @@ def connect(cloud: str | None) -> Any:
         raise SystemExit(2) from None
 
 
+def refusals() -> Any:
+    """What openstacksdk raises when a service refuses; its `details` is the sentence."""
+    import openstack.exceptions
+
+    return openstack.exceptions.HttpException
+
+
 def get(connection: Any, path: str, **params: str) -> Any:
     """GET below the compute endpoint at the newest version; a refusal ends the command with its sentence."""
     reply = connection.compute.get(path, params=params, microversion=LATEST)

@@ -1,5 +1,6 @@
 """`moorage demo`: boot a handful of servers over the public API, and say where each one landed and why."""
 
+import sys
 import time
 from typing import Any
 
@@ -25,22 +26,21 @@ def main(argv: list[str]) -> int:
         return 2
     stamp = time.strftime("%H%M%S")
     began = time.monotonic()
-    made = [
-        compute.create_server(
-            name=f"demo-{stamp}-{number + 1}",
-            image_id=image.id,
-            flavor_id=flavor.id,
-            networks=[{"uuid": networks[number % len(networks)].id}],
-        )
-        for number in range(arguments.servers)
-    ]
+    made: list[Any] = []
+    try:
+        for number in range(arguments.servers):
+            wanted = [{"uuid": networks[number % len(networks)].id}]
+            name = f"demo-{stamp}-{number + 1}"
+            made.append(compute.create_server(name=name, image_id=image.id, flavor_id=flavor.id, networks=wanted))
+    except cloud.refusals() as refused:
+        print(f"moorage: {refused.details or refused}", file=sys.stderr)
     rows = [_row(connection, _settled(compute, server.id)) for server in made]
     print(f"{len(made)} servers in {time.monotonic() - began:.1f} s\n")
     print(cloud.table(rows, ["server", "status", "address", "host", "why"]))
     if not arguments.keep:
         for server in made:
             compute.delete_server(server.id)
-    return 0 if all(row[1] == "ACTIVE" for row in rows) else 1
+    return 0 if len(made) == arguments.servers and all(row[1] == "ACTIVE" for row in rows) else 1
 
 
 def _settled(compute: Any, server: str) -> Any:
@@ -51,7 +51,7 @@ def _settled(compute: Any, server: str) -> Any:
 
 
 def _row(connection: Any, server: Any) -> list[str]:
-    why = cloud.get(connection, f"/ext/servers/{server.id}/explain")["explanation"]["summary"] or ""
+    why = cloud.get(connection, f"/ext/servers/{server.id}/explain")["explain"]["summary"] or ""
     addresses = [each["addr"] for found in (server.addresses or {}).values() for each in found]
     return [
         server.name,

@@ -14,7 +14,7 @@ def main(argv: list[str]) -> int:
     connection = cloud.connect(arguments.os_cloud)
     found = connection.compute.find_server(arguments.server, ignore_missing=True)
     server = arguments.server if found is None else found.id
-    answer = cloud.get(connection, f"/ext/servers/{server}/explain")["explanation"]
+    answer = cloud.get(connection, f"/ext/servers/{server}/explain")["explain"]
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_said(answer)))
     return 0
 

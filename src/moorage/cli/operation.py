@@ -1,7 +1,6 @@
 """`moorage operation list | show ID | stuck`: what is being done, how far it is, and what it waits for."""
 
 import json
-from datetime import UTC, datetime
 
 from moorage.cli import cloud
 
@@ -31,6 +30,12 @@ def main(argv: list[str]) -> int:
 
 
 def _row(operation: dict[str, str]) -> list[str]:
-    since = datetime.fromtimestamp(int(operation["created_at"]) / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     said = operation.get("waiting") or operation.get("fault") or ""
-    return [operation["id"], operation["name"], operation["server"], operation["status"], since, said[:60]]
+    return [
+        operation["id"],
+        operation["name"],
+        operation["server"],
+        operation["status"],
+        operation["created_at"],
+        said[:60],
+    ]
