@@ -82,6 +82,11 @@ EXCHANGES: dict[tuple[int, int], tuple[Ask, ...]] = {
         ("POST", "/os-keypairs", {"keypair": {**KEY, "name": "a@b"}}),
         ("POST", "/os-keypairs", {"keypair": {"name": "made"}}),
     ),
+    (2, 103): (
+        ("GET", "/os-volumes_boot", None),
+        ("POST", "/os-volumes_boot/17/action", {"lock": None}),
+        ("GET", "/os-volumes_boot/17", None),
+    ),
     (2, 102): (
         ("GET", "/flavors/1", None),
         ("GET", "/flavors?name=small", None),

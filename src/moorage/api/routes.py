@@ -77,11 +77,18 @@ class Route:
     action: str | None = None
     """The one key of the body that names an action."""
 
+    alias_of: str | None = None
+    """The key of the route whose past this one shares, in its requests and answers; its lifetime is its own."""
+
     @property
     def key(self) -> str:
         """How changes name it."""
-        base = f"{self.method} {self.path}"
-        return f"{base}:{self.action}" if self.action else base
+        return f"{self.base_key}:{self.action}" if self.action else self.base_key
+
+    @property
+    def base_key(self) -> str:
+        """The same without the action: a change may end all actions of a path at once."""
+        return f"{self.method} {self.path}"
 
 
 class _Node:
@@ -100,6 +107,9 @@ class Ready:
         self.route = route
         self.names = tuple(part[1:-1] for part in route.path.split("/") if part.startswith("{"))
         self.since, self.until = lifetime(route.key, changes)
+        self.until = self.until or lifetime(route.base_key, changes)[1]
+        if route.alias_of is not None:
+            self.since = max(self.since, lifetime(route.alias_of, changes)[0])
         self._changes = changes
         self._bridges: dict[Version, Bridge] = {}
 
@@ -109,7 +119,9 @@ class Ready:
     def bridge(self, version: Version) -> Bridge:
         found = self._bridges.get(version)
         if found is None:
-            found = self._bridges[version] = compile_bridge(self.route.key, version, self._changes)
+            found = self._bridges[version] = compile_bridge(
+                self.route.alias_of or self.route.key, version, self._changes
+            )
         return found
 
 
@@ -132,7 +144,8 @@ class Router:
                 raise Internal(f"the route {route.key} is in the table twice")
             self.keys.add(route.key)
             self._add(route, changes)
-        unknown = sorted({key for change in changes for key in change.routes()} - self.keys)
+        known = self.keys | {key.split(":")[0] for key in self.keys}
+        unknown = sorted({key for change in changes for key in change.routes()} - known)
         self.unknown_in_changes = unknown
         """Routes that changes name and the table lacks: a test looks that there are none."""
 

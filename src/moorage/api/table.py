@@ -20,6 +20,7 @@ from moorage.api.compute import (
     servers,
     services,
     usage,
+    volumes_boot,
 )
 from moorage.api.ext import operations
 from moorage.api.routes import Route
@@ -45,4 +46,5 @@ TABLE: tuple[Route, ...] = (
     *servers.ROUTES,
     *services.ROUTES,
     *usage.ROUTES,
+    *volumes_boot.aliases((*server_actions.ROUTES, *server_later.ROUTES, *servers.ROUTES)),
 )
