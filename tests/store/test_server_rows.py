@@ -1,8 +1,5 @@
 """The common columns of servers: row ↔ record, filters, order and paging."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import msgspec
 import pytest
 import sqlalchemy as sa
@@ -10,7 +7,7 @@ import sqlalchemy as sa
 from moorage.model.errors import Invalid
 from moorage.model.ids import FlavorId, NetworkId, OperationId, ServerId
 from moorage.model.server import Address, FlavorCopy, Nic, Server, TaskState, VmState
-from moorage.sql.engine import Database, open_database
+from moorage.sql.engine import Database
 from moorage.store.server_lists import ServerQuery, SortKey, count_servers, in_order, list_servers, sort_values
 from moorage.store.servers import find_server, replace_server, server_columns, server_indexes, server_values
 
@@ -31,12 +28,9 @@ def a_server(n: int, **changes: object) -> Server:
     return msgspec.structs.replace(plain, **changes)
 
 
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = await open_database(f"sqlite:///{tmp_path}/cell.db", name="cell", durability="process")
-    await opened.create(METADATA)
-    yield opened
-    await opened.close()
+@pytest.fixture(autouse=True)
+async def tables(database: Database) -> None:
+    await database.create(METADATA)
 
 
 async def keep(database: Database, *servers: Server) -> None:
