@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from moorage.model.errors import Unavailable
 from moorage.model.server import Fault, TaskState, VmState
+from moorage.operations.doors import CellDatabases
 from moorage.store.cell import servers as cell_servers
 from moorage.store.servers import server_values
 from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
@@ -251,3 +253,47 @@ async def test_deletes(servers: Any) -> None:
     assert (await servers.ask("DELETE", f"/servers/{a_server(2).id}", by=ADMIN)).status_code == 204
     assert (await servers.ask("DELETE", "/servers/nobody", by=MEMBER)).status_code == 404
     assert servers.book.deleted == [(a_server().id, False), (a_server(2).id, False)]
+
+
+class Out:
+    """A cell's database that cannot be reached."""
+
+    async def read(self, work: Any) -> Any:
+        raise Unavailable("the cell1 database does not answer")
+
+
+async def test_servers_of_a_cell_that_is_out(servers: Any) -> None:
+    await servers.keep(a_server(1), a_server(2, cell=None, vm_state=VmState.ERROR))
+    servers.desk.cells = CellDatabases({"cell1": Out()})  # type: ignore[dict-item]
+    assert await servers.names(at="2.68") == ["web2"]
+    rows = (await servers.get("/servers/detail", at="2.69", by=MEMBER)).json()["servers"]
+    assert rows[1] == {
+        "id": a_server(1).id,
+        "status": "UNKNOWN",
+        "tenant_id": MEMBER.project,
+        "created": "2026-01-01T00:00:01Z",
+        "links": rows[1]["links"],
+    }
+    path = f"/servers/{a_server(1).id}"
+    assert (await servers.get(path, at="2.68", by=MEMBER)).status_code == 503
+    assert (await servers.get(path, at="2.69", by=MEMBER)).json()["server"]["status"] == "UNKNOWN"
+    assert (await servers.get(path, at="2.69", by=STRANGER)).status_code == 503
+
+
+async def test_ports_with_a_resource_request_are_allowed_from_2_72(servers: Any) -> None:
+    for at in ("2.71", "2.72"):
+        assert (await servers.make(at=at)).status_code == 202
+    assert [request.qos_ports_allowed for request, _ in servers.book.booted] == [False, True]
+
+
+async def test_a_thousand_servers_cost_one_statement_a_database_and_are_written_once(servers: Any) -> None:
+    await servers.keep(*(a_server(n) for n in range(1, 1001)))
+    meter = servers.cell.meter
+    meter.reset()
+    first = await servers.get("/servers/detail", at="latest", by=MEMBER)
+    assert len(first.json()["servers"]) == 1000
+    assert sum(meter.statements.values()) <= 2
+    assert (await servers.get("/servers/detail", at="latest", by=MEMBER)).content == first.content
+    await servers.ask("PUT", f"/servers/{a_server(7).id}", {"server": {"name": "new"}}, by=MEMBER)
+    changed = (await servers.get("/servers/detail", at="latest", by=MEMBER)).json()["servers"]
+    assert [row["name"] for row in changed if row["id"] == a_server(7).id] == ["new"]

@@ -1,0 +1,147 @@
+"""Every microversion's change to servers, seen from outside: the same calls just below it and at it (golden files)."""
+
+import json
+import os
+import pkgutil
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.api import past
+from moorage.model.action import Action, Event
+from moorage.model.server import BlockDevice, VmState
+from moorage.store.cell import actions as cell_actions
+from moorage.testing.frontdesk import ADMIN, MEMBER
+from moorage.testing.servers import IMAGE, NETWORK, a_server
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "exchanges"
+ID = a_server().id
+GONE = a_server(2).id
+ME = f"/servers/{ID}"
+NEW = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uuid": NETWORK}]}
+ROOT = {"source_type": "image", "uuid": IMAGE, "boot_index": 0}
+ONE = f"{ME}/os-instance-actions/req-1"
+
+
+def made(**fields: Any) -> tuple[str, str, Any]:
+    return "POST", "/servers", {"server": {**NEW, **fields}}
+
+
+def put(**fields: Any) -> tuple[str, str, Any]:
+    return "PUT", ME, {"server": fields}
+
+
+def did(body: Any) -> tuple[str, str, Any]:
+    return "POST", f"{ME}/action", body
+
+
+def told(name: str) -> tuple[str, str, Any]:
+    return "POST", "/os-server-external-events", {"events": [{"name": name, "server_uuid": ID, "tag": "x"}]}
+
+
+def got(path: str) -> tuple[str, str, Any]:
+    return "GET", path, None
+
+
+SEEN = (got(ME), got("/servers/detail?all_tenants=1"))
+EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
+    3: SEEN,
+    5: (got("/servers?ip6=fd00"),),
+    6: (did({"os-getVNCConsole": {"type": "novnc"}}), ("POST", f"{ME}/remote-consoles", {"remote_console": {}})),
+    9: SEEN,
+    16: SEEN,
+    17: (did({"trigger_crash_dump": None}),),
+    19: (*SEEN, made(description="x"), put(description="x")),
+    21: (got(f"/servers/{GONE}/os-instance-actions"),),
+    22: (("POST", f"{ME}/migrations/1/action", {"force_complete": None}),),
+    23: (got(f"{ME}/migrations"), got(f"{ME}/migrations/1")),
+    24: (("DELETE", f"{ME}/migrations/1", None),),
+    26: (*SEEN, got(f"{ME}/tags"), got("/servers?tags=none&all_tenants=1")),
+    32: (made(networks=[{"uuid": NETWORK, "tag": "t"}]), made(block_device_mapping_v2=[{**ROOT, "tag": "t"}])),
+    33: (made(block_device_mapping_v2=[{**ROOT, "tag": "t"}]),),
+    37: (
+        ("POST", "/servers", {"server": {key: value for key, value in NEW.items() if key != "networks"}}),
+        made(networks="auto"),
+        made(networks="none"),
+        made(networks=[{"uuid": NETWORK, "tag": "t"}]),
+    ),
+    38: (got("/servers?status=nonsense"),),
+    42: (made(networks=[{"uuid": NETWORK, "tag": "t"}]), made(block_device_mapping_v2=[{**ROOT, "tag": "t"}])),
+    44: (did({"addFixedIp": {"networkId": NETWORK}}), did({"removeFloatingIp": {"address": "10.0.0.1"}})),
+    47: SEEN,
+    51: (got(ONE), told("volume-extended")),
+    52: (made(tags=["a"]),),
+    57: (made(personality=[]),),
+    58: (got(f"{ME}/os-instance-actions?limit=1"), got(ONE), got(f"{ME}/os-instance-actions?odd=1")),
+    62: (got(ONE),),
+    63: (*SEEN, made(trusted_image_certificates=["c"])),
+    67: (made(block_device_mapping_v2=[{**ROOT, "volume_type": "fast"}]),),
+    70: (got(f"{ME}/os-interface"),),
+    71: SEEN,
+    73: (*SEEN, did({"lock": {"locked_reason": "upgrade"}}), got("/servers?locked=true&all_tenants=1")),
+    74: (made(host="host1"), made(hypervisor_hostname="host1")),
+    75: (put(name="new"), got("/servers?nonsense=1")),
+    76: (told("power-update"),),
+    78: (got(f"{ME}/topology"),),
+    82: (told("accelerator-request-bound"),),
+    83: (got("/servers?key_name=none"),),
+    84: (got(ONE),),
+    90: (got(ME), made(hostname="web"), put(hostname="web")),
+    93: (told("volume-reimaged"),),
+    94: (made(hostname="web.example.org"), put(hostname="web.example.org")),
+    96: SEEN,
+    97: (got(f"{ME}/shares"),),
+    98: SEEN,
+    100: SEEN,
+    104: (put(pinned_availability_zone="other"),),
+}
+AS_MEMBER = {5, 26, 51, 83, 90}
+PROVED_ELSEWHERE = {
+    69: "test_servers_of_a_cell_that_is_out",
+    72: "test_ports_with_a_resource_request_are_allowed_from_2_72",
+}
+
+
+async def furnish(servers: Any) -> None:
+    """A server with something to show in every field, a deleted one, and an action."""
+    volume = BlockDevice("volume", "volume", uuid="7d2f3f3e-4d6f-4a07-9dd1-3f1e8f7a2f60", delete_on_termination=True)
+    await servers.keep(
+        a_server(block_devices=(volume,), group="g"), a_server(2, vm_state=VmState.DELETED, deleted_at=1)
+    )
+    at = 1_767_225_600_000_000
+    event = Event("compute__do_build_and_run_instance", at, at, "Success", "host1", "fine", None)
+    action = Action(ID, "create", "req-1", "u", MEMBER.project or "", at, at, at, None, (event,))
+    await servers.cell.write(lambda tx: cell_actions.write(tx, action))
+
+
+async def played(servers: Any, ask: tuple[str, str, Any], at: int) -> dict[str, Any]:
+    by = MEMBER if at in AS_MEMBER or at + 1 in AS_MEMBER else ADMIN
+    answer = await servers.ask(*ask, at=f"2.{at}", by=by)
+    text = re.sub(r'"adminPass":"[^"]*"', '"adminPass":"<password>"', answer.text)
+    if ask[0] == "POST" and ask[1] == "/servers":
+        text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "<uuid>", text)
+    text = re.sub(r'"updated":"[^"]*"', '"updated":"<moment>"', text)
+    return {"at": f"2.{at}", "status": answer.status_code, "body": json.loads(text) if text else None}
+
+
+@pytest.mark.parametrize("minor", sorted(EXCHANGES))
+async def test_golden_exchange(servers: Any, minor: int) -> None:
+    await furnish(servers)
+    seen = []
+    for ask in EXCHANGES[minor]:
+        older, newer = await played(servers, ask, minor - 1), await played(servers, ask, minor)
+        seen.append({"ask": {"method": ask[0], "path": ask[1], "body": ask[2]}, "older": older, "newer": newer})
+    assert any(each["older"] | {"at": ""} != each["newer"] | {"at": ""} for each in seen), "nothing shows the change"
+    file = GOLDEN / f"servers-2.{minor:03}.json"
+    if os.environ.get("MOORAGE_BLESS"):
+        file.write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n")
+    assert seen == json.loads(file.read_text())
+
+
+def test_every_change_to_servers_has_its_exchange() -> None:
+    names = [found.name for found in pkgutil.iter_modules(past.__path__) if found.name.endswith("_servers")]
+    assert {int(name.split("_")[1]) for name in names} - EXCHANGES.keys() == PROVED_ELSEWHERE.keys()
+    here = (Path(__file__).parent / "test_servers.py").read_text()
+    assert all(f"def {test}(" in here for test in PROVED_ELSEWHERE.values())
