@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.api.compute import gone
+from moorage.api import gone
 from moorage.model.ids import FlavorId, OperationId, ServerId
 from moorage.model.server import FlavorCopy, Server, VmState
 from moorage.store.cell.servers import Fence, record

@@ -19,6 +19,7 @@ from moorage.main.api import make_frontdesk
 from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import Api, Cell, Config, Hosts, read_config
 from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
+from moorage.main.events import EventDoor
 from moorage.main.hosts import Fleet, HostPlan, planned_hosts
 from moorage.main.lock import DataLock
 from moorage.main.placement import make_placement
@@ -106,8 +107,10 @@ async def start_cloud(config: Config) -> Cloud:
     lock = DataLock(config.data)
     listens = {name: getattr(config.api, name) for name in ("identity", "image", "network", "compute", "placement")}
     doors = {name: Doorway(name, listen) for name, listen in listens.items()}
-    embedded = await open_embedded(config)
+    events = EventDoor()
+    embedded = await open_embedded(config, notify_compute=events)
     region = await open_region(config, embedded=embedded.apps)
+    events.region = region
     plans = planned_hosts(config)
     demo = "" if embedded.identity is None else await embedded.identity.project_id("demo")
     if embedded.network is not None:

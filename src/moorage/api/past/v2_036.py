@@ -1,6 +1,6 @@
 """2.36: what Nova only passed on to the network service is gone."""
 
-from moorage.api.compute import gone
+from moorage.api import gone
 from moorage.api.microversions import Change
 
 NETWORK_QUOTAS = ("fixed_ips", "floating_ips", "security_groups", "security_group_rules")

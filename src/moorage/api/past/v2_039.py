@@ -1,6 +1,6 @@
 """2.39: image metadata is the image service's."""
 
-from moorage.api.compute import gone
+from moorage.api import gone
 from moorage.api.microversions import Change
 
 CHANGE = Change(
