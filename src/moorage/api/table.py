@@ -1,12 +1,12 @@
 """Every method and path of the Compute API: each noun module's routes, joined."""
 
+from moorage.api import gone
 from moorage.api.compute import (
     aggregates,
     extensions,
     external_events,
     extra_specs,
     flavors,
-    gone,
     hypervisors,
     instance_actions,
     keypairs,
