@@ -18,7 +18,7 @@ from moorage.api.past import v2_069_servers
 from moorage.api.routes import Params, Route
 from moorage.api.when import now_us, seconds
 from moorage.api.wire import plain, write_json
-from moorage.model.errors import Forbidden, Invalid, Unavailable
+from moorage.model.errors import Forbidden, Invalid, NotFound, Unavailable
 from moorage.operations.boot_request import BootRights
 from moorage.operations.nouns import servers as writes
 from moorage.store.region.server_lists import Partial
@@ -130,10 +130,10 @@ async def show(call: Call[Any]) -> Reply:
     try:
         server = await the_server(call, RULE + "show")
     except Unavailable:
-        known = None
-        if call.version >= v2_069_servers.PARTIAL_ROWS:
-            known = await find_partial(call.desk, call.path["id"])
-        if known is None or (known.project != call.asker.project and not call.is_admin):
+        known = await find_partial(call.desk, call.path["id"])
+        if known is not None and known.project != call.asker.project and not call.is_admin:
+            raise NotFound(f"Instance {known.id} could not be found.") from None
+        if known is None or call.version < v2_069_servers.PARTIAL_ROWS:
             raise
         return Reply(200, write_json({"server": _partial(call, known)}), finished=True)
     rights = rights_of(call, server.project)
