@@ -224,7 +224,10 @@ class Conductor:
         if hint.cancelled:
             self.heed(hint.operation)
         elif hint.operation not in self._told:
-            await self._fetch([hint.operation])
+            try:
+                await self._fetch([hint.operation])
+            except Problem as problem:  # the look of every second finds it
+                logger.warning("operation %s cannot be read yet: %s", hint.operation, problem)
 
     async def _looking(self) -> None:
         while True:

@@ -101,6 +101,10 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a step waits for a neighbour that is out."""
     host_deadline_s: float = 60.0
     """How long a host may take for one command."""
+    lease_s: float = 15.0
+    """A conductor not heard of for this long is dead, and its operations are adopted (RULES §3)."""
+    lease_beat_s: float = 5.0
+    """How often a conductor renews its lease, and looks for dead ones."""
     host_silence_s: float = 30.0
     """A host not heard of for this long is down."""
     auto_refusal: Literal[409, 400] = 409

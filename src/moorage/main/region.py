@@ -117,6 +117,14 @@ async def start_telling(region: Region, *, alone: bool) -> None:
         )
         await conductor.start()
         region.cells.append(conductor)
-    region.conductor = Conductor(region.rooms.hosts.me, region.rooms, region.bus, region.clock, alone=alone)
+    region.conductor = Conductor(
+        region.rooms.hosts.me,
+        region.rooms,
+        region.bus,
+        region.clock,
+        alone=alone,
+        lease_s=config.compute.lease_s,
+        beat_s=config.compute.lease_beat_s,
+    )
     await region.conductor.start()
     region.tellers.local = region.conductor

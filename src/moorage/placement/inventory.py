@@ -60,7 +60,7 @@ def report_host(tx: Tx, report: HostReport) -> HostId:
     at: Stamp | None = None
     if known is None:
         at = stamp(tx)
-        sql.create(tx, provider, node, None, provider, at)
+        sql.ensure_root(tx, provider, node, at)
     at = _inventories(tx, provider, report.inventories, at)
     at = _traits(tx, provider, report, at)
     facts = {
@@ -128,7 +128,7 @@ def report_segment(tx: Tx, report: SegmentReport) -> ProviderId:
     at: Stamp | None = None
     if known is None:
         at = stamp(tx)
-        sql.create(tx, provider, report.name, None, provider, at)
+        sql.ensure_root(tx, provider, report.name, at)
     inventory = Inventory(total=report.total, reserved=report.reserved, max_unit=1)
     have = sql.inventories_of(tx, provider)
     if IPV4_ADDRESS not in have or have[IPV4_ADDRESS][0] != inventory:

@@ -6,7 +6,8 @@
 SQLite: one writer thread per file runs the functions, those waiting together share one COMMIT (at most 256), each in its
 own SAVEPOINT, so one that raises takes back its own work only.  Reads run on read-only connections in a few threads.
 PostgreSQL: each function is a transaction of its own on a pooled connection (the server groups commits by itself);
-a deadlock (40P01) or serialization failure (40001) runs the function again.
+a deadlock (40P01) or serialization failure (40001) runs the function again.  A server that went away is `Unavailable`, and
+`UnknownOutcome` where a COMMIT was on its way.
 
 What a function reads or writes is committed when `write` returns.  `tx.refuse(value)` takes back the function's work and
 makes `write` return `value`: a refusal is an answer, not an exception.
@@ -25,10 +26,11 @@ from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from moorage.model.errors import Internal, Unavailable
+from moorage.model.errors import Internal, Unavailable, UnknownOutcome
 from moorage.sql.meter import Meter, current_label
 
 T = TypeVar("T")
@@ -305,6 +307,17 @@ def _is_lost_race(failure: DBAPIError) -> bool:
     }
 
 
+def _is_lost_server(failure: BaseException) -> bool:
+    """The server went away, is starting or stopping, or could not be reached: asking again later may help."""
+    if isinstance(failure, OSError | TimeoutError | PoolTimeout):
+        return True
+    if not isinstance(failure, DBAPIError):
+        return False
+    state = str(getattr(failure.orig, "sqlstate", None) or "")
+    refused = state[:2] == "08" or state[:3] in {"57P", "533"}  # no connection, shut down, too many connections
+    return failure.connection_invalidated or isinstance(failure, InterfaceError) or refused
+
+
 class PostgresqlDatabase:
     """A pool of connections to one PostgreSQL database, READ COMMITTED."""
 
@@ -326,38 +339,64 @@ class PostgresqlDatabase:
             raise Unavailable(f"the {self.name} database does not answer", private=repr(failure)) from failure
 
     async def write(self, work: Work[T]) -> T:
+        tries_after_cut = 1
         for attempt in range(TRIES_AFTER_DEADLOCK + 1):
             try:
                 return await self._once(work)
+            except UnknownOutcome:
+                raise
+            except Unavailable:  # a pooled connection that was cut long ago: nothing was committed
+                if tries_after_cut == 0:
+                    raise
+                tries_after_cut -= 1
             except DBAPIError as failure:
                 if not _is_lost_race(failure) or attempt == TRIES_AFTER_DEADLOCK:
                     raise
         raise AssertionError("unreachable")
 
     async def _once(self, work: Work[T]) -> T:
-        async with self._engine.connect() as connection:
-            wrote = False
+        committing = False
+        try:
+            async with self._engine.connect() as connection:
+                wrote = False
 
-            def tell(sync: Connection) -> T:
-                nonlocal wrote
-                tx = Tx(sync, self.meter, self.name)
-                answer = work(tx)
-                wrote = tx.wrote
-                return answer
+                def tell(sync: Connection) -> T:
+                    nonlocal wrote
+                    tx = Tx(sync, self.meter, self.name)
+                    answer = work(tx)
+                    wrote = tx.wrote
+                    return answer
 
-            try:
-                answer = await connection.run_sync(tell)
-            except Refused as refused:
-                await connection.rollback()
-                return cast("T", refused.value)
-            await connection.commit()
-            if wrote:
-                self.meter.commits[self.name, current_label()] += 1
-            return answer
+                try:
+                    answer = await connection.run_sync(tell)
+                except Refused as refused:
+                    await connection.rollback()
+                    return cast("T", refused.value)
+                committing = True
+                await connection.commit()
+        except Exception as failure:
+            if not _is_lost_server(failure):
+                raise
+            kind = UnknownOutcome if committing else Unavailable
+            raise kind(f"the {self.name} database does not answer", private=repr(failure)) from failure
+        if wrote:
+            self.meter.commits[self.name, current_label()] += 1
+        return answer
 
     async def read(self, work: Work[T]) -> T:
-        async with self._engine.connect() as connection:
-            return await connection.run_sync(lambda sync: work(Tx(sync, self.meter, self.name)))
+        try:
+            return await self._read_once(work)
+        except Unavailable:
+            return await self._read_once(work)
+
+    async def _read_once(self, work: Work[T]) -> T:
+        try:
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(lambda sync: work(Tx(sync, self.meter, self.name)))
+        except Exception as failure:
+            if not _is_lost_server(failure):
+                raise
+            raise Unavailable(f"the {self.name} database does not answer", private=repr(failure)) from failure
 
     async def create(self, metadata: sa.MetaData) -> None:
         async with self._engine.begin() as connection:

@@ -47,6 +47,11 @@ class Server:
     def _sql(self, statement: str) -> None:
         _run([str(self.bin / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", statement], None)
 
+    def restart(self) -> None:
+        """As after a crash: every connection is cut, and what was committed is there again."""
+        pg_ctl = [str(self.bin / "pg_ctl"), "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-w"]
+        _run([*pg_ctl, "-t", str(int(START_PATIENCE_S)), "-m", "immediate", "restart"], self.user)
+
     def stop(self) -> None:
         """End the server and remove its data."""
         pg_ctl = [str(self.bin / "pg_ctl"), "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop"]

@@ -23,7 +23,7 @@ from moorage.main.config import Config, read_config
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import planned_hosts
 from moorage.testing.nats import NatsServer
-from moorage.testing.postgres import Server, start_postgres
+from moorage.testing.postgres import Durability, Server, start_postgres
 
 READY_S = 60.0
 STOP_S = 20.0
@@ -78,6 +78,9 @@ class TrialSet:
     apis: int = 2
     conductors: int = 2
     port_shift: int = 0
+    settings: str = ""
+    """More of the TOML file: tables that it does not have yet."""
+    durability: Durability = "power"
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     postgres: Server | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -89,7 +92,7 @@ class TrialSet:
     def start(self) -> None:
         """Bring all of it up; returns when servers can be booted."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.postgres = start_postgres(durability="power")
+        self.postgres = start_postgres(durability=self.durability)
         self._stack.callback(self.postgres.stop)
         nats = self._stack.enter_context(NatsServer())
         urls = {name: self.postgres.create_database(name) for name in ("region", "cell1", "cell2")}
@@ -102,17 +105,25 @@ class TrialSet:
                 data=self.directory / "data", bus=nats.url, hosts=self.hosts, service_password="set-" + os.urandom(8).hex(),
                 **urls, **ports,
             )
+            + self.settings
         )  # fmt: skip
-        self.run("embedded", "embedded")
-        for number in range(self.conductors):
-            self.run(f"conductor-{number + 1}", "conductor")
-        for plan in planned_hosts(self.config):
-            self.run(
+        self.run(
+            "embedded", "embedded"
+        )  # it makes the tables and the service's user; the others may start side by side
+        begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
+        begun += [
+            self.launch(
                 f"agent-{plan.host}", "agent", "--host", plan.host, "--cell", plan.cell,
                 "--physical-networks", ",".join(plan.physical_networks),
-            )  # fmt: skip
-        for number, port in enumerate(self.api_ports):
-            self.run(f"api-{number + 1}", "api", "--port", str(port))
+            )
+            for plan in planned_hosts(self.config)
+        ]  # fmt: skip
+        begun += [
+            self.launch(f"api-{number + 1}", "api", "--port", str(port)) for number, port in enumerate(self.api_ports)
+        ]
+        for each in begun:
+            self.wait_ready(*each)
+        self._wait_for_hosts()
 
     @property
     def config(self) -> Config:
@@ -120,16 +131,37 @@ class TrialSet:
 
     def run(self, name: str, *words: str) -> None:
         """Start one process and wait until it says that it is ready."""
+        self.wait_ready(*self.launch(name, *words))
+
+    def launch(self, name: str, *words: str) -> tuple[str, int]:
+        """Start one process; its name, and where in its log its own words begin."""
         log = self.directory / f"{name}.log"
         command = [sys.executable, "-m", "moorage", words[0], "--config", str(self.config_path), *words[1:]]
         with log.open("ab") as out:
             at = out.tell()
             self.processes[name] = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        return name, at
+
+    def wait_ready(self, name: str, at: int) -> None:
+        log = self.directory / f"{name}.log"
         deadline = time.monotonic() + READY_S
         while b": ready" not in log.read_bytes()[at:]:
             if self.processes[name].poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{name} did not become ready:\n{log.read_text()[-3000:]}")
             time.sleep(0.02)
+
+    def _wait_for_hosts(self) -> None:
+        """Agents are ready when they speak; servers can be booted when their cells have heard them."""
+        headers = {"X-Auth-Token": self.token()}
+        deadline = time.monotonic() + READY_S
+        while True:
+            reply = httpx.get(f"{self.api_urls()[0]}/os-hypervisors", headers=headers, timeout=READY_S)
+            reply.raise_for_status()
+            if len(reply.json()["hypervisors"]) >= self.hosts:
+                return
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"of {self.hosts} hosts only these reported: {reply.text}")
+            time.sleep(0.05)
 
     def kill(self, name: str) -> None:
         """`kill -9`."""
@@ -137,9 +169,21 @@ class TrialSet:
         process.send_signal(signal.SIGKILL)
         process.wait(STOP_S)
 
+    def pause(self, name: str) -> None:
+        """As when a machine stops for a while: nothing of it runs, and its connections stay."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGCONT)
+
+    def said(self, name: str) -> str:
+        """The log of one process."""
+        return (self.directory / f"{name}.log").read_text()
+
     def stop(self) -> None:
         """All of it, politely at first."""
         for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         deadline = time.monotonic() + STOP_S
         for process in self.processes.values():

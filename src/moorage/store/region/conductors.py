@@ -49,8 +49,11 @@ def beat(tx: Tx, me: ConductorId, host: str, sagas: Sequence[str], lease_s: floa
 
 
 def retire(tx: Tx, me: ConductorId) -> None:
-    """End my lease now: another may adopt at once."""
-    tx.run(conductors.update().where(conductors.c.id == me).values(alive_until=0.0))
+    """End my lease now: another may adopt at once.
+
+    The row stays for as long as that of any dead conductor: an operation may still be accepted in its name.
+    """
+    tx.run(conductors.update().where(conductors.c.id == me).values(alive_until=clock(tx)))
 
 
 def living(tx: Tx) -> Sequence[tuple[ConductorId, frozenset[str], str]]:

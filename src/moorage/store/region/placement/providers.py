@@ -50,6 +50,21 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stam
     )
 
 
+def ensure_root(tx: Tx, uuid: str, name: str, at: Stamp) -> None:
+    """The same for a root whose id says who it is: whoever reports it at the same moment means the same provider."""
+    statement = upsert(tx, providers).values(
+        uuid=uuid,
+        name=name,
+        parent=None,
+        root=uuid,
+        generation=0,
+        changed=at.changed,
+        version=at.version,
+        updated_at=now_s(),
+    )
+    tx.run(statement.on_conflict_do_nothing(index_elements=[providers.c.uuid]))
+
+
 def find(tx: Tx, uuid: str) -> sa.Row[Any] | None:
     found: sa.Row[Any] | None = tx.row(sa.select(*providers.c).where(providers.c.uuid == uuid))
     return found

@@ -1,0 +1,171 @@
+"""What a whole cloud holds, counted where it is held: guests on hosts, ports in the network, claims and quota in SQL.
+
+`leaks` compares that with the servers people see; an empty answer means that nothing was lost and nothing left behind.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.main.config import Config
+from moorage.sql import Tx, open_database
+from moorage.store.region import operations, quotas
+from moorage.store.region.placement import claims
+from moorage.store.region.placement.tables import allocations
+from moorage.testing.person import Person
+
+LOOK_EVERY_S = 0.1
+PATIENCE_S = 30.0
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A server, as an administrator is shown it."""
+
+    id: str
+    status: str
+    host: str | None
+    project: str
+    vcpus: int
+    ram_mib: int
+
+
+class Census(msgspec.Struct, frozen=True):
+    servers: dict[str, Seen]
+    guests: dict[str, list[str]]
+    """Server → the hosts that have a guest of it."""
+    ports: dict[str, list[dict[str, Any]]]
+    """Device → its ports."""
+    claims: dict[str, dict[tuple[str, str], int]]
+    """Consumer → what it holds."""
+    drift: list[Any]
+    quota: dict[str, dict[str, int]]
+    """Project → what is counted."""
+    open_operations: list[str]
+
+
+def guests_on_disk(data: Path) -> dict[str, list[str]]:
+    """Server → hosts, read from the simulated hosts' directories."""
+    found: dict[str, list[str]] = {}
+    for file in sorted((data / "hosts").glob("*/guests/*.json")):
+        found.setdefault(file.stem, []).append(file.parent.parent.name)
+    return found
+
+
+async def census(config: Config, admin: Person) -> Census:
+    """Count everything, through public APIs where there is one."""
+    region = await open_database(config.region_url(), name="census", durability=config.region.durability)
+    try:
+        held, drift, used, unended = await region.read(_in_region)
+    finally:
+        await region.close()
+    servers = await _servers(admin)
+    ports: dict[str, list[dict[str, Any]]] = {}
+    reply = await admin.network("GET", "/ports")
+    reply.raise_for_status()
+    for port in reply.json()["ports"]:
+        ports.setdefault(port["device_id"], []).append(port)
+    return Census(servers, guests_on_disk(config.data), ports, held, drift, used, unended)
+
+
+def _in_region(tx: Tx) -> tuple[dict[str, dict[tuple[str, str], int]], list[Any], dict[str, dict[str, int]], list[str]]:
+    held: dict[str, dict[tuple[str, str], int]] = {}
+    for row in tx.rows(sa.select(allocations)):
+        held.setdefault(row.consumer, {})[row.provider, row[2]] = row.used
+    projects = [row.project for row in tx.rows(sa.select(quotas.quota_usage.c.project))]
+    unended = tx.rows(sa.select(operations.operations).where(operations.operations.c.ended_at.is_(None)))
+    said = [f"{row.saga} {row.id} of {row.server} is {row.status} {row.waiting or row.fault or ''}" for row in unended]
+    return held, claims.drift(tx), {each: quotas.usage(tx, each) for each in projects}, said
+
+
+async def _servers(admin: Person) -> dict[str, Seen]:
+    found: dict[str, Seen] = {}
+    marker: dict[str, str] = {}
+    while True:
+        reply = await admin.compute("GET", "/servers/detail", all_tenants="1", **marker)
+        reply.raise_for_status()
+        page = reply.json()["servers"]
+        for each in page:
+            found[each["id"]] = Seen(
+                each["id"],
+                each["status"],
+                each["OS-EXT-SRV-ATTR:host"],
+                each["tenant_id"],
+                each["flavor"]["vcpus"],
+                each["flavor"]["ram"],
+            )
+        if "servers_links" not in reply.json():
+            return found
+        marker = {"marker": page[-1]["id"]}
+
+
+def leaks(seen: Census) -> list[str]:
+    """Everything that is not as the servers say, in sentences."""
+    wrong = [f"unfinished: {each}" for each in seen.open_operations]
+    wrong += [f"a counter that does not say what is held: {each}" for each in seen.drift]
+    placed = {server.id: server for server in seen.servers.values() if server.host is not None}
+    wrong += [
+        f"{server.id} ({server.status} on {server.host}) has guests on {seen.guests.get(server.id, [])}"
+        for server in placed.values()
+        if seen.guests.get(server.id) != [server.host]
+    ]
+    wrong += [f"a guest of nobody: {each} on {hosts}" for each, hosts in seen.guests.items() if each not in placed]
+    wrong += [f"a claim of nobody: {each} {held}" for each, held in seen.claims.items() if each not in placed]
+    wrong += [f"{each} holds nothing" for each in placed if each not in seen.claims]
+    wrong += _wrong_claims(seen, placed)
+    wrong += _wrong_ports(seen, placed)
+    return wrong + _wrong_quota(seen)
+
+
+def _wrong_claims(seen: Census, placed: dict[str, Seen]) -> list[str]:
+    """One host for each, and as much of it as its flavor says."""
+    wrong: list[str] = []
+    for server, held in seen.claims.items():
+        vcpus = [amount for (_, resource), amount in held.items() if resource == "VCPU"]
+        if server in placed and vcpus != [placed[server].vcpus]:
+            wrong.append(f"{server} holds {held}")
+    return wrong
+
+
+def _wrong_ports(seen: Census, placed: dict[str, Seen]) -> list[str]:
+    wrong: list[str] = []
+    for device, ports in seen.ports.items():
+        for port in ports:
+            bound = port.get("binding:host_id") or ""
+            if device in placed and bound != placed[device].host:
+                wrong.append(f"port {port['id']} of {device} is bound to {bound!r}, not {placed[device].host}")
+            if device not in placed and (bound or str(port["device_owner"]).startswith("compute:")):
+                wrong.append(f"port {port['id']} of no server: device {device!r}, host {bound!r}, {port['name']!r}")
+    return wrong
+
+
+def _wrong_quota(seen: Census) -> list[str]:
+    counted: dict[str, Counter[str]] = {project: Counter() for project in seen.quota}
+    for server in seen.servers.values():
+        counts = counted.setdefault(server.project, Counter())
+        counts.update({"instances": 1, "cores": server.vcpus, "ram": server.ram_mib})
+    return [
+        f"project {project} is charged {seen.quota.get(project)}, and has {dict(counts)}"
+        for project, counts in counted.items()
+        if {name: amount for name, amount in seen.quota.get(project, {}).items() if amount} != +counts
+    ]
+
+
+async def nothing_leaked(config: Config, admin: Person, patience_s: float = PATIENCE_S) -> Census:
+    """Wait until all is as it should be; AssertionError with what is not, when it does not become so."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        seen = await census(config, admin)
+        wrong = leaks(seen)
+        if not wrong:
+            return seen
+        if time.monotonic() > deadline:
+            raise AssertionError("\n".join(["the cloud does not add up:", *wrong]))
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+__all__ = ["Census", "census", "guests_on_disk", "leaks", "nothing_leaked"]
