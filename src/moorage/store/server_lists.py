@@ -87,7 +87,7 @@ class ServerQuery(msgspec.Struct, frozen=True):
 class ServerRow:
     """One row of a list: decoded only when somebody looks (answers are cached by id and generation)."""
 
-    __slots__ = ("_record", "_server", "generation", "host", "id", "key", "power_state")
+    __slots__ = ("_record", "_server", "host", "id", "key", "mark")
 
     def __init__(
         self, key: tuple[SortValue, ...], server_id: ServerId, host: str | None, record: Sequence[Any]
@@ -95,8 +95,8 @@ class ServerRow:
         self.key = key
         self.id = server_id
         self.host = host
-        self.generation: int = record[1]
-        self.power_state: int = record[5]
+        self.mark: tuple[Any, ...] = tuple(record[1 : 1 + len(ROW_WINS)])
+        """Differs whenever anything of the row does: for those who keep what they made of a row."""
         self._record = record
         self._server: Server | None = None
 

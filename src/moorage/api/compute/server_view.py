@@ -5,15 +5,18 @@ api/past leave out, rename and reshape the rest.  What a reader may see by polic
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from moorage.api.call import Call
+from moorage.api.gather import Gathered
 from moorage.api.past import v2_090_servers
 from moorage.api.when import seconds
 from moorage.api.wire import write_json
-from moorage.model.server import Nic, Server, TaskState, VmState, status_of
+from moorage.model.server import Nic, Server, VmState, status_of
+from moorage.store.server_lists import ServerRow
 
 FAULT_STATUSES = frozenset({"ERROR", "DELETED"})
 PROGRESS_STATUSES = frozenset({"ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"})
@@ -196,36 +199,31 @@ def _image(call: Call[Any], server: Server) -> Any:
 
 
 class Ready:
-    """Rows of `/servers/detail`, as JSON; a row is written once per generation, version and rights."""
+    """Rows of `/servers/detail`, as JSON; a row is written once per state, version and rights.
+
+    What is missing is carried down together: one walk of the translators for the whole page.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], bytes] = {}
 
-    def row(self, call: Call[Any], server: "Lazy", rights: Rights, task: TaskState | None, host_status: str) -> bytes:
-        prefix = (call.base_url, call.url_project, call.legacy)
-        key = (server.id, server.generation, server.power_state, task, host_status, rights, call.version, prefix)
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= READY_MAX:
+    def rows(self, call: Call[Any], found: Gathered, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
+        asked = (call.base_url, call.url_project, call.legacy, call.version, rights)
+        keys = []
+        missing: list[tuple[tuple[Any, ...], ServerRow, str]] = []
+        for row in found.rows:
+            on = statuses.get(row.host or "", "")
+            key = (row.id, row.mark, found.tasks.get(row.id), on, asked)
+            keys.append(key)
+            if key not in self._known:
+                missing.append((key, row, on))
+        made: dict[tuple[Any, ...], bytes] = {}
+        if missing:
+            body = {"servers": [full(call, found.shown(row), rights, on) for _, row, on in missing]}
+            carried = call.bridge.carry_down(body)["servers"]
+            made = {key: write_json(each) for (key, _, _), each in zip(missing, carried, strict=True)}
+            if len(self._known) + len(made) > READY_MAX:
+                made.update({key: self._known[key] for key in keys if key in self._known})
                 self._known.clear()
-            row = full(call, server.server, rights, host_status)
-            carried = call.bridge.carry_down({"servers": [row]})
-            known = self._known[key] = write_json(carried["servers"][0])
-        return known
-
-
-class Lazy:
-    """A row, with the task laid over it when somebody looks."""
-
-    __slots__ = ("_shown", "generation", "id", "power_state")
-
-    def __init__(self, server_id: str, generation: int, power_state: int, shown: Any) -> None:
-        self.id = server_id
-        self.generation = generation
-        self.power_state = power_state
-        self._shown = shown
-
-    @property
-    def server(self) -> Server:
-        found: Server = self._shown()
-        return found
+            self._known.update(made)
+        return [self._known[key] for key in keys]

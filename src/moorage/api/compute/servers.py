@@ -11,7 +11,7 @@ from moorage.api.call import Call, Reply
 from moorage.api.compute.server_access import doors, not_locked, the_server
 from moorage.api.compute.server_bodies import CreateBody, UpdateBody, boot_request, checked_address
 from moorage.api.compute.server_filters import LISTING, wanted
-from moorage.api.compute.server_view import Lazy, Ready, basic, full, rights_of
+from moorage.api.compute.server_view import Ready, basic, full, rights_of
 from moorage.api.gather import Gathered, cells_of, find_partial, find_server, gather
 from moorage.api.host_status import host_statuses, status_of_host
 from moorage.api.past import v2_069_servers
@@ -22,7 +22,6 @@ from moorage.model.errors import Forbidden, Invalid, NotFound, Unavailable
 from moorage.operations.boot_request import BootRights
 from moorage.operations.nouns import servers as writes
 from moorage.store.region.server_lists import Partial
-from moorage.store.server_lists import ServerRow
 
 RULE = "os_compute_api:servers:"
 PASSWORD_CHARACTERS = 12
@@ -87,25 +86,16 @@ async def index(call: Call[Any]) -> Reply:
 
 
 async def detail(call: Call[Any]) -> Reply:
-    """Rows are written once per generation, version and rights, and joined here."""
+    """Rows are written once per state, version and rights, and joined here."""
     call.require(RULE + "detail")
     found, limit = await _page(call, detail=True)
     rights = rights_of(call)
     statuses = await host_statuses(call.desk) if rights.host_status != "none" and found.rows else {}
-    rows = []
-    for row in found.rows:
-        task = found.tasks.get(row.id)
-        on = statuses.get(row.host or "", "") if statuses else ""
-        lazy = Lazy(row.id, row.generation, row.power_state, _shown(found, row))
-        rows.append(READY.row(call, lazy, rights, task, on))
+    rows = READY.rows(call, found, rights, statuses)
     rows += [write_json(_partial(call, each)) for each in found.partial]
     links = _next(call, "servers/detail", found, limit)
     tail = b',"servers_links":' + write_json(links["servers_links"]) if links else b""
     return Reply(200, b'{"servers":[' + b",".join(rows) + b"]" + tail + b"}", finished=True)
-
-
-def _shown(found: Gathered, row: ServerRow) -> Any:
-    return lambda: found.shown(row)
 
 
 def _next(call: Call[Any], path: str, found: Gathered, limit: int) -> dict[str, Any]:

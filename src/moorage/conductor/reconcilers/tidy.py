@@ -1,4 +1,4 @@
-"""What may be forgotten: old operations, long deleted servers, conductors that died long ago."""
+"""What may be forgotten: old operations, long deleted servers, conductors that died long ago, events nobody waited for."""
 
 import time
 
@@ -8,10 +8,12 @@ from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import conductors, operations
+from moorage.store.region import conductors, inbox, operations
 
 NAME = "tidy"
+HOUR_US = 3600 * 1_000_000
 DAY_US = 24 * 3600 * 1_000_000
+EVENTS_KEPT_US = HOUR_US
 OPERATIONS_KEPT_US = 30 * DAY_US
 DELETED_SERVERS_KEPT_US = 90 * DAY_US
 
@@ -31,6 +33,7 @@ class Tidy:
 
         def in_region(tx: Tx) -> int:
             conductors.forget(tx)
+            inbox.forget_old(tx, now - EVENTS_KEPT_US)
             return operations.forget_old(tx, now - OPERATIONS_KEPT_US)
 
         forgotten = await self._rooms.region.write(in_region)
