@@ -68,7 +68,7 @@ async def test_every_power_verb_is_told(verb: Any, small: SmallRegion) -> None:
 def test_every_saga_has_a_plan_that_was_agreed() -> None:
     """The order of the steps is a wire format: in-flight journals name them (RULES §19)."""
     assert {name: [step.name for step in saga.steps] for name, saga in SAGAS.items()} == {
-        "boot/1": ["make_ports", "claim_host", "bind_ports", "record_server", "start_guest", "announce"],
+        "boot/1": ["make_ports", "claim_host", "bind_ports", "record_server", "start_guest", "await_vifs", "announce"],
         "delete/1": ["find_server", "destroy_guest", "release_ports", "mark_deleted", "release_claims"],
         "power/1": ["begin_action", "tell_host", "record_power"],
     }

@@ -95,6 +95,8 @@ async def open_region(
             step_patience_s=config.compute.step_patience_s,
             host_deadline_s=config.compute.host_deadline_s,
             default_availability_zone=config.compute.default_availability_zone,
+            vif_plugging_timeout_s=config.compute.vif_plugging_timeout,
+            vif_plugging_is_fatal=config.compute.vif_plugging_is_fatal,
             quota={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
         ),
     )

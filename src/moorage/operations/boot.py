@@ -4,6 +4,8 @@ What is asked is decided in `boot_request.py` before step one.  A refusal by the
 host with the same ports and MACs (S0.4, S0.15); only what is local to the refused host is taken back in between.
 """
 
+import asyncio
+import logging
 import time
 from collections.abc import Mapping
 
@@ -11,7 +13,7 @@ import msgspec
 
 from moorage.bus.agents import HostAddress
 from moorage.model.action import Action, Event
-from moorage.model.errors import NoCapacity, Problem, Stale
+from moorage.model.errors import HostFailed, NoCapacity, Problem, Stale
 from moorage.model.guest import GuestSpec
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
@@ -29,6 +31,7 @@ from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
+from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 
 LOST_KEPT_MAX = 20
@@ -37,6 +40,10 @@ CLAIM_ROUNDS_MAX = 50
 FAULT_CHARACTERS_MAX = 255
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
+VIF_PLUGGED = "network-vif-plugged"
+VIF_LOOK_EVERY_S = 0.5
+
+logger = logging.getLogger(__name__)
 
 
 class Boot(msgspec.Struct, frozen=True):
@@ -219,18 +226,7 @@ async def record_server(run: BootRun) -> int:
     await _remove_elsewhere(run, claim.cell)
     by = records.fence(run)
     now = _now()
-    server = msgspec.structs.replace(
-        boot.server,
-        cell=claim.cell,
-        host=claim.name,
-        node=claim.node,
-        provider=claim.host,
-        availability_zone=claim.availability_zone,
-        nics=tuple(nic_of(port, _networks(run).get(port.network)) for port in run[bind_ports]),
-        task_state=TaskState.SPAWNING,
-        updated_at=now,
-        generation=run.attempt,
-    )
+    server = _recorded(run, claim, run[bind_ports], run.attempt, now)
     action = _action(boot, now, (Event("compute__do_build_and_run_instance", now, host=claim.name),))
 
     def write(tx: Tx) -> int:
@@ -284,14 +280,47 @@ async def destroy_guest(run: BootRun) -> None:
         await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.asked.server.id)
 
 
+@step(needs=(claim_host, bind_ports, start_guest), no_undo="it only waits")
+async def await_vifs(run: BootRun) -> None:
+    """Wait until the network says that what was bound is plugged, where an operator asked for that (RULES §20).
+
+    The inbox and the port are both read, so an event that came early, or never, is no matter; what is said of an earlier
+    host does not count.  Raises HostFailed when the time is over and that is to be fatal.
+    """
+    settings, claim = run.rooms.settings, run[claim_host]
+    waiting = {port.id for port in run[bind_ports] if port.status != "ACTIVE"}
+    if settings.vif_plugging_timeout_s <= 0 or not waiting:
+        return
+    for _ in range(max(1, int(settings.vif_plugging_timeout_s / VIF_LOOK_EVERY_S))):
+        waiting -= await plugged_ports(run, waiting, claim.name)
+        if not waiting:
+            return
+        await asyncio.sleep(VIF_LOOK_EVERY_S)
+    if settings.vif_plugging_is_fatal:
+        raise HostFailed(
+            "the network was not plugged in time", private=", ".join(sorted(waiting)), code="vif_not_plugged"
+        )
+
+
+async def plugged_ports(run: BootRun, waiting: set[str], host: str) -> set[str]:
+    """Of the ports waited for, those that are up on this host. Raises HostFailed when the network says that one failed."""
+    server = run.asked.server.id
+    told = await run.rooms.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
+    here = {port.id: port for port in await run.rooms.network.ports_of(server) if port.host == host}
+    failed = [event.tag for event in told if event.status == "failed" and event.tag in waiting & here.keys()]
+    if failed:
+        raise HostFailed("the network could not be plugged", private=", ".join(failed), code="vif_not_plugged")
+    said = {event.tag for event in told if event.status == "completed"}
+    return {key for key, port in here.items() if key in waiting and (port.status == "ACTIVE" or key in said)}
+
+
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(record_server, start_guest))
 async def announce(run: BootRun) -> None:
     """BUILD → ACTIVE, compare-and-swap; the action is finished with it."""
     claim, boot = run[claim_host], run.asked
     now = _now()
     by = records.fence(run)
-    state = int(run[start_guest])
-    started = _action(boot, now, ())
+    recorded, ports, power = run.get(record_server), run.get(bind_ports), run.get(start_guest)
     event = Event("compute__do_build_and_run_instance", boot.server.created_at, now, "Success", claim.name)
 
     def shown(server: Server) -> Server:
@@ -299,34 +328,56 @@ async def announce(run: BootRun) -> None:
             server,
             vm_state=VmState.ACTIVE,
             task_state=None,
-            power_state=state,
-            launched_at=now,
+            power_state=server.power_state if power is None else int(power),
+            launched_at=server.launched_at or now,
             updated_at=now,
             progress=100,
         )
 
     def also(tx: Tx) -> None:
-        actions.finish(tx, boot.server.id, started.request_id, (event,), now, None)
+        actions.finish(tx, boot.server.id, _request(boot), (event,), now, None)
 
-    def at_once(tx: Tx) -> None:
-        """What `record_server` wrote is known: no need to read it, unless somebody changed it since."""
-        written = msgspec.structs.replace(
-            boot.server,
-            cell=claim.cell,
-            host=claim.name,
-            node=claim.node,
-            provider=claim.host,
-            availability_zone=claim.availability_zone,
-            nics=tuple(nic_of(port, _networks(run).get(port.network)) for port in run[bind_ports]),
-            generation=run[record_server],
-        )
-        cell_servers.write(tx, shown(written), by)
-        also(tx)
+    if recorded is not None and ports is not None:
+        written = _recorded(run, claim, ports, recorded, now)
 
-    try:
-        await run.rooms.cells[claim.cell].write(at_once)
-    except Stale:
-        await records.change(run.rooms, claim.cell, boot.server.id, by, shown, also)
+        def at_once(tx: Tx) -> None:
+            """What `record_server` wrote is known: no need to read it, unless somebody changed it since."""
+            cell_servers.write(tx, shown(written), by)
+            also(tx)
+
+        try:
+            return await run.rooms.cells[claim.cell].write(at_once)
+        except Stale:
+            logger.info("%s: server %s was changed while it was built", run.operation, boot.server.id)
+    await records.change(run.rooms, claim.cell, boot.server.id, by, shown, also)
+    return None
+
+
+@announce.passed
+async def was_announced(run: BootRun) -> bool:
+    """An adopter asks: is the server shown ACTIVE already, by this operation?"""
+    claim = run.get(claim_host)
+    if claim is None:
+        return False
+    row = await run.rooms.cells[claim.cell].read(lambda tx: cell_servers.get(tx, run.asked.server.id))
+    return row is not None and row.operation == run.operation and row.vm_state is VmState.ACTIVE
+
+
+def _recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: int, now: int) -> Server:
+    """The record as it is in the cell while the guest is made."""
+    networks = _networks(run)
+    return msgspec.structs.replace(
+        run.asked.server,
+        cell=claim.cell,
+        host=claim.name,
+        node=claim.node,
+        provider=claim.host,
+        availability_zone=claim.availability_zone,
+        nics=tuple(nic_of(port, networks.get(port.network)) for port in ports),
+        task_state=TaskState.SPAWNING,
+        updated_at=now,
+        generation=generation,
+    )
 
 
 def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
@@ -361,6 +412,7 @@ BOOT = Saga(
         bind_ports,
         record_server,
         start_guest,
+        await_vifs,
         host=lambda claim: claim.host,
     ),
     announce,
@@ -469,13 +521,17 @@ def _action(boot: Boot, now: int, events: tuple[Event, ...]) -> Action:
     return Action(
         server=boot.server.id,
         action="create",
-        request_id=boot.request_id or f"req-{boot.server.id}",
+        request_id=_request(boot),
         user=boot.server.user,
         project=boot.server.project,
         started_at=boot.server.created_at,
         updated_at=now,
         events=events,
     )
+
+
+def _request(boot: Boot) -> str:
+    return boot.request_id or f"req-{boot.server.id}"
 
 
 def _now() -> int:

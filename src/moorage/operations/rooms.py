@@ -23,6 +23,8 @@ class Settings:
     host_deadline_s: float = 60.0
     default_availability_zone: str = "nova"
     quota: Mapping[str, int] | None = None
+    vif_plugging_timeout_s: float = 0.0
+    vif_plugging_is_fatal: bool = True
     min_level: int = 3
     """Hosts whose agents are older are refused while ports arrive bound (RULES §13)."""
 

@@ -117,6 +117,9 @@ class DictNetwork:
             elif port.device_id == server:
                 self.ports[key] = msgspec.structs.replace(port, device_id="", host="", vif_type="unbound")
 
+    async def ports_of(self, server: str) -> tuple[Port, ...]:
+        return tuple(port for port in self.ports.values() if port.device_id == server)
+
     async def devices(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         for key, port in self.ports.items():

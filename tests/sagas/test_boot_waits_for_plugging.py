@@ -1,0 +1,85 @@
+"""ACTIVE waits for the network where an operator asked for that: inbox and port are both read (RULES §20)."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from moorage.model.errors import HostFailed
+from moorage.model.ids import OperationId
+from moorage.operations.boot import BOOT
+from moorage.operations.rooms import Settings
+from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.store.cell import servers
+from moorage.store.region import inbox
+from moorage.store.region.inbox import ExternalEvent
+from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+
+OPERATION = OperationId("waiting")
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open(tmp_path)
+    await region.fresh(a_server(), OPERATION)
+    yield region
+    await region.close()
+
+
+async def boot(small: SmallRegion, **settings: object) -> Paper:
+    paper = Paper(first_lines(BOOT), small.transact)
+    rooms = dataclasses.replace(small.rooms, settings=Settings(vif_plugging_timeout_s=0.6, **settings))  # type: ignore[arg-type]
+    await tell(BOOT, OPERATION, a_boot(OPERATION), rooms, paper, max_attempts=2)
+    return paper
+
+
+async def is_active(small: SmallRegion) -> bool:
+    rows = [await database.read(lambda tx: servers.get(tx, SERVER)) for database in small.cells.values()]
+    return any(row is not None and row.vm_state == "active" for row in rows)
+
+
+def events(small: SmallRegion, status: str) -> list[ExternalEvent]:
+    nics = a_boot(OPERATION).nics
+    return [ExternalEvent(SERVER, "network-vif-plugged", nic.port or nic.mac, status, 1) for nic in nics]
+
+
+async def test_an_event_that_came_before_anybody_waited_counts(small: SmallRegion) -> None:
+    await small.region.write(lambda tx: inbox.put(tx, events(small, "completed")))
+    await boot(small)
+    assert await is_active(small)
+
+
+async def test_silence_is_a_failure_of_that_host_and_in_the_end_of_the_boot(small: SmallRegion) -> None:
+    with pytest.raises(Unwound) as unwound:
+        await boot(small)
+    assert isinstance(unwound.value.cause, HostFailed)
+    assert unwound.value.at == "await_vifs"
+    assert not small.hosts.guests
+
+
+async def test_silence_may_be_no_failure(small: SmallRegion) -> None:
+    await boot(small, vif_plugging_is_fatal=False)
+    assert await is_active(small)
+
+
+async def test_a_failed_plug_fails_at_once(small: SmallRegion) -> None:
+    await small.region.write(lambda tx: inbox.put(tx, events(small, "failed")))
+    with pytest.raises(Unwound):
+        await boot(small)
+    assert not small.hosts.guests
+
+
+async def test_what_is_active_already_is_not_waited_for(small: SmallRegion) -> None:
+    ensured = small.network.ensure_ports
+
+    async def up(*args: object, **named: object) -> object:
+        made = await ensured(*args, **named)  # type: ignore[arg-type]
+        for port in made:
+            small.network.ports[port.id] = msgspec.structs.replace(small.network.ports[port.id], status="ACTIVE")
+        return made
+
+    small.network.ensure_ports = up  # type: ignore[method-assign,assignment]
+    await boot(small)
+    assert await is_active(small)
