@@ -214,6 +214,19 @@ async def test_instance_actions(servers: Any) -> None:
     assert (await servers.get(gone, at="2.21", by=MEMBER)).status_code == 200
 
 
+async def test_actions_of_a_server_without_a_cell_are_told_from_its_operations(servers: Any) -> None:
+    await servers.keep(a_server(1, cell=None, vm_state=VmState.ERROR))
+    accepted = Accepted(
+        OperationId("op-1"), "boot/1", ID, MEMBER.project or "", MEMBER.user, ConductorId("c1"), b"{}", b"", 0,
+        request_id="req-7", created_at=1_767_225_600_000_000,
+    )  # fmt: skip
+    await servers.desk.region.write(lambda tx: region_operations.accept(tx, [accepted]))
+    rows = (await servers.get(f"{PATH}/os-instance-actions", by=MEMBER)).json()["instanceActions"]
+    assert [(row["action"], row["request_id"], row["message"]) for row in rows] == [("create", "req-7", None)]
+    one = (await servers.get(f"{PATH}/os-instance-actions/req-7", at="latest", by=MEMBER)).json()["instanceAction"]
+    assert one["events"] == []
+
+
 async def test_external_events_are_stored_before_they_are_answered(servers: Any) -> None:
     await servers.keep(a_server(), a_server(2, cell=None, vm_state=VmState.BUILDING))
     other = a_server(3).id

@@ -68,12 +68,7 @@ async def find_server(desk: Desk, server_id: str, *, deleted: bool = False) -> S
 
 async def find_partial(desk: Desk, server_id: str) -> Partial | None:
     """What the region alone knows of a placed server."""
-    where = await desk.region.read(lambda tx: region_servers.find(tx, server_id))
-    if where is None or where.cell is None:
-        return None
-    cell = where.cell
-    found = await desk.region.read(lambda tx: region_lists.in_cells(tx, [cell], where.project, 1_000))
-    return next((each for each in found if each.id == server_id), None)
+    return await desk.region.read(lambda tx: region_lists.partial(tx, server_id))
 
 
 async def gather(desk: Desk, query: ServerQuery, marker: str | None = None, *, partial: bool = False) -> Gathered:

@@ -13,8 +13,10 @@ from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.when import micros
 from moorage.model.action import Action, Event
 from moorage.model.errors import Invalid, NotFound
+from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import Server
 from moorage.store.cell import actions as cell_actions
+from moorage.store.region import operations as region_operations
 
 RULE = "os_compute_api:os-instance-actions:"
 WHEN = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$"
@@ -47,8 +49,28 @@ async def _server(call: Call[Any], rule: str) -> Server:
 
 
 async def _actions(call: Call[Any], server: Server) -> Sequence[Action]:
+    """From the server's cell; what was done before it had one is told from its operations."""
     database = cells_of(call.desk).get(server.cell or "")
-    return [] if database is None else await database.read(lambda tx: cell_actions.of_server(tx, server.id))
+    recorded = [] if database is None else await database.read(lambda tx: cell_actions.of_server(tx, server.id))
+    if recorded:
+        return recorded
+    operations = await call.desk.region.read(lambda tx: region_operations.of_server(tx, server.id))
+    return [_told(each) for each in operations]
+
+
+def _told(operation: Operation) -> Action:
+    failed = operation.status in {OperationStatus.UNDONE, OperationStatus.CLEANING, OperationStatus.STUCK}
+    return Action(
+        server=operation.server,
+        action="create" if operation.name == "boot" else operation.name,
+        request_id=operation.request_id,
+        user=operation.user,
+        project=operation.project,
+        started_at=operation.created_at,
+        updated_at=operation.updated_at,
+        finished_at=operation.ended_at,
+        message="Error" if failed else None,
+    )
 
 
 async def index(call: Call[Any]) -> Reply:

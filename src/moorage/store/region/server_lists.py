@@ -32,6 +32,13 @@ def orders(tx: Tx, query: ServerQuery) -> list[tuple[ServerRow, str | None]]:
     return [(row, cells.get(row.id)) for row in rows]
 
 
+def partial(tx: Tx, server: str) -> Partial | None:
+    """What the region knows of one placed server."""
+    c = servers.c
+    row = tx.row(sa.select(c.id, c.project, c.created_at, c.cell).where(c.id == server, c.cell.is_not(None)))
+    return None if row is None else Partial(ServerId(row.id), row.project, row.created_at, row.cell)
+
+
 def in_cells(tx: Tx, cells: Collection[str], project: str | None, limit: int) -> Sequence[Partial]:
     """Servers of cells that are out, newest first; those whose order the region still has are not among them."""
     found = (
