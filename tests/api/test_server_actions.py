@@ -176,6 +176,27 @@ async def test_parts_read_from_the_record(servers: Any) -> None:
     assert (await servers.get(f"{PATH}/diagnostics", by=ADMIN)).status_code == 501
 
 
+class Groups:
+    """A network service that knows one group."""
+
+    async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
+        rule = {"id": "r", "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp"}
+        out = {**rule, "direction": "egress"}
+        return [{"id": "g", "name": "default", "project_id": "p", "security_group_rules": [rule, out]}]
+
+
+async def test_security_groups_are_those_of_its_ports(servers: Any) -> None:
+    await servers.keep(a_server())
+    servers.desk.network = Groups()
+    found = (await servers.get(f"{PATH}/os-security-groups", by=MEMBER)).json()["security_groups"]
+    assert [(group["id"], group["name"], group["tenant_id"]) for group in found] == [("g", "default", "p")]
+    rule = found[0]["rules"]
+    assert [(each["from_port"], each["to_port"], each["ip_range"]) for each in rule] == [
+        (1, 65535, {"cidr": "0.0.0.0/0"})
+    ]
+    assert (await servers.get(f"{PATH}/os-security-groups", by=STRANGER)).status_code == 404
+
+
 async def test_instance_actions(servers: Any) -> None:
     await servers.keep(a_server(), a_server(2, deleted_at=5, vm_state=VmState.DELETED))
     event = Event("compute__do_build_and_run_instance", 1_000_000, 2_000_000, "Success", "host1", "fine", None)

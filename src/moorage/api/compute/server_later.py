@@ -37,7 +37,6 @@ ACTIONS = {
 }
 GONE_ACTIONS = ("resetNetwork", "injectNetworkInfo", "os-getRDPConsole")
 PARTS = {
-    ("GET", "/servers/{id}/os-security-groups"): "os_compute_api:os-security-groups:list",
     ("GET", "/servers/{id}/diagnostics"): "os_compute_api:os-server-diagnostics",
     ("GET", "/servers/{id}/topology"): "compute:server:topology:index",
     ("POST", "/servers/{id}/remote-consoles"): "os_compute_api:os-remote-consoles",

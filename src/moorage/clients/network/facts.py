@@ -107,6 +107,15 @@ class Facts:
         reply = await self._network.call("GET", path_of("auto-allocated-topology", project))
         return str(reply.body["auto_allocated_topology"]["id"])
 
+    async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
+        """The groups on a server's ports, as the service describes them; asked with the user's token."""
+        ids: dict[str, None] = {}
+        async for row in self._pages("ports", {"device_id": server, "fields": ["id", "security_groups"]}, token):
+            ids.update(dict.fromkeys(row.get("security_groups", ())))
+        if not ids:
+            return []
+        return [row async for row in self._pages("security-groups", {"id": list(ids)}, token)]
+
     async def close(self) -> None:
         await self._network.close()
 
