@@ -200,6 +200,11 @@ class SimulatedDriver:
 
     # ---- only the simulated one --------------------------------------------------------------------------------------
 
+    @property
+    def dials(self) -> Dials:
+        """As the process turned them, without what a `dials.json` lays over them."""
+        return self._own
+
     def turn(self, dials: Dials) -> None:
         """Turn the dials from inside the process, for tests; a `dials.json` still lies over them."""
         self._own, self._dials_seen = dials, None

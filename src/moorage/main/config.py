@@ -139,6 +139,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     service_user: ServiceUser = ServiceUser()
     admin_password: str = ""
     """Of the embedded identity's `admin`; empty: made once and kept in the data directory."""
+    token_life_s: float = 3600.0
+    """How long a token of the embedded identity is good."""
     hosts: Hosts = Hosts()
     agent: Agent = Agent()
     quota: Quota = Quota()

@@ -67,6 +67,7 @@ async def open_embedded(config: Config, *, notify_compute: NotifyCompute | None 
         public_url=config.api.identity.url,
         bootstrap=bootstrap(config),
         key=secret(config.data, "token-key", 32).encode(),
+        token_life_s=config.token_life_s,
     )
     await found.identity.start()
     validate = found.identity.validate

@@ -93,8 +93,7 @@ class Cloud:
 
     async def stop(self) -> None:
         """Doors first, so nothing new comes; then the stories are left where they are; guests go on."""
-        for door in self.doors.values():
-            await door.close()
+        await asyncio.gather(*(door.close() for door in self.doors.values()))
         await self.rounds.stop()
         await self.fleet.stop()
         await self.region.stop()

@@ -1,0 +1,94 @@
+"""A refusal moves a boot to the next host, with the same port and MAC; what was refused is never asked again."""
+
+from typing import Any
+
+import pytest
+from conftest import Running, Start
+
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Hosts
+from moorage.testing.waiting import until
+
+
+async def attempts_of(running: Running, server: str) -> list[dict[str, Any]]:
+    told = (await running.admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]
+    found: list[dict[str, Any]] = told["operations"][0]["attempts"]
+    return found
+
+
+async def port_of(running: Running, server: str) -> dict[str, Any]:
+    (port,) = (await running.admin.network("GET", "/ports", device_id=server)).json()["ports"]
+    found: dict[str, Any] = port
+    return found
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_host_refuses_and_the_next_one_has_the_same_port(start: Start, when: Any) -> None:
+    async with start(hosts=Hosts(count=3, physical_networks=(("physnet1",),))) as running:
+        made = (
+            await running.admin.network(
+                "POST", "/ports", {"port": {"network_id": await running.admin.id_of("network", "private")}}
+            )
+        ).json()["port"]
+        first = (await running.admin.active("finds-the-first"))["OS-EXT-SRV-ATTR:host"]
+        others = {f"host{number}" for number in (1, 2, 3)} - {first}
+        for host in others:
+            running.dial(host, start_guest=VerbDial(fail_times=10, fail_when=when, says="no space left"))
+        server = await running.admin.active("moves-on", networks=[{"port": made["id"]}])
+        attempts = await attempts_of(running, server["id"])
+        assert server["OS-EXT-SRV-ATTR:host"] == attempts[-1]["host"] == first
+        assert all(each["failed"]["step"] == "start_guest" for each in attempts[:-1])
+        port = await port_of(running, server["id"])
+        assert (port["id"], port["mac_address"], port["binding:host_id"]) == (made["id"], made["mac_address"], first)
+        await running.admin.gone(server["id"])
+        left = (await running.admin.network("GET", f"/ports/{made['id']}")).json()["port"]
+        assert (left["device_id"], left["binding:host_id"], left["fixed_ips"]) == ("", "", made["fixed_ips"])
+
+
+async def test_the_network_refuses_a_host_and_the_host_is_never_asked(start: Start) -> None:
+    """`binding_failed`: the network service's agent on that host is dead (S0.13)."""
+    async with start(hosts=Hosts(count=3, physical_networks=(("physnet1",),))) as running:
+        network = running.cloud.embedded.network
+        assert network is not None
+        for host in ("host1", "host2"):
+            assert await network.set_host_alive(host, False)
+        refused: set[str] = set()
+        for number in range(6):
+            server = await running.admin.active(f"moves-on-{number}")
+            assert server["OS-EXT-SRV-ATTR:host"] == "host3"
+            attempts = await attempts_of(running, server["id"])
+            refused |= {each["host"] for each in attempts[:-1]}
+            assert all(each["failed"]["step"] == "bind_ports" for each in attempts[:-1])
+        assert refused == {"host1", "host2"}
+        for host in refused:
+            assert not list((running.config.data / "hosts" / host / "guests").glob("*"))
+        assert {host for host, _ in running.told} == {"host3"}
+
+
+async def test_all_hosts_refuse_and_the_last_reason_is_said(start: Start) -> None:
+    async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),))) as running:
+        running.dial_all(start_guest=VerbDial(fail_times=99, says="no space left on the local disk"))
+        server = await running.admin.settled(await running.admin.boot("nowhere"))
+        assert server["status"] == "ERROR"
+        assert "no space left on the local disk" in server["fault"]["message"]
+        assert len(await attempts_of(running, server["id"])) == 3
+        listed = (await running.admin.compute("GET", "/servers/detail", status="ERROR")).json()["servers"]
+        assert [each["id"] for each in listed] == [server["id"]]
+        await running.admin.gone(server["id"])
+
+
+async def test_a_delete_while_building_wins_and_leaves_nothing(running: Running) -> None:
+    running.dial_all(start_guest=VerbDial(delay_s=1.5))
+    servers = [await running.admin.boot(f"never-{number}") for number in range(4)]
+    await until(lambda: len([step for _, step in running.told if step == "start_guest"]) == len(servers))
+    for each in servers:
+        await running.admin.gone(each)
+    assert list((running.config.data / "hosts").glob("*/guests/*")) == []
+
+
+async def test_a_delete_right_after_the_202(running: Running) -> None:
+    for number in range(10):
+        server = await running.admin.boot(f"short-lived-{number}")
+        await running.admin.delete(server)
+        await running.admin.delete(server)
+        await running.admin.absent(server)

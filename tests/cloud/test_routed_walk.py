@@ -1,0 +1,88 @@
+"""A routed network of two segments: they fill up one after the other, and then the reason is said."""
+
+import asyncio
+import ipaddress
+from typing import Any
+
+from conftest import Running, Start
+
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Hosts
+from moorage.main.seed import ROUTED, SEGMENT_ADDRESSES, SEGMENTS
+
+RACKS = [ipaddress.ip_network(cidr) for *_, cidr in SEGMENTS]
+
+
+def rack_of(server: dict[str, Any]) -> int:
+    """Which segment its address is of."""
+    address = ipaddress.ip_address(server["addresses"][ROUTED][0]["addr"])
+    return next(at for at, cidr in enumerate(RACKS) if address in cidr)
+
+
+async def test_segments_fill_up_then_it_is_said_and_a_delete_makes_room(running: Running) -> None:
+    admin = running.admin
+    servers = [await admin.active(f"r{number}", networks=ROUTED) for number in range(2 * SEGMENT_ADDRESSES)]
+    assert sorted(rack_of(each) for each in servers) == [0] * SEGMENT_ADDRESSES + [1] * SEGMENT_ADDRESSES
+
+    refused = await admin.settled(await admin.boot("one-too-many", networks=ROUTED))
+    assert refused["status"] == "ERROR"
+    message = refused["fault"]["message"]
+    assert message.startswith("No valid host was found.")
+    assert "no free address" in message
+    assert len(message) <= 255
+    explained = (await admin.compute("GET", f"/ext/servers/{refused['id']}/explain")).json()["explain"]
+    assert "no free address" in explained["summary"]
+    ended = explained["operations"][0]["ended"]
+    assert ended["considered"] == 6
+    assert ended["willing"] == 0
+    assert ended["refused_hosts"]
+
+    await admin.gone(servers[0]["id"])
+    after = await admin.active("after", networks=ROUTED)
+    assert rack_of(after) == rack_of(servers[0])
+    await admin.gone(refused["id"])
+
+
+async def test_the_owner_is_told_causes_and_no_names_of_hosts(running: Running) -> None:
+    async with running.person("demo", "demo") as demo:
+        servers = await asyncio.gather(
+            *(demo.active(f"r{number}", networks=ROUTED) for number in range(2 * SEGMENT_ADDRESSES))
+        )
+        refused = await demo.settled(await demo.boot("one-too-many", networks=ROUTED))
+        assert "details" not in refused["fault"]
+        for each in (refused["id"], servers[0]["id"]):
+            told = await demo.compute("GET", f"/ext/servers/{each}/explain")
+            assert told.status_code == 200
+            assert all(f"host{number}" not in told.text for number in range(1, 7))
+        assert "no free address" in told.text or "no free address" in refused["fault"]["message"]
+    theirs = await running.admin.boot("theirs")
+    async with running.person("demo", "demo") as demo:
+        assert (await demo.compute("GET", f"/ext/servers/{theirs}/explain")).status_code == 404
+
+
+async def test_all_at_once_never_too_many(running: Running) -> None:
+    """Twelve for eight addresses: eight get one each, four are told why."""
+    admin = running.admin
+    asked = await asyncio.gather(*(admin.boot(f"at-once-{number}", networks=ROUTED) for number in range(12)))
+    found = await asyncio.gather(*(admin.settled(each) for each in asked))
+    assert sorted(each["status"] for each in found) == ["ACTIVE"] * 8 + ["ERROR"] * 4
+    faults = {each["fault"]["message"] for each in found if each["status"] == "ERROR"}
+    assert all(fault.startswith("No valid host was found.") for fault in faults)
+    addresses = [each["addresses"][ROUTED][0]["addr"] for each in found if each["status"] == "ACTIVE"]
+    assert len(set(addresses)) == 8
+
+
+async def test_a_refusal_by_the_host_moves_on_to_the_other_segment(start: Start) -> None:
+    """The same port and MAC, another host on another segment, and so another address."""
+    async with start(hosts=Hosts(count=2)) as running:
+        for refusing, taking in (("host1", "host2"), ("host2", "host1")):
+            running.dial(refusing, start_guest=VerbDial(fail_times=1))
+            for _ in range(6):  # until one was sent to the refusing host first
+                server = await running.admin.active("moves", networks=ROUTED)
+                told = (await running.admin.compute("GET", f"/ext/servers/{server['id']}/explain")).json()["explain"]
+                attempts = told["operations"][0]["attempts"]
+                if len(attempts) > 1:
+                    break
+            assert [each["host"] for each in attempts] == [refusing, taking]
+            assert server["OS-EXT-SRV-ATTR:host"] == taking
+            assert rack_of(server) == int(taking[-1]) - 1

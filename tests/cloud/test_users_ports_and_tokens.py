@@ -1,0 +1,100 @@
+"""What a person brought stays theirs; what a person may do is judged before the 202, and needs their token no more after it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import Running, Start
+
+from moorage.testing.person import Person
+
+
+async def made_port(person: Person, **more: Any) -> dict[str, Any]:
+    body = {"network_id": await person.id_of("network", "private"), **more}
+    reply = await person.network("POST", "/ports", {"port": body})
+    assert reply.status_code == 201, reply.text
+    port: dict[str, Any] = reply.json()["port"]
+    return port
+
+
+async def test_a_users_port_is_used_and_kept(running: Running) -> None:
+    async with running.person("demo", "demo") as demo:
+        port = await made_port(demo, name="mine")
+        networks = [{"port": port["id"]}, {"uuid": await demo.id_of("network", "private")}]
+        server = await demo.active("two-ports", networks=networks)
+        macs = {each["OS-EXT-IPS-MAC:mac_addr"] for each in server["addresses"]["private"]}
+        assert port["mac_address"] in macs
+        assert len(macs) == 2
+        again = await demo.ask_boot("rival", networks=[{"port": port["id"]}])
+        assert again.status_code == 409
+        await demo.gone(server["id"])
+        kept = (await demo.network("GET", f"/ports/{port['id']}")).json()["port"]
+        assert (kept["device_id"], kept["name"], kept["fixed_ips"]) == ("", "mine", port["fixed_ips"])
+        left = (await running.admin.network("GET", "/ports", device_id=server["id"])).json()["ports"]
+        assert left == []
+
+
+async def test_two_boots_want_one_port(running: Running) -> None:
+    """Exactly one has it; the other is refused, or ends in ERROR, and does not take it along when it is deleted."""
+    async with running.person("demo", "demo") as demo:
+        port = await made_port(demo)
+        replies = await asyncio.gather(
+            *(demo.ask_boot(f"rival-{n}", networks=[{"port": port["id"]}]) for n in range(4))
+        )
+        servers = [str(each.json()["server"]["id"]) for each in replies if each.status_code == 202]
+        found = await asyncio.gather(*(demo.settled(each) for each in servers))
+        winners = [each["id"] for each in found if each["status"] == "ACTIVE"]
+        assert len(winners) == 1
+        for each in found:
+            if each["status"] == "ERROR":
+                assert "in use" in each["fault"]["message"]
+                await demo.gone(each["id"])
+        held = (await demo.network("GET", f"/ports/{port['id']}")).json()["port"]
+        assert held["device_id"] == winners[0]
+
+
+async def test_refusals_at_the_request_leave_nothing(running: Running) -> None:
+    stranger = "11111111-2222-3333-4444-555555555555"
+    async with running.person("demo", "demo") as demo:
+        theirs = await made_port(running.admin)
+        for networks in ([{"uuid": stranger}], [{"port": stranger}], [{"port": theirs["id"]}]):
+            reply = await demo.ask_boot("refused", networks=networks)
+            assert reply.status_code in {400, 404}, reply.text
+        reply = await demo.ask_boot("refused", flavor="m1.tiny", imageRef=stranger)
+        assert reply.status_code == 400
+        listed = (await demo.compute("GET", "/servers")).json()["servers"]
+        assert listed == []
+
+
+async def test_a_token_expires_between_accept_and_port_creation(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No user token is stored: the story goes on with the service's own (RULES §7)."""
+    async with start(token_life_s=3.0) as running, running.person("demo", "demo") as demo:
+        network = running.cloud.region.clients.network
+        ensure_ports = network.ensure_ports
+        expired = asyncio.Event()
+
+        async def when_expired(*arguments: Any, **options: Any) -> Any:
+            await expired.wait()
+            return await ensure_ports(*arguments, **options)
+
+        monkeypatch.setattr(network, "ensure_ports", when_expired)
+        server = await demo.boot("outlives-its-token")
+        async with asyncio.timeout(20):
+            while (await demo.network("GET", "/networks")).status_code != 401:  # noqa: ASYNC110 - only asking tells
+                await asyncio.sleep(0.2)
+        expired.set()
+        await demo.log_in()
+        found = await demo.settled(server)
+        assert found["status"] == "ACTIVE", found.get("fault")
+        (port,) = (await demo.network("GET", "/ports", device_id=server)).json()["ports"]
+        assert port["project_id"] == demo.project
+        await running.admin.log_in()
+
+
+async def test_servers_of_others_cannot_be_seen_or_deleted(running: Running) -> None:
+    theirs = await running.admin.active("theirs")
+    async with running.person("demo", "demo") as demo:
+        for method in ("GET", "DELETE"):
+            assert (await demo.compute(method, f"/servers/{theirs['id']}")).status_code == 404
+        assert (await demo.compute("GET", "/servers/detail")).json()["servers"] == []
+    assert await running.admin.server(theirs["id"]) is not None
