@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import httpx
 import msgspec
@@ -243,17 +243,16 @@ def reason_of(content: bytes) -> tuple[str, str]:
         return "", _plain(content)
     if not isinstance(body, dict):
         return "", _plain(content)
-    for word, inner in body.items():
-        match inner:
-            case str():
-                return "", inner[:SENTENCE_MAX]
-            case [{**first}, *_]:  # Placement: {"errors": [{"detail": …, "code": …}]}
-                return str(first.get("code", "")), str(first.get("detail", ""))[:SENTENCE_MAX]
-            case {"message": message, **rest}:
-                kind = rest.get("type", "") if word == "NeutronError" else ""
-                return str(kind), str(message)[:SENTENCE_MAX]
-            case _:
-                continue
+    for word, inner in cast("Json", body).items():
+        if isinstance(inner, str):
+            return "", inner[:SENTENCE_MAX]
+        if isinstance(inner, list) and inner and isinstance(inner[0], dict):  # Placement: {"errors": [{"detail": …}]}
+            first = cast("Json", inner[0])
+            return str(first.get("code", "")), str(first.get("detail", ""))[:SENTENCE_MAX]
+        if isinstance(inner, dict) and "message" in inner:
+            said = cast("Json", inner)
+            kind = said.get("type", "") if word == "NeutronError" else ""
+            return str(kind), str(said["message"])[:SENTENCE_MAX]
     return "", _plain(content)
 
 

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -77,9 +78,10 @@ class Stack:
 
     def token(self, name: str) -> str:
         """A fresh token of one of `logins`."""
-        return self._token(self.logins[name])
+        return self.token_of(self.logins[name])
 
-    def _token(self, login: Login) -> str:
+    def token_of(self, login: Login) -> str:
+        """A fresh token of anybody."""
         domain = {"id": "default"}
         user = {"name": login.user, "domain": domain, "password": login.password}
         body = {
@@ -255,7 +257,7 @@ def _wait(stack: Stack, name: str, url: str) -> None:
 def _make_accounts(stack: Stack) -> None:
     """Users, projects and a catalog, by Keystone's own API."""
     admin = Login("admin", stack.site.password, "admin")
-    with httpx.Client(headers={"X-Auth-Token": stack._token(admin)}, timeout=30) as client:
+    with httpx.Client(headers={"X-Auth-Token": stack.token_of(admin)}, timeout=30) as client:
         accounts = _Accounts(client, stack.identity_url)
         stack.logins["admin"] = accounts.described(admin)
         for user in ("neutron", "glance", "placement", "moorage"):
@@ -277,15 +279,15 @@ class _Accounts:
         self._url = url
         self._roles = {role["name"]: role["id"] for role in self._call("GET", "/roles")["roles"]}
 
-    def _call(self, method: str, path: str, body: object = None) -> dict[str, list[dict[str, str]]]:
+    def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         reply = self._client.request(method, self._url + path, json=body)
         reply.raise_for_status()
-        return msgspec.json.decode(reply.content, type=dict) if reply.content else {}
+        return msgspec.json.decode(reply.content, type=dict[str, Any]) if reply.content else {}
 
     def _ensure(self, kind: str, name: str, **more: str) -> str:
         found = self._call("GET", f"/{kind}s?name={name}")[f"{kind}s"]
         if found:
-            return found[0]["id"]
+            return str(found[0]["id"])
         made = self._client.post(f"{self._url}/{kind}s", json={kind: {"name": name, **more}})
         made.raise_for_status()
         return str(made.json()[kind]["id"])

@@ -5,7 +5,7 @@
 Neutron's migrations are written for MySQL and PostgreSQL, so here the tables come from its models.
 """
 # mypy: ignore-errors
-# pyright: basic, reportMissingImports=false
+# pyright: basic, reportMissingImports=false, reportOptionalSubscript=false
 
 import datetime
 import json
