@@ -118,6 +118,8 @@ async def test_reset_force_delete_console(servers: Any) -> None:
     assert servers.book.deleted == [(ID, True)]
     answer = await act(servers, {"os-getConsoleOutput": {"length": "10"}})
     assert answer.json() == {"output": "login:"}
+    servers.book.silent = True
+    assert (await act(servers, {"os-getConsoleOutput": {}})).status_code == 409
 
 
 async def test_metadata(servers: Any) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest
+from moorage.model.errors import HostFailed
 from moorage.model.ids import CellId, FlavorId, ImageId, NetworkId, PortId, ServerId
 from moorage.model.server import Address, FlavorCopy, Nic, PowerState, Server, VmState
 from moorage.operations.boot_request import BootRights
@@ -89,6 +90,7 @@ class OrderBook:
     booted: list[tuple[BootRequest, BootRights]] = field(default_factory=list)
     deleted: list[tuple[str, bool]] = field(default_factory=list)
     hinted: list[tuple[str, str, str | None]] = field(default_factory=list)
+    silent: bool = False
     powered: list[tuple[str, str]] = field(default_factory=list)
 
     async def boot(
@@ -126,6 +128,8 @@ class OrderBook:
         self.powered.append((server.id, verb))
 
     async def console(self, server: Server, lines: int | None) -> str:
+        if self.silent:
+            raise HostFailed(f"host {server.host} is silent", code="host_silent")
         return "login:"
 
     async def event_arrived(self, server: ServerId, name: str, tag: str | None) -> None:

@@ -12,7 +12,7 @@ from moorage.api.gather import cells_of
 from moorage.api.routes import Route
 from moorage.api.when import now_us
 from moorage.api.wire import Body, NovaInt
-from moorage.model.errors import Conflict, NotBuilt
+from moorage.model.errors import Conflict, HostFailed, NotBuilt
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.nouns import servers as writes
 from moorage.operations.power import PowerVerb
@@ -148,7 +148,13 @@ async def console_output(call: Call[ConsoleBody]) -> Reply:
         raise Conflict(f"Instance {server.id} is not ready")
     asked = call.body.console.length
     lines = None if asked is None or asked < 0 else min(int(asked), CONSOLE_LINES_MAX)
-    return Reply(200, {"output": await doors(call).console(server, lines)})
+    try:
+        output = await doors(call).console(server, lines)
+    except HostFailed as failure:
+        raise Conflict(
+            f"The host of instance {server.id} cannot tell its console now.", private=str(failure)
+        ) from failure
+    return Reply(200, {"output": output})
 
 
 class NewPassword(Body):
