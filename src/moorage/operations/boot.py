@@ -28,7 +28,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave, errand
 from moorage.operations.steps.ports import made_macs, nic_of, vif_of
 from moorage.saga import Run, Saga, on_some_host, step
-from moorage.sql import Tx
+from moorage.sql import Tx, label
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import inbox
@@ -173,7 +173,8 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Shortag
         taken[:] = [answer]
         return claim
 
-    answer: Claim | Shortage = await run.commit(work)
+    with label("claim_host"):
+        answer: Claim | Shortage = await run.commit(work)
     if isinstance(answer, Shortage):
         engine.lost(answer)
         return answer
@@ -234,7 +235,8 @@ async def record_server(run: BootRun) -> int:
         actions.write(tx, action)
         return written.generation
 
-    return await run.rooms.cells[claim.cell].write(write)
+    with label("record_server"):
+        return await run.rooms.cells[claim.cell].write(write)
 
 
 @record_server.undo
@@ -346,7 +348,8 @@ async def announce(run: BootRun) -> None:
             also(tx)
 
         try:
-            return await run.rooms.cells[claim.cell].write(at_once)
+            with label("announce"):
+                return await run.rooms.cells[claim.cell].write(at_once)
         except Stale:
             logger.info("%s: server %s was changed while it was built", run.operation, boot.server.id)
     await records.change(run.rooms, claim.cell, boot.server.id, by, shown, also)

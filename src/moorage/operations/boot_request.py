@@ -26,12 +26,13 @@ from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.resources import Needs, needs_of
 from moorage.model.server import Nic, Server
 from moorage.model.world import GroupAsk
+from moorage.operations import kept_flavors
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot import BOOT, Boot
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
-from moorage.sql import Tx
-from moorage.store.region import flavors, keypairs, quotas, server_groups
+from moorage.sql import Tx, label
+from moorage.store.region import keypairs, quotas, server_groups
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
@@ -104,20 +105,33 @@ async def begin(
 
 
 async def _look_up(rooms: Rooms, asker: Asker, project: str, request: BootRequest, rights: BootRights) -> _Known:
-    group_id = request.hints.get("group")
+    flavor = await _flavor(rooms, project, request.flavor_ref, rights)
+    group_id, key_name = request.hints.get("group"), request.key_name
+    if group_id is None and key_name is None:
+        return _Known(flavor, None, None)
 
     def work(tx: Tx) -> _Known:
-        flavor = flavors.get(tx, request.flavor_ref)
-        if flavor is None or flavor.disabled or not (rights.sees_all_flavors or flavor.usable_by(project)):
-            raise Invalid(f"Flavor {request.flavor_ref} could not be found.")
-        key = None
-        if request.key_name is not None:
-            key = keypairs.get(tx, asker.user, request.key_name)
-            if key is None:
-                raise Invalid(f"Invalid key_name provided: there is no key pair {request.key_name}.")
+        key = None if key_name is None else keypairs.get(tx, asker.user, key_name)
+        if key_name is not None and key is None:
+            raise Invalid(f"Invalid key_name provided: there is no key pair {key_name}.")
         return _Known(flavor, key, _group(tx, group_id, project, "admin" in asker.roles))
 
-    return await rooms.region.read(work)
+    with label("accept"):
+        return await rooms.region.read(work)
+
+
+async def _flavor(rooms: Rooms, project: str, reference: str, rights: BootRights) -> Flavor:
+    """As kept a moment ago where that will do; a refusal is told only from what was read now."""
+    found = kept_flavors.at_hand(rooms.region, reference)
+    if not _usable(found, project, rights):
+        found = await kept_flavors.read(rooms.region, reference)
+    if found is None or not _usable(found, project, rights):
+        raise Invalid(f"Flavor {reference} could not be found.")
+    return found
+
+
+def _usable(flavor: Flavor | None, project: str, rights: BootRights) -> bool:
+    return flavor is not None and not flavor.disabled and (rights.sees_all_flavors or flavor.usable_by(project))
 
 
 def _group(tx: Tx, group_id: str | list[str] | None, project: str, administrator: bool) -> ServerGroup | None:
@@ -416,7 +430,8 @@ async def _accept(
         region_operations.accept(tx, [new for _, new in rows])
         return rows
 
-    answer = await rooms.region.write(work)
+    with label("accept"):
+        answer = await rooms.region.write(work)
     if isinstance(answer, Shortfall):
         raise answer.problem()
     for _, new in answer:

@@ -20,7 +20,7 @@ from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory
 from moorage.placement.inventory import HostReport, SegmentReport
 from moorage.placement.world import Picture
-from moorage.sql import Database, Tx
+from moorage.sql import Database, Tx, label
 from moorage.store.region.placement.changes import NEVER, Changes, since
 from moorage.store.region.placement.claims import Holder, Key, Owner
 from moorage.store.region.placement.providers import forget_gone
@@ -108,7 +108,8 @@ class Engine:
     async def _catch_up(self) -> None:
         now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
         horizon = self._horizon if now - self._read_at < RELOAD_AFTER_S else NEVER
-        changes = await self._region.read(lambda tx: since(tx, horizon))
+        with label("picture"):
+            changes = await self._region.read(lambda tx: since(tx, horizon))
         self.apply(changes)
         self._read_at = now
 

@@ -1,7 +1,19 @@
 """How a transaction is run: one plain synchronous function, on SQLite or on PostgreSQL, counted."""
 
 from moorage.sql.dialect import alone, upsert
-from moorage.sql.engine import Database, Refused, Tx, open_database
-from moorage.sql.meter import Meter, label
+from moorage.sql.engine import Database, Durability, Refused, Tx, Work, open_database
+from moorage.sql.meter import Meter, current_label, label
 
-__all__ = ["Database", "Meter", "Refused", "Tx", "alone", "label", "open_database", "upsert"]
+__all__ = [
+    "Database",
+    "Durability",
+    "Meter",
+    "Refused",
+    "Tx",
+    "Work",
+    "alone",
+    "current_label",
+    "label",
+    "open_database",
+    "upsert",
+]

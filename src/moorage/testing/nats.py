@@ -34,6 +34,10 @@ class NatsServer:
     def url(self) -> str:
         return f"nats://127.0.0.1:{self._port}"
 
+    @property
+    def process_id(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
     def start(self) -> None:
         program = nats_server_program()
         if program is None:

@@ -13,7 +13,7 @@ from moorage.model.errors import Unavailable
 from moorage.model.operation import Operation, OperationStatus
 from moorage.saga import Appended, Fenced, Line, Status, Torn, decode_lines, encode_lines
 from moorage.saga.log import Stalled, Turn, Waiting
-from moorage.sql import Database, Refused, Tx, label
+from moorage.sql import Database, Refused, Tx, current_label, label
 from moorage.store.region import operations
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class Journal:
             return answer, cancel
 
         try:
-            with label(_about(lines, status)):
+            with label(current_label() or _about(lines, status)):
                 answered = await self._region.write(together)
         except _NotOurs as lost:
             raise Fenced(f"operation {self._operation} has another teller than epoch {self._epoch}") from lost

@@ -1,0 +1,56 @@
+"""Flavors as boots read them: kept in memory for a moment, forgotten with every write of this process.
+
+Every boot reads one, and they change rarely.  What another process changed shows here after `KEPT_S` at the latest; a refusal
+is never told from what was kept.
+"""
+
+import time
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from moorage.model.flavor import Flavor
+from moorage.sql import Database, label
+from moorage.store.region import flavors
+
+KEPT_S = 1.0
+KEPT_MAX = 1000
+
+
+@dataclass
+class _Shelf:
+    """What is kept of one region; `writes` tells a reader that what it read may be old already."""
+
+    rows: dict[str, tuple[float, Flavor]] = field(default_factory=dict[str, tuple[float, Flavor]])
+    writes: int = 0
+
+
+_shelves: WeakKeyDictionary[Database, _Shelf] = WeakKeyDictionary()
+
+
+def forget(region: Database) -> None:
+    """To be called after every commit that changed a flavor."""
+    shelf = _shelves.get(region)
+    if shelf is not None:
+        shelf.rows.clear()
+        shelf.writes += 1
+
+
+def at_hand(region: Database, flavor: str) -> Flavor | None:
+    """The flavor, if it was read a moment ago."""
+    shelf = _shelves.get(region)
+    row = None if shelf is None else shelf.rows.get(flavor)
+    return row[1] if row is not None and time.monotonic() < row[0] else None
+
+
+async def read(region: Database, flavor: str) -> Flavor | None:
+    """The flavor as it is now; kept for whoever asks next."""
+    shelf = _shelves.setdefault(region, _Shelf())
+    writes = shelf.writes
+    until = time.monotonic() + KEPT_S
+    with label("accept"):
+        found = await region.read(lambda tx: flavors.get(tx, flavor))
+    if found is not None and writes == shelf.writes:
+        if len(shelf.rows) >= KEPT_MAX:
+            shelf.rows.clear()
+        shelf.rows[flavor] = (until, found)
+    return found

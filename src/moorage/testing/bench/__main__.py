@@ -1,0 +1,85 @@
+"""`make bench`: the measures of docs/performance.md, printed as a table with budgets.
+
+Exit 1 only when a counting budget is broken; figures of time depend on the machine and stay red in the table.
+"""
+
+import argparse
+import asyncio
+import importlib
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from moorage.testing.bench import counts, machine, rates, reads, startup
+from moorage.testing.bench.clouds import Kind, backing, cloud
+from moorage.testing.bench.table import Table, say
+
+PARTS = ("counts", "rates", "reads", "growth", "startup", "placement")
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(prog="python -m moorage.testing.bench", description=__doc__)
+    options.add_argument(
+        "--peers", action="store_true", help="only the rows beside real peers (they are installed first)"
+    )
+    options.add_argument("--only", help=f"comma-separated parts of: {', '.join(PARTS)}")
+    options.add_argument("--on", choices=("sqlite", "postgresql"), help="only on this kind of database")
+    options.add_argument("--boots", type=int, default=rates.BOOTS, help=f"boots per rate (default: {rates.BOOTS})")
+    options.add_argument("--durability", choices=("power", "process"), default="power", help="of SQLite's commits")
+    return options
+
+
+async def bench(arguments: argparse.Namespace, table: Table) -> None:
+    parts = tuple((arguments.only or ",".join(PARTS)).split(","))
+    kinds: tuple[Kind, ...] = (arguments.on,) if arguments.on else ("sqlite", "postgresql")
+    for kind in kinds:
+        if {"counts", "rates", "reads"} & set(parts):
+            await on(kind, parts, arguments, table)
+    if "growth" in parts:
+        table.title("Growth, SQLite")
+        await rates.growth(table)
+    if "startup" in parts:
+        table.title("Start")
+        startup.start_up(table)
+    if "placement" in parts and importlib.util.find_spec("moorage.testing.bench.placement"):
+        table.title("Placement")
+        await importlib.import_module("moorage.testing.bench.placement").placement(table)
+
+
+async def on(kind: Kind, parts: tuple[str, ...], arguments: argparse.Namespace, table: Table) -> None:
+    """Counts, rates and reads of one cloud."""
+    title = "SQLite, bus in memory" if kind == "sqlite" else "PostgreSQL and NATS"
+    kept = f"durability {arguments.durability}" if kind == "sqlite" else "fsync on"
+    table.title(f"One process on {title} ({kept}), {rates.HOSTS} simulated hosts in two cells, embedded neighbours")
+    with backing(kind) as found:
+        async with cloud(found, hosts=rates.HOSTS, durability=arguments.durability) as running:
+            if "counts" in parts:
+                await counts.count(table, running)
+            if "rates" in parts:
+                await rates.rate(table, running, arguments.boots)
+            if "reads" in parts:
+                await reads.reads(table, running)
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = parser().parse_args(argv)
+    table = Table()
+    say(machine.described(Path(tempfile.gettempdir())))
+    say("The load comes from this process; CPU is that of the cloud's process, user and system, all threads.")
+    if arguments.peers:
+        peers = importlib.import_module("moorage.testing.bench.peers")
+        asyncio.run(peers.peers(table))
+    else:
+        asyncio.run(bench(arguments, table))
+    say("")
+    for row in table.missed:
+        say(f"missed: {row.name}: {row.value:.3g} {row.unit}, target {row.budget:g} (docs/performance.md says why)")
+    for row in table.broken:
+        say(f"BROKEN: {row.name}: {row.value:.3g}, budget {row.budget:g}")
+    return 1 if table.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

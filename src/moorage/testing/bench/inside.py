@@ -1,0 +1,117 @@
+"""The measured process: the cloud that `moorage up` runs, with a line of JSON in and out for the bench.
+
+    {"do": "begin"}   set every counter to nothing
+    {"do": "settle"}  when no story is being told any more: counters and CPU since then
+    {"do": "stop"}    end
+
+Nothing is switched off or replaced in it; counters are there in every cloud.
+"""
+
+import asyncio
+import gc
+import os
+import resource
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from moorage.main.config import Config
+from moorage.main.embedded import admin_password
+from moorage.main.up import SWITCH_INTERVAL_S, Cloud, run_loop, start_cloud
+
+QUIET_PERIOD_S = 0.002
+KIB_PER_MIB = 1024
+
+
+class Watch:
+    """Counters since `begin`."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._calls: dict[str, Counter[str]] = {}
+        self._published: Counter[str] = Counter()
+        self._cpu_s = 0.0
+        self.begin()
+
+    def _meters(self) -> dict[str, Any]:
+        ours = {"": self._cloud.region.meter}
+        return ours | {database.name: database.meter for database in self._cloud.embedded.databases}
+
+    def begin(self) -> None:
+        for meter in self._meters().values():
+            meter.reset()
+        self._calls = {each.name: Counter(each.calls) for each in self._cloud.region.clients.neighbours}
+        self._published = Counter(self._cloud.region.bus.published)
+        self._cpu_s = time.process_time()
+
+    def since(self) -> dict[str, Any]:
+        cpu_s = time.process_time() - self._cpu_s
+        meters = self._meters()
+        ours = meters.pop("")
+        calls: Counter[str] = Counter()
+        for each in self._cloud.region.clients.neighbours:
+            for what, count in each.calls.items():
+                calls[f"{each.name}: {what}"] += count - self._calls[each.name][what]
+        published: Counter[str] = Counter()
+        for subject, count in self._cloud.region.bus.published.items():
+            published[_kind(subject)] += count - self._published[subject]
+        return {
+            "cpu_s": cpu_s,
+            "statements": [[*key, count] for key, count in sorted(ours.statements.items())],
+            "commits": [[*key, count] for key, count in sorted(ours.commits.items())],
+            "embedded": {name: sum(meter.statements.values()) for name, meter in meters.items()},
+            "calls": {what: count for what, count in sorted(calls.items()) if count},
+            "messages": {kind: count for kind, count in sorted(published.items()) if count},
+            "resident_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MIB,
+        }
+
+
+def _kind(subject: str) -> str:
+    """A subject without the names of hosts and conductors in it."""
+    words = subject.split(".")
+    known = ("heartbeat", "result", "report", "returned", "host", "conductor")
+    return next((word for word in words if word in known), words[-1])
+
+
+async def run(config: Config) -> None:
+    began = time.perf_counter()
+    cloud = await start_cloud(config)
+    took_s = time.perf_counter() - began
+    gc.collect()
+    gc.freeze()
+    watch = Watch(cloud)
+    _answer({"ready": True, "pid": os.getpid(), "took_s": took_s, "password": admin_password(config)})
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        asked = msgspec.json.decode(line)["do"]
+        if asked == "begin":
+            watch.begin()
+            _answer({})
+        elif asked == "settle":
+            await _until_quiet(cloud)
+            _answer(watch.since())
+        else:
+            break
+    await cloud.stop()
+
+
+async def _until_quiet(cloud: Cloud) -> None:
+    """No story is being told. Looked at from outside: a bench must not change what it measures by an event of its own."""
+    conductor = cloud.region.conductor
+    while conductor is not None and conductor.telling:  # noqa: ASYNC110
+        await asyncio.sleep(QUIET_PERIOD_S)
+
+
+def _answer(said: dict[str, Any]) -> None:
+    sys.stdout.write(msgspec.json.encode(said).decode() + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    run_loop(run(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Config)))

@@ -1,0 +1,27 @@
+"""One boot keeps its counting budget (CORE P1): fourteen statements, five commits, six messages, two network calls."""
+
+import pytest
+
+from moorage.testing.bench import counts
+from moorage.testing.bench.clouds import backing, cloud
+from moorage.testing.bench.table import Table
+from moorage.testing.nats import nats_server_program
+from moorage.testing.postgres import find_binaries
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.skipif(find_binaries() is None or nats_server_program() is None, reason="no PostgreSQL or NATS here")
+async def test_a_boot_keeps_its_budget_on_postgresql_and_nats() -> None:
+    table = Table()
+    with backing("postgresql") as found:
+        async with cloud(found, hosts=4) as running:
+            await counts.count(table, running)
+    assert {row.name for row in table.rows if row.counting} == {
+        "SQL statements of one boot with one new port",
+        "write commits",
+        "bus messages",
+        "calls to the network service",
+    }
+    assert table.broken == []
+    assert all(row.value >= 2 for row in table.rows), "something was not counted"
