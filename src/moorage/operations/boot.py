@@ -358,12 +358,16 @@ async def announce(run: BootRun) -> None:
 
 @announce.passed
 async def was_announced(run: BootRun) -> bool:
-    """An adopter asks: is the server shown ACTIVE already, by this operation?"""
+    """An adopter asks: was the server shown ACTIVE already, by this operation?  Who told it before can write no more then.
+
+    `launched_at` is written by `announce` alone; what an administrator says of the state since then does not matter.
+    """
     claim = run.get(claim_host)
     if claim is None:
         return False
-    row = await run.rooms.cells[claim.cell].read(lambda tx: cell_servers.get(tx, run.asked.server.id))
-    return row is not None and row.operation == run.operation and row.vm_state is VmState.ACTIVE
+    by = records.fence(run)
+    row = await run.rooms.cells[claim.cell].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
+    return row is not None and row.operation == run.operation and row.launched_at is not None
 
 
 def _recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: int, now: int) -> Server:

@@ -29,7 +29,7 @@ fences = sa.Table(
     sa.Column("server", sa.String(36), primary_key=True),
     sa.Column("rank", sa.BigInteger, nullable=False),
 )
-"""The rank that last removed a server's row from this cell."""
+"""The rank that last removed a server's row from this cell, or took it over."""
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -100,6 +100,10 @@ def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
     What stays is the fence, so that a teller who was overtaken cannot put the row back.
     """
     tx.run(servers.delete().where(servers.c.id == server, servers.c.op_epoch <= fence.rank))
+    _leave_fence(tx, server, fence)
+
+
+def _leave_fence(tx: Tx, server: ServerId, fence: Fence) -> None:
     statement = insert(tx.dialect, fences).values(server=server, rank=fence.rank)
     tx.run(
         statement.on_conflict_do_update(
@@ -108,6 +112,17 @@ def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
             where=fences.c.rank < statement.excluded.rank,
         )
     )
+
+
+def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:
+    """An adopter's first word to the cell: who told the operation before can write here no more.  The row as it is now."""
+    tx.run(
+        servers.update()
+        .where(servers.c.id == server, servers.c.operation == fence.operation, servers.c.op_epoch < fence.rank)
+        .values(op_epoch=fence.rank)
+    )
+    _leave_fence(tx, server, fence)
+    return get(tx, server)
 
 
 def get(tx: Tx, server: ServerId) -> Server | None:

@@ -1,0 +1,106 @@
+"""A boot whose teller dies at its very end: what people saw ACTIVE stays where it is, whatever its host does since."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.model.errors import HostFailed, Stale
+from moorage.model.server import VmState
+from moorage.operations.boot import BOOT
+from moorage.saga import Killed, Paper, first_lines, tell
+from moorage.store.cell import servers
+from moorage.store.cell.servers import Fence
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.stage import HeldClock, StagedLog, Trapdoor, staged
+
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    directory = Path(tempfile.mkdtemp(dir=IN_MEMORY))
+    region = await SmallRegion.open(directory)
+    await region.fresh(a_server(), PROVED_OPERATION)
+    yield region
+    await region.close()
+    shutil.rmtree(directory)
+
+
+async def killed_at(small: SmallRegion, point: str) -> Paper:
+    """The journal of a teller who died there."""
+    for at in range(1000):
+        await small.fresh(a_server(), PROVED_OPERATION)
+        lease, door = Paper(first_lines(BOOT), small.transact), Trapdoor(at, "kill")
+        try:
+            await tell(
+                staged(BOOT, door), PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, StagedLog(lease, door),
+                clock=HeldClock(),
+            )  # fmt: skip
+        except Killed:
+            if door.sprung is not None and door.sprung.startswith(point):
+                return lease
+        else:
+            break
+    raise AssertionError(f"there is no point {point}")
+
+
+async def row_of(small: SmallRegion) -> Any:
+    found = [await database.read(lambda tx: servers.get(tx, SERVER)) for database in small.cells.values()]
+    (row,) = [each for each in found if each is not None]
+    return row
+
+
+async def test_an_announced_server_is_not_moved(small: SmallRegion) -> None:
+    lease = await killed_at(small, "leaving do of announce")
+    before = await row_of(small)
+    assert before.vm_state is VmState.ACTIVE
+
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise HostFailed("the host failed since", code="guest_failed")
+
+    small.hosts.start_guest = broken  # type: ignore[method-assign]
+    await tell(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, lease.adopted(), clock=HeldClock())
+    after = await row_of(small)
+    assert (after.vm_state, after.host, after.launched_at) == (VmState.ACTIVE, before.host, before.launched_at)
+    assert [host for host, _ in small.hosts.guests] == [before.host]
+
+
+async def test_before_that_the_next_host_is_tried(small: SmallRegion) -> None:
+    lease = await killed_at(small, "entering do of announce")
+    before = await row_of(small)
+    failed: list[str] = []
+    start_guest = small.hosts.start_guest
+
+    async def broken(to: Any, errand: Any, guest: Any) -> Any:
+        if to.host == before.host:
+            failed.append(to.host)
+            raise HostFailed("the host failed since", code="guest_failed")
+        return await start_guest(to, errand, guest)
+
+    small.hosts.start_guest = broken  # type: ignore[method-assign]
+    await tell(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, lease.adopted(), clock=HeldClock())
+    after = await row_of(small)
+    assert failed == [before.host]
+    assert after.vm_state is VmState.ACTIVE
+    assert [host for host, _ in small.hosts.guests] == [after.host]
+    assert after.host != before.host
+
+
+async def test_who_looked_can_no_more_be_overtaken(small: SmallRegion) -> None:
+    """The old teller, asleep before its last write, finds the cell's row taken over."""
+    lease = await killed_at(small, "entering do of announce")
+    row = await row_of(small)
+    cell = small.cells[row.cell]
+    old = Fence(PROVED_OPERATION, seq=1, epoch=lease.epoch, line=99)
+    adopter = Fence(PROVED_OPERATION, seq=1, epoch=lease.epoch + 1, line=99)
+    await cell.write(lambda tx: servers.take_over(tx, SERVER, adopter))
+    with pytest.raises(Stale):
+        await cell.write(lambda tx: servers.write(tx, row, old))
+    with pytest.raises(Stale):
+        await cell.write(lambda tx: servers.record(tx, row, old))
+    assert await cell.write(lambda tx: servers.write(tx, row, adopter)) is not None
