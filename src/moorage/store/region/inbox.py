@@ -1,12 +1,15 @@
 """External events, kept before they are answered (RULES §20): whoever waits for one reads here, however late it comes."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ServerId
-from moorage.sql import Tx, upsert
+from moorage.sql import Tx
+from moorage.sql.dialect import insert
+from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
 
 inbox = sa.Table(
@@ -31,11 +34,33 @@ class ExternalEvent(msgspec.Struct, frozen=True):
     seen_at: int = 0
 
 
-def put(tx: Tx, events: Iterable[ExternalEvent]) -> None:
-    """Insert or replace by (server, name, tag): the last word counts."""
+@cache
+def _put_placed(dialect: str) -> sa.Executable:
+    """Keep one event, if the region knows its server and a cell has it: looking and writing are one statement."""
+    given = [
+        servers.c.id,
+        *(sa.bindparam(f"b_{name}", type_=inbox.c[name].type) for name in ("name", "tag", "status", "seen_at")),
+    ]
+    placed = sa.select(*given).where(servers.c.id == sa.bindparam("b_server"), servers.c.cell.is_not(None))
+    statement = insert(dialect, inbox).from_select([each.name for each in inbox.c], placed)
+    return statement.on_conflict_do_update(
+        index_elements=["server", "name", "tag"],
+        set_={name: statement.excluded[name] for name in ("status", "seen_at")},
+    ).returning(inbox.c.server)
+
+
+def put_placed(tx: Tx, events: Iterable[ExternalEvent]) -> set[tuple[str, str, str]]:
+    """Insert or replace by (server, name, tag), the last word counts; the keys of what was kept.
+
+    An event of a server without a place is not.
+    """
     last = {(each.server, each.name, each.tag): each for each in events}
-    for each in last.values():
-        tx.run(upsert(tx.dialect, inbox, msgspec.structs.asdict(each), key=("server", "name", "tag")))
+    kept: set[tuple[str, str, str]] = set()
+    for key, each in last.items():
+        values = {f"b_{name}": value for name, value in msgspec.structs.asdict(each).items()}
+        if tx.row(_put_placed(tx.dialect), values) is not None:
+            kept.add(key)
+    return kept
 
 
 def of_server(tx: Tx, server: str, name: str | None = None) -> Sequence[ExternalEvent]:

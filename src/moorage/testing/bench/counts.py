@@ -8,6 +8,7 @@ STATEMENTS, COMMITS, MESSAGES, CALLS = 14, 5, 6, 2
 BACKGROUND = ("reconciler", "hosts", "lease", "look", "adopt", "picture")
 """Labels of work that goes on without any boot: heartbeats, leases, rounds."""
 BACKGROUND_MESSAGES = ("heartbeat", "report", "returned")
+EVENT = "external_event"
 ORDER = ("accept", "claim_host", "record_server", "announce", "end")
 
 
@@ -17,6 +18,7 @@ async def count(table: Table, cloud: BenchCloud) -> None:
     strict = cloud.backing.kind == "postgresql"  # what the budget is for; SQLite's differ by what one statement can say
     statements, commits = per_boot(spent, "statements"), per_boot(spent, "commits")
     messages = {k: n for k, n in spent.counters["messages"].items() if k not in BACKGROUND_MESSAGES}
+    event_rows(table, statements.pop(EVENT, 0.0), commits.pop(EVENT, 0.0), messages.pop("event", 0) / BOOTS, strict)
     calls = spent.counters["calls"]
     network = sum(count for what, count in calls.items() if what.startswith("network:"))
     for name, value, budget in (
@@ -36,6 +38,19 @@ async def count(table: Table, cloud: BenchCloud) -> None:
         say(f"      {kind:28} {number / BOOTS:5.2f} messages")
     embedded = ", ".join(f"{name} {number / BOOTS:.1f}" for name, number in spent.counters["embedded"].items())
     say(f"      statements of the embedded services' own, shown apart: {embedded}")
+
+
+def event_rows(table: Table, statements: float, commits: float, messages: float, strict: bool) -> None:
+    """What is allowed on top for each external event that is stored (RULES §2); the embedded network service tells of each port."""
+    for name, value in (("statements", statements), ("commits", commits), ("messages", messages)):
+        table.add(
+            Row(
+                f"on top, for the stored event of its port: {name}",
+                value,
+                budget=1 if strict else None,
+                counting=strict,
+            )
+        )
 
 
 def per_boot(spent: Spent, what: str) -> dict[str, float]:
