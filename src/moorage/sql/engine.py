@@ -42,6 +42,10 @@ READERS_SQLITE = 4
 POOL_POSTGRESQL = 16
 BUSY_TIMEOUT_MS = 30_000
 TRIES_AFTER_DEADLOCK = 10
+SESSION_POSTGRESQL = {"idle_in_transaction_session_timeout": "5000", "lock_timeout": "10000"}
+"""ms. A process that stops in the middle of a transaction must not keep its locks: the server ends its session."""
+LOST_RACES = {"40P01", "40001", "55P03"}
+"""Deadlock, serialization failure, lock not had in time: run it again."""
 QUEUE_MAX = 20_000
 
 
@@ -301,10 +305,7 @@ class SqliteDatabase:
 
 
 def _is_lost_race(failure: DBAPIError) -> bool:
-    return getattr(failure.orig, "sqlstate", None) in {"40P01", "40001"} or getattr(failure.orig, "pgcode", None) in {
-        "40P01",
-        "40001",
-    }
+    return bool({getattr(failure.orig, "sqlstate", None), getattr(failure.orig, "pgcode", None)} & LOST_RACES)
 
 
 def _is_lost_server(failure: BaseException) -> bool:
@@ -328,7 +329,12 @@ class PostgresqlDatabase:
         self.meter = meter
         parsed = sa.make_url(url).set(drivername="postgresql+asyncpg")
         self._engine: AsyncEngine = create_async_engine(
-            parsed, pool_size=POOL_POSTGRESQL, max_overflow=0, pool_timeout=30, isolation_level="READ COMMITTED"
+            parsed,
+            pool_size=POOL_POSTGRESQL,
+            max_overflow=0,
+            pool_timeout=30,
+            isolation_level="READ COMMITTED",
+            connect_args={"server_settings": SESSION_POSTGRESQL},
         )
 
     async def check(self) -> None:
