@@ -78,6 +78,8 @@ class Claim(msgspec.Struct, frozen=True):
     ledger: Ledger = Ledger(0, 0, {})
     lost: tuple[str, ...] = ()
     """Claims that somebody else won first, in words."""
+    order: Server | None = None
+    """The order as it was at the claim, if its owner changed it since it was asked (a new name, metadata …)."""
 
 
 BootRun = Run[Boot, Rooms]
@@ -121,10 +123,10 @@ async def claim_host(run: BootRun) -> Claim:
         for choice in verdict.best:
             claim = _claim_of(run, choice, verdict.ledger, tuple(lost))
             with engine.holding(choice, ask):
-                shortage = await _take(run, choice, ask, claim)
-            if shortage is None:
-                return claim
-            lost.append(shortage.why())
+                answer = await _take(run, choice, ask, claim)
+            if isinstance(answer, Claim):
+                return answer
+            lost.append(answer.why())
         if fresh and not verdict.best:
             raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
         verdict, fresh = await engine.rank_fresh(ask), True
@@ -150,7 +152,7 @@ def _claim_of(run: BootRun, choice: Choice, ledger: Ledger, lost: tuple[str, ...
     )
 
 
-async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Shortage | None:
+async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
     """One transaction: the claim, and in which cell the server is to be; a shortage writes nothing."""
     boot, engine = run.asked, run.rooms.placement
     taken: list[Claimed] = []
@@ -169,17 +171,27 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Shortag
         )
         if isinstance(answer, Shortage):
             tx.refuse(answer)
-        region_servers.place(tx, boot.server.id, run.operation, choice.cell)
+        order = region_servers.place(tx, boot.server.id, run.operation, choice.cell)
         taken[:] = [answer]
-        return claim
+        return msgspec.structs.replace(claim, order=order) if _was_changed(boot, order) else claim
 
     with label("claim_host"):
         answer: Claim | Shortage = await run.commit(work)
     if isinstance(answer, Shortage):
         engine.lost(answer)
-        return answer
-    engine.claimed(taken[0])
-    return None
+    else:
+        engine.claimed(taken[0])
+    return answer
+
+
+def _was_changed(boot: Boot, order: Server | None) -> bool:
+    """Whether the owner changed what is shown of the server since it was asked; fences and the place do not count."""
+    if order is None:
+        return False
+    fence = {
+        name: getattr(boot.server, name) for name in ("generation", "operation", "op_epoch", "op_line", "updated_at")
+    }
+    return msgspec.structs.replace(order, **fence) != boot.server
 
 
 @claim_host.undo
@@ -374,7 +386,8 @@ def _recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: i
     """The record as it is in the cell while the guest is made."""
     networks = _networks(run)
     return msgspec.structs.replace(
-        run.asked.server,
+        claim.order or run.asked.server,
+        operation=run.operation,
         cell=claim.cell,
         host=claim.name,
         node=claim.node,
@@ -393,15 +406,17 @@ def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
         return
     now = _now()
     fault = Fault(500, problem.public[:FAULT_CHARACTERS_MAX], now, problem.private)
+    where = region_servers.find(tx, run.asked.server.id)
+    order = run.asked.server if where is None or where.order is None else where.order
     region_servers.write_order(
         tx,
         msgspec.structs.replace(
-            run.asked.server,
+            order,
             vm_state=VmState.ERROR,
             task_state=None,
             fault=fault,
             updated_at=now,
-            generation=run.asked.server.generation + 1,
+            generation=order.generation + 1,
         ),
     )
 

@@ -4,6 +4,7 @@ The record is in the server's cell, or in the region while there is only the ord
 server meanwhile is not touched: these writes leave the fence alone.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,13 +12,14 @@ import msgspec
 
 from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota
 from moorage.model.ids import ServerId
-from moorage.model.server import Server
+from moorage.model.server import Server, VmState
 from moorage.sql import Database
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 from moorage.store.servers import replace_server
 
-TRIES = 8
+TRIES = 20
+BUILT_SOON_S = 0.1
 METADATA_ITEMS_MAX = 128
 
 Changed = Callable[[Server], Server]
@@ -26,9 +28,12 @@ Changed = Callable[[Server], Server]
 async def change(region: Database, cells: Mapping[str, Database], server_id: str, changed: Changed, now: int) -> Server:
     """Apply `changed` to the record as it is now, and write it. Raises NotFound, Conflict, or what `changed` raises."""
     for _ in range(TRIES):
-        database, table, found = await _record(region, cells, ServerId(server_id))
+        database, table, found, being_built = await _record(region, cells, ServerId(server_id))
         if found is None or found.deleted:
             raise NotFound(f"Instance {server_id} could not be found.")
+        if being_built:  # its cell will have it in a moment, and what were written here would be lost
+            await asyncio.sleep(BUILT_SOON_S)
+            continue
         wanted = changed(found)
         if wanted == found:
             return found
@@ -42,16 +47,17 @@ async def change(region: Database, cells: Mapping[str, Database], server_id: str
 
 async def _record(
     region: Database, cells: Mapping[str, Database], server: ServerId
-) -> tuple[Database, Any, Server | None]:
-    """Where the record is, and the record."""
+) -> tuple[Database, Any, Server | None, bool]:
+    """Where the record is, the record, and whether it is on its way from the order to a cell."""
     where = await region.read(lambda tx: region_servers.find(tx, server))
     if where is None:
-        return region, region_servers.servers, None
+        return region, region_servers.servers, None, False
     if where.cell is not None and where.cell in cells:
         there = await cells[where.cell].read(lambda tx: cell_servers.get(tx, server))
         if there is not None:
-            return cells[where.cell], cell_servers.servers, there
-    return region, region_servers.servers, where.order
+            return cells[where.cell], cell_servers.servers, there, False
+    being_built = where.cell is not None and where.order is not None and where.order.vm_state is VmState.BUILDING
+    return region, region_servers.servers, where.order, being_built
 
 
 def with_fields(**fields: Any) -> Changed:

@@ -67,14 +67,19 @@ def insert(tx: Tx, born: Sequence[Server]) -> None:
 _place = (
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
-    .values(cell=sa.bindparam("b_cell"))
-    .returning(servers.c.id)
+    .values(cell=sa.bindparam("b_cell"), generation=servers.c.generation + 1)
+    .returning(*record_columns(servers))
 )
 
 
-def place(tx: Tx, server: ServerId, operation: OperationId, cell: CellId) -> bool:
-    """The claim's transaction says in which cell the server is to be; False when the operation does not hold it."""
-    return tx.row(_place, {"b_id": server, "b_operation": operation, "b_cell": cell}) is not None
+def place(tx: Tx, server: ServerId, operation: OperationId, cell: CellId) -> Server | None:
+    """The claim's transaction says in which cell the server is to be; the order as it is now comes back.
+
+    The generation rises, so that whoever is changing the order meanwhile reads again, and waits for the cell's row.
+    None when the operation does not hold the server.
+    """
+    row = tx.row(_place, {"b_id": server, "b_operation": operation, "b_cell": cell})
+    return None if row is None or row.doc is None else server_of(row)
 
 
 def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | None) -> Held | None:
