@@ -22,6 +22,7 @@ STATUS: dict[type[Problem], int] = {
     errors.WrongMediaType: 415,
     errors.NotBuilt: 501,
     errors.NoCapacity: 409,
+    errors.HostFailed: 500,
     errors.Unavailable: 503,
     errors.UnknownOutcome: 503,
     errors.Internal: 500,

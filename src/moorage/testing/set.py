@@ -6,6 +6,7 @@ embedded neighbours, two API processes, two conductors and an agent per host.  E
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -92,6 +93,7 @@ class TrialSet:
     def start(self) -> None:
         """Bring all of it up; returns when servers can be booted."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
         self.postgres = start_postgres(durability=self.durability)
         self._stack.callback(self.postgres.stop)
         nats = self._stack.enter_context(NatsServer())

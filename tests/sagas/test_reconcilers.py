@@ -1,0 +1,193 @@
+"""Reconcilers: a world that is fine is left alone, and what was planted is mended, once."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import sqlalchemy as sa
+
+from moorage.conductor.reconcilers.host_aggregates import HostAggregates
+from moorage.conductor.reconcilers.segments import Segments, SegmentsDone
+from moorage.conductor.reconcilers.stray_claims import StrayClaims, StrayClaimsDone
+from moorage.conductor.reconcilers.stray_ports import StrayPorts, StrayPortsDone
+from moorage.conductor.reconcilers.tidy import DELETED_SERVERS_KEPT_US, Tidied, Tidy
+from moorage.model.aggregate import Aggregate
+from moorage.model.ids import NetworkId, OperationId, ServerId
+from moorage.model.network import HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts, mint_mac
+from moorage.operations.all import SAGAS
+from moorage.saga import Paper, first_lines, tell
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import aggregates
+from moorage.testing.small_region import NETWORK, SERVER, SmallRegion, a_boot, a_server
+
+BOOT = OperationId("boot")
+STRANGER = ServerId("0d0c0b0a-0000-4000-8000-00000000beef")
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
+    """A region with one ACTIVE server that nobody holds."""
+    region = await SmallRegion.open(tmp_path)
+    await region.fresh(a_server(), BOOT)
+    boot = SAGAS["boot/1"]
+    await tell(boot, BOOT, a_boot(BOOT), region.rooms, Paper(first_lines(boot), region.transact))
+    yield region
+    await region.close()
+
+
+def plant(small: SmallRegion, server: ServerId, index: int, *, ours: bool = True) -> str:
+    """A port that names a server."""
+    mac = mint_mac(server, index) if ours else "fa:16:3e:aa:aa:aa"
+    small.network.ports[mac] = Port(id=mac, network=NETWORK, mac=mac, ours=ours, device_id=server, index=index)
+    return mac
+
+
+# --------------------------------------------------------------------------------------------------- stray ports
+
+
+async def test_stray_ports_already_fine(small: SmallRegion) -> None:
+    before = await small.held(), dict(small.network.ports)
+    assert await StrayPorts(small.rooms).run() == StrayPortsDone(looked_at=1, mended=0)
+    assert (await small.held(), small.network.ports) == before
+
+
+async def test_a_port_that_came_after_it_was_taken_back_is_deleted(small: SmallRegion) -> None:
+    fine = dict(small.network.ports)
+    plant(small, SERVER, 5)
+    assert (await StrayPorts(small.rooms).run()).mended == 1
+    assert small.network.ports == fine
+    assert (await StrayPorts(small.rooms).run()).mended == 0
+
+
+async def test_a_users_stray_port_is_let_go_and_not_deleted(small: SmallRegion) -> None:
+    port = plant(small, SERVER, 5, ours=False)
+    assert (await StrayPorts(small.rooms).run()).mended == 1
+    assert small.network.ports[port].device_id == ""
+
+
+async def test_ports_of_others_and_of_servers_at_work_are_left_alone(small: SmallRegion) -> None:
+    stranger = plant(small, STRANGER, 0)
+    at_work = plant(small, SERVER, 5)
+    await small.hand_to(OperationId("somebody"))
+    assert await StrayPorts(small.rooms).run() == StrayPortsDone(looked_at=2, mended=0)
+    assert {stranger, at_work} <= small.network.ports.keys()
+
+
+# -------------------------------------------------------------------------------------------------- stray claims
+
+
+async def test_stray_claims_already_fine(small: SmallRegion) -> None:
+    before = await small.held()
+    assert await StrayClaims(small.rooms).run() == StrayClaimsDone(looked_at=1)
+    assert await small.held() == before
+
+
+async def lose_the_server(small: SmallRegion) -> None:
+    """Its rows in the cells are gone; the claim is not."""
+    for database in small.cells.values():
+        await database.write(lambda tx: tx.run(sa.delete(cell_servers.servers)))
+
+
+async def test_the_claim_of_a_server_that_is_nowhere_is_given_back(small: SmallRegion) -> None:
+    await lose_the_server(small)
+    assert (await StrayClaims(small.rooms).run()).released == (SERVER,)
+    assert (await small.held())["claims"] == 0
+    assert (await small.held())["used"] == 0
+    assert await StrayClaims(small.rooms).run() == StrayClaimsDone()
+
+
+async def test_the_claim_of_a_server_at_work_is_left_alone(small: SmallRegion) -> None:
+    await lose_the_server(small)
+    await small.hand_to(OperationId("somebody"))
+    assert (await StrayClaims(small.rooms).run()).released == ()
+    assert (await small.held())["claims"] > 0
+
+
+async def test_counters_that_drifted_are_said(small: SmallRegion) -> None:
+    inventories = sa.table("inventories", sa.column("used"), sa.column("class"))
+    wrong = sa.update(inventories).where(inventories.c["class"] == "VCPU").values(used=inventories.c.used + 1)
+    await small.region.write(lambda tx: tx.run(wrong))
+    assert (await StrayClaims(small.rooms).run()).drifted == 3  # on each of the three hosts
+
+
+# ------------------------------------------------------------------------------------------------------ segments
+
+
+class TwoSegments:
+    """A network service with one routed network: a segment of four addresses on host1, and one elsewhere."""
+
+    def __init__(self) -> None:
+        self.segments = ("segment-a", "segment-b")
+        self.others: list[Port] = []
+
+    async def networks(self) -> list[NetworkFacts]:
+        segments = tuple(SegmentFacts(each, name=each, physical_network="wire-" + each[-1]) for each in self.segments)
+        subnets = tuple(
+            SubnetFacts("subnet-" + each, "10.0.0.0/24", segment=each, pools=(("10.0.0.10", "10.0.0.13"),))
+            for each in self.segments
+        )
+        return [NetworkFacts(id="routed", name="routed", segments=segments, subnets=subnets)]
+
+    async def wirings(self) -> list[HostWiring]:
+        return [HostWiring("host1", ("wire-a",)), HostWiring("host2", ("wire-b",))]
+
+    async def ports_on(self, network: NetworkId) -> list[Port]:
+        return self.others
+
+
+def segments_of(small: SmallRegion) -> dict[str, tuple[int, int]]:
+    return {each.name: (each.free, each.total) for each in small.engine.world().segments.values()}
+
+
+async def test_segments_already_fine(small: SmallRegion) -> None:
+    network = TwoSegments()
+    segments = Segments(cast("Any", network), small.engine)
+    assert await segments.run() == SegmentsDone(looked_at=2, reported=2)
+    drawn = segments_of(small)
+    assert drawn == {"routed/segment-a": (4, 4), "routed/segment-b": (4, 4)}
+    assert await segments.run() == SegmentsDone(looked_at=2)
+    assert segments_of(small) == drawn
+
+
+async def test_a_segment_that_is_gone_is_dropped(small: SmallRegion) -> None:
+    network = TwoSegments()
+    segments = Segments(cast("Any", network), small.engine)
+    await segments.run()
+    network.segments = ("segment-a",)
+    assert await segments.run() == SegmentsDone(looked_at=1, dropped=1)
+    assert segments_of(small).keys() == {"routed/segment-a"}
+
+
+# ----------------------------------------------------------------------------------------------- host aggregates
+
+
+async def test_host_aggregates_already_fine(small: SmallRegion) -> None:
+    reconciler = HostAggregates(small.region, small.engine)
+    assert await reconciler.run() == 0
+    zone = Aggregate(number=0, id="", name="ssd", metadata={"availability_zone": "west"}, hosts=("host1",))
+    await small.region.write(lambda tx: aggregates.add(tx, zone))
+    assert await reconciler.run() == 1
+    drawn = small.engine.world()
+    assert drawn.zone_names[drawn.zone[drawn.slots_by_name["host1"]]] == "west"
+    assert await reconciler.run() == 1
+    assert small.engine.world() is drawn  # the picture was not drawn again
+
+
+# ---------------------------------------------------------------------------------------------------------- tidy
+
+
+async def test_tidy_already_fine(small: SmallRegion) -> None:
+    before = await small.held()
+    assert await Tidy(small.rooms).run() == Tidied()
+    assert await small.held() == before
+
+
+async def test_servers_deleted_long_ago_are_forgotten(small: SmallRegion) -> None:
+    long_ago = time.time_ns() // 1000 - DELETED_SERVERS_KEPT_US - 1
+    old = sa.update(cell_servers.servers).values(deleted_at=long_ago)
+    for database in small.cells.values():
+        await database.write(lambda tx: tx.run(old))
+    assert await Tidy(small.rooms).run() == Tidied(servers=1)
+    assert await Tidy(small.rooms).run() == Tidied()

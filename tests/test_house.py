@@ -1,0 +1,307 @@
+"""The rules of the house that no linter has (CONTRIBUTING.md)."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import msgspec
+import pytest
+
+import moorage
+import moorage.api.past
+import moorage.conductor.reconcilers
+from moorage.__main__ import COMMANDS
+from moorage.api.past import CHANGES
+from moorage.api.problems import STATUS
+from moorage.api.table import TABLE
+from moorage.main.config import Config
+from moorage.model.errors import Problem
+from moorage.model.server import MAY_BECOME, VmState
+from moorage.operations.all import SAGAS
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "moorage"
+LINES_MAX = 600
+"""Where nobody can say what a file is for any more; 400 is the aim."""
+OPEN_ROUTES = {
+    "GET /flavors": "everybody with a token may list the public flavors, as in Nova",
+    "action:resetNetwork": "410, whoever asks",
+    "action:injectNetworkInfo": "410, whoever asks",
+    "action:os-getRDPConsole": "410, whoever asks",
+}
+"""Routes that ask no policy rule, and why."""
+OPEN_MODULES = {
+    "moorage.api.gone": "says that something is gone, or not built, whoever asks",
+    "moorage.api.compute.extensions": "documents without data of anybody",
+}
+ASKS_POLICY = frozenset({"require", "allows"})
+LOOKED_THROUGH = 5
+"""How many calls deep a handler is read."""
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def tracked() -> list[Path]:
+    """Every file of the repository that is text."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    found = [ROOT / name for name in listed.stdout.splitlines()]
+    return [each for each in found if each.is_file() and each.suffix not in {".png", ".ico", ".db"}]
+
+
+# ------------------------------------------------------------------------------------------------------- modules
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    every = [*modules(), *(ROOT / "tests").rglob("*.py")]
+    silent = [str(each.relative_to(ROOT)) for each in every if not ast.get_docstring(ast.parse(each.read_text()))]
+    assert not silent
+
+
+def test_no_file_is_too_long_to_have_one_subject() -> None:
+    long = {
+        str(each.relative_to(ROOT)): lines
+        for each in modules()
+        if (lines := len(each.read_text().splitlines())) > LINES_MAX
+    }
+    assert not long
+
+
+def test_every_command_has_an_entry() -> None:
+    for module, says in COMMANDS.values():
+        assert callable(importlib.import_module(module).main)
+        assert says
+
+
+# ---------------------------------------------------------------------------------------------------- operations
+
+
+def test_every_saga_is_proved() -> None:
+    """The proof's plots are keyed by saga; and the plan of each, its steps in order, was agreed."""
+    proof = importlib.util.find_spec("test_operations_proof")
+    text = Path(proof.origin if proof and proof.origin else ROOT / "tests/sagas/test_operations_proof.py").read_text()
+    keys = {
+        key.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Dict)
+        for key in node.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+    assert set(SAGAS) <= keys
+    assert 'parametrize("name", sorted(SAGAS))' in text
+
+
+def test_every_step_has_an_undo_or_says_why_not() -> None:
+    for saga in SAGAS.values():
+        for step in saga.steps:
+            assert (step.undo_with is not None) != bool(step.no_undo), f"{saga.name}: {step.name}"
+
+
+def test_every_state_of_a_server_knows_what_it_may_become() -> None:
+    assert set(MAY_BECOME) == set(VmState)
+    assert not MAY_BECOME[VmState.DELETED]
+    assert all(VmState.DELETED in after for state, after in MAY_BECOME.items() if state is not VmState.DELETED)
+
+
+# -------------------------------------------------------------------------------------------------- the front desk
+
+
+def kinds(root: type[Problem]) -> Iterator[type[Problem]]:
+    yield root
+    for each in root.__subclasses__():
+        yield from kinds(each)
+
+
+def test_every_kind_of_problem_has_a_status() -> None:
+    """All of the public tree; what a room keeps for itself must never reach the front desk."""
+    for module in pkgutil.walk_packages(moorage.__path__, "moorage."):
+        if module.name.startswith("moorage.model"):
+            importlib.import_module(module.name)
+    public = {each for each in kinds(Problem) if each.__module__ == "moorage.model.errors"}
+    assert public == {each for each in STATUS if each.__module__ == "moorage.model.errors"}
+
+
+def names_in(code: CodeType) -> set[str]:
+    """Every name a piece of code speaks, its inner functions' too."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= names_in(constant)
+    return found
+
+
+def asks_policy(function: Any, depth: int = LOOKED_THROUGH) -> bool:
+    """Does it, or something of the front desk that it calls, ask the policy?"""
+    function = inspect.unwrap(function)
+    if not isinstance(function, FunctionType) or depth == 0:
+        return False
+    names = names_in(function.__code__)
+    if names & ASKS_POLICY:
+        return True
+    inner = [cell.cell_contents for cell in function.__closure__ or () if cell.cell_contents is not None]
+    inner += [function.__globals__[name] for name in names if name in function.__globals__]
+    inner += [
+        getattr(module, name)
+        for module in function.__globals__.values()
+        if inspect.ismodule(module) and module.__name__.startswith("moorage.api")
+        for name in names
+        if hasattr(module, name)
+    ]
+    return any(asks_policy(each, depth - 1) for each in inner if inspect.isfunction(each))
+
+
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: route.key)
+def test_every_route_asks_the_policy(route: Any) -> None:
+    if route.rule is not None or route.handler.__module__ in OPEN_MODULES:
+        return
+    if any(route.key.endswith(each) for each in OPEN_ROUTES):
+        return
+    assert asks_policy(route.handler), f"{route.key} asks no policy rule"
+
+
+def keys_of(path: Path, name: str) -> Iterator[Any]:
+    """The keys of a dict that a file assigns to a name, without importing the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+            value = getattr(node, "value", None)
+            yield from (ast.literal_eval(key) for key in getattr(value, "keys", []) if key is not None)
+
+
+def test_every_change_has_an_exchange() -> None:
+    """Its file is in tests/golden/exchanges, or a table of tests/api says where else it is proved."""
+    elsewhere = {
+        key if isinstance(key, tuple) else (2, key)
+        for table in sorted((ROOT / "tests/api").glob("*exchanges.py"))
+        for key in keys_of(table, "PROVED_ELSEWHERE")
+    }
+    shown = {path.stem for path in (ROOT / "tests/golden/exchanges").glob("*.json")}
+    missing = {
+        f"{kind}{at[0]}.{at[1]:03}"
+        for module in pkgutil.iter_modules(moorage.api.past.__path__)
+        for at in [tuple(int(part) for part in module.name[1:].split("_")[:2])]
+        for kind in ["servers-" if module.name.endswith("_servers") else ""]
+        if at not in elsewhere
+    }
+    assert len(missing) > len(CHANGES) // 2
+    assert sorted(missing - shown) == []
+
+
+# ------------------------------------------------------------------------------------------------- the night shift
+
+
+def test_every_reconciler_has_a_round_with_nothing_to_do() -> None:
+    names = {each.name for each in pkgutil.iter_modules(moorage.conductor.reconcilers.__path__)}
+    text = (ROOT / "tests/sagas/test_reconcilers.py").read_text()
+    tested = set(re.findall(r"async def test_(\w+)_already_fine\(", text))
+    assert names <= tested
+
+
+# --------------------------------------------------------------------------------------------------------- papers
+
+
+def pages() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def anchors(page: Path) -> set[str]:
+    """As the usual renderers make them of headings."""
+    heads = re.findall(r"^#+ +(.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_resolves(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        found = (page.parent / name).resolve() if name else page
+        assert found.exists(), f"{page.name} links to {target}"
+        if anchor and found.suffix == ".md":
+            assert anchor in anchors(found), f"{page.name} links to {target}: there is no such heading"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """A path in backquotes is one in the repository, or below `src/moorage`."""
+    if page.name == "CHANGELOG.md":
+        return
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for name in re.findall(r"`([\w./-]+\.(?:py|md|sql|toml))`", text):
+        if (
+            "/" in name
+            and "NNN" not in name
+            and not any(root.joinpath(name).exists() for root in (ROOT, SOURCE, page.parent))
+        ):
+            raise AssertionError(f"{page.relative_to(ROOT)} speaks of {name}, which is not there")
+
+
+def test_the_walk_names_every_step_of_a_boot() -> None:
+    text = (ROOT / "docs/walk.md").read_text()
+    for step in SAGAS["boot/1"].steps:
+        assert f"`{step.name}`" in text
+
+
+def test_rules_that_the_source_speaks_of_are_there() -> None:
+    heads = set(re.findall(r"^## §(\d+) ", (ROOT / "docs/rules.md").read_text(), re.MULTILINE))
+    for path in modules():
+        for place in re.findall(r"RULES ((?:§\d+(?:, | to | and )?)+)", path.read_text()):
+            assert set(re.findall(r"\d+", place)) <= heads, f"{path.name} speaks of RULES {place}"
+
+
+def settings_of(struct: type[msgspec.Struct], above: str = "") -> Iterator[str]:
+    for field in msgspec.structs.fields(struct):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from settings_of(field.type, f"{above}{field.encode_name}.")
+        else:
+            yield f"{above}{field.encode_name}"
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    text = (ROOT / "docs/operating/run.md").read_text()
+    names = {name.rpartition(".")[2] for name in settings_of(Config)}
+    absent = [name for name in names if f"`{name}`" not in text and f"`[[{name}]]`" not in text]
+    assert not absent
+
+
+# ------------------------------------------------------------------------------------------------------ the door
+
+
+def test_make_help_names_targets_that_are_there() -> None:
+    text = (ROOT / "Makefile").read_text()
+    helped = set(re.findall(r"^([a-z-]+):.*?## ", text, re.MULTILINE))
+    assert {"up", "demo", "test", "check", "prove", "bless", "why", "bench"} <= helped
+    for page in pages():
+        for target in re.findall(r"`make ([a-z-]+)", page.read_text()):
+            assert re.search(rf"^{target}:", text, re.MULTILINE), f"{page.name} speaks of make {target}"
+    for target in re.findall(r"^make ([a-z -]+)$", (ROOT / ".ci/run").read_text(), re.MULTILINE):
+        assert set(target.split()) <= set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
+
+
+FORBIDDEN = ("/wor" + "k/", "TO" + "DO", "FIX" + "ME", "X" + "XX")
+
+
+def test_nothing_is_left_for_later_and_no_machine_is_named() -> None:
+    pattern = re.compile("|".join(rf"(?<![\w-]){re.escape(word)}(?![\w-])" for word in FORBIDDEN[1:]))
+    found = []
+    for path in tracked():
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        if FORBIDDEN[0] in text or pattern.search(text):
+            found.append(str(path.relative_to(ROOT)))
+    assert not found
