@@ -23,7 +23,7 @@ def options(name: str, says: str) -> argparse.ArgumentParser:
 def connect(cloud: str | None) -> Any:
     """An openstacksdk connection; says what is missing and ends the command when there is none."""
     try:
-        import openstack
+        import openstack.exceptions
     except ImportError:
         print("moorage: this command needs openstacksdk; install moorage[client]", file=sys.stderr)
         raise SystemExit(2) from None

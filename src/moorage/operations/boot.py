@@ -145,7 +145,7 @@ def _claim_of(run: BootRun, choice: Choice, ledger: Ledger, lost: tuple[str, ...
         name=choice.name,
         node=world.nodes[slot],
         cell=choice.cell,
-        availability_zone=world.zone_names[world.zone[slot]],
+        availability_zone=world.zone_names[int(world.zone[slot])],
         subnets=_subnets(run, choice.segments),
         ledger=ledger,
         lost=lost[-LOST_KEPT_MAX:],

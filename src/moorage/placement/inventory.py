@@ -101,7 +101,7 @@ def _traits(tx: Tx, provider: HostId, report: HostReport, at: Stamp | None) -> S
     if report.enabled is not None:
         kept = kept - {DISABLED_TRAIT} if report.enabled else kept | {DISABLED_TRAIT}
     want = kept | set(report.traits)
-    if want == have:
+    if frozenset(want) == have:
         return at
     at = at or stamp(tx)
     sql.set_traits(tx, provider, have, want)

@@ -181,7 +181,7 @@ def set_traits(tx: Tx, uuid: str, names: Sequence[str], expected: int | None) ->
     if missing := unknown_traits(tx, names):
         raise Invalid(f"No such trait {', '.join(missing)}")
     have = sql.traits_of(tx, uuid)
-    if set(names) == have:
+    if frozenset(names) == have:
         return generation
     at = stamp(tx)
     new = _advance(tx, uuid, generation, at)

@@ -44,10 +44,11 @@ def _best(ask: Ask, world: World, profile: Profile, slots: Slots, dice: np.rando
         slots = slots.take(np.arange(start, start + profile.scored_max), mode="wrap")
     scores = profile.score(ask, world, slots)
     chosen = []
-    for slot in slots[best_k(scores, profile.best, dice)].tolist():
+    for found in slots[best_k(scores, profile.best, dice)].tolist():
+        slot = int(found)
         segments = choose_segments(ask, world, slot)
         if segments is not None:
-            cell = world.cell_names[world.cell[slot]]
+            cell = world.cell_names[int(world.cell[slot])]
             chosen.append(Choice(world.host_ids[slot], world.names[slot], cell, segments))
     return tuple(chosen)
 

@@ -218,7 +218,8 @@ class SqliteDatabase:
         if self._closed:
             raise Unavailable(f"the {self.name} database is closed")
         context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, context.run, self._read, work)
+        reading = asyncio.get_running_loop().run_in_executor(self._readers, lambda: context.run(self._read, work))
+        return await reading
 
     async def create(self, metadata: sa.MetaData) -> None:
         await self.write(lambda tx: metadata.create_all(tx._connection))  # pyright: ignore[reportPrivateUsage]

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from moorage.model.errors import Invalid
 from moorage.model.ids import ServerId
@@ -123,7 +124,7 @@ def list_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnEl
     first = 3 + len(ROW_WINS)
     try:
         rows = tx.rows(wanted)
-    except sa.exc.DBAPIError as failure:
+    except DBAPIError as failure:
         if query.matches or query.ip or query.ip6:
             raise Invalid("a filter is not a regular expression we can use", private=repr(failure)) from failure
         raise

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from moorage.model.errors import Conflict, NotFound
 from moorage.sql import Tx
@@ -116,7 +117,7 @@ CHILDREN: dict[str, tuple[tuple[sa.Table, str, str], ...]] = {
     "roles": ((grants, "role_id", ""), (implied_roles, "prior_id", ""), (implied_roles, "implied_id", "")),
     "services": ((endpoints, "service_id", ""),),
 }
-Doubled = sa.exc.IntegrityError
+Doubled = IntegrityError
 """What two writers of the same key at once come to on PostgreSQL; one writer at a time is asked by `_refuse_double`."""
 LIST_MAX = 10_000
 """Rows a list may return; Keystone has no pages here, so what is more is cut and marked `truncated`."""

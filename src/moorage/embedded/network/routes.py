@@ -198,7 +198,8 @@ def find_route(method: str, parts: tuple[str, ...]) -> Route:
     raise Fault(404, "HTTPNotFound", "The resource could not be found.")
 
 
-def _find(method: str, head: str, parts: tuple[str, ...], rest: int) -> Route | None:
+def _find(method: str, head: str, words: tuple[str, ...], rest: int) -> Route | None:
+    parts = list(words)
     if head in _NOUN_ROUTES and (found := _NOUN_ROUTES[head].get((method, rest))) is not None:
         return found
     if head in _TAG_ROUTES and rest in {2, 3} and parts[len(parts) - rest + 1] == "tags":
@@ -213,6 +214,6 @@ def _find(method: str, head: str, parts: tuple[str, ...], rest: int) -> Route | 
         return Route(_QUOTA_ASIDES[parts[2]])
     if head == "auto-allocated-topology" and rest == 1:
         return _AUTO_TOPOLOGY.get(method)
-    if parts[0] == "qos" and (of_rule := qos_routes.find(method, parts)) is not None:
+    if parts[0] == "qos" and (of_rule := qos_routes.find(method, words)) is not None:
         return Route(*of_rule)
     return _OTHERS.get((method, head, rest))
