@@ -1,9 +1,6 @@
 """A boot whose teller dies at its very end: what people saw ACTIVE stays where it is, whatever its host does since."""
 
-import shutil
-import tempfile
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,17 +15,14 @@ from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.stage import HeldClock, StagedLog, Trapdoor, staged
 
-IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @pytest.fixture
 async def small() -> AsyncIterator[SmallRegion]:
-    directory = Path(tempfile.mkdtemp(dir=IN_MEMORY))
-    region = await SmallRegion.open(directory)
+    region = await SmallRegion.open()
     await region.fresh(a_server(), PROVED_OPERATION)
     yield region
     await region.close()
-    shutil.rmtree(directory)
 
 
 async def killed_at(small: SmallRegion, point: str) -> Paper:

@@ -1,9 +1,6 @@
 """Every operation, broken in every way (RULES §15).  The registry decides what is proved, so none can be forgotten."""
 
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,17 +14,14 @@ from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION, prove
 from moorage.testing.small_region import SmallRegion, a_boot, a_server
 
-IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 BOOTED = OperationId("booted")
 
 
 @pytest.fixture
 async def small() -> AsyncIterator[SmallRegion]:
-    directory = Path(tempfile.mkdtemp(dir=IN_MEMORY))
-    region = await SmallRegion.open(directory)
+    region = await SmallRegion.open()
     yield region
     await region.close()
-    shutil.rmtree(directory)
 
 
 async def booted(small: SmallRegion) -> SmallRegion:

@@ -7,7 +7,6 @@ say of the real ones: a MAC is unique, a bind names a host, a turn that is past 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -28,13 +27,14 @@ from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.sql import Database, Tx, open_database
+from moorage.sql import Database, Tx
 from moorage.store.cell import actions, servers
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.region import quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
+from moorage.testing.inline import InlineDatabase
 
 T = TypeVar("T")
 
@@ -194,14 +194,14 @@ class SmallRegion:
         self.rooms = self._rooms()
 
     @classmethod
-    async def open(cls, directory: Path) -> "SmallRegion":
+    async def open(cls) -> "SmallRegion":
         """Three hosts in two cells."""
-        region = await open_database(f"sqlite:///{directory}/region.db", name="region", durability="process")
+        region = InlineDatabase("region")
         await region.create(region_metadata)
         await region.create(placement_metadata)
         cells: dict[CellId, Database] = {}
         for cell in CELLS:
-            cells[cell] = await open_database(f"sqlite:///{directory}/{cell}.db", name=cell, durability="process")
+            cells[cell] = InlineDatabase(cell)
             await cells[cell].create(cell_metadata)
         engine = Engine(region, partial(rank, profile=Profile()), every_s=3600.0)
         await engine.start()

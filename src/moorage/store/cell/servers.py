@@ -7,6 +7,7 @@ with `observe`, and touches neither the fence nor the generation.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import msgspec
 import sqlalchemy as sa
@@ -45,23 +46,59 @@ class Fence(msgspec.Struct, frozen=True):
         return self.seq * EPOCHS_PER_OPERATION + self.epoch
 
 
+_NAMES = [column.name for column in servers.c]
+
+
+def _bound(values: Mapping[str, object]) -> dict[str, object]:
+    return {f"b_{name}": value for name, value in values.items()}
+
+
+@cache
+def _record(dialect: str) -> sa.Executable:
+    """Made once: a statement over thirty columns costs more to put together than to run."""
+    given = {name: sa.bindparam(f"b_{name}", type_=servers.c[name].type) for name in _NAMES}
+    later = sa.exists().where(fences.c.server == given["id"], fences.c.rank > given["op_epoch"])
+    statement = insert(dialect, servers).from_select(_NAMES, sa.select(*given.values()).where(~later))
+    return statement.on_conflict_do_update(
+        index_elements=["id"],
+        set_={name: statement.excluded[name] for name in _NAMES if name != "id"},
+        where=servers.c.op_epoch <= statement.excluded.op_epoch,
+    ).returning(servers.c.id)
+
+
+_write = (
+    servers.update()
+    .where(
+        servers.c.id == sa.bindparam("b_id"),
+        servers.c.generation == sa.bindparam("b_was"),
+        servers.c.op_epoch <= sa.bindparam("b_op_epoch"),
+    )
+    .values({name: sa.bindparam(f"b_{name}") for name in _NAMES if name != "id"})
+    .returning(servers.c.id)
+)
+_remove = servers.delete().where(
+    servers.c.id == sa.bindparam("b_server"), servers.c.op_epoch <= sa.bindparam("b_rank")
+)
+
+
+@cache
+def _raise_fence(dialect: str) -> sa.Executable:
+    given = {"server": sa.bindparam("b_server"), "rank": sa.bindparam("b_rank")}
+    statement = insert(dialect, fences).values(given)
+    return statement.on_conflict_do_update(
+        index_elements=["server"],
+        set_={"rank": statement.excluded.rank},
+        where=fences.c.rank < statement.excluded.rank,
+    )
+
+
 def record(tx: Tx, server: Server, fence: Fence) -> Server:
     """Insert the server, or replace what an earlier attempt of ours left.
 
     Raises Stale when somebody later wrote, or took it away: a removed row leaves its fence behind.
     """
     fenced = _fenced(server, fence)
-    values = server_values(fenced)
-    later = sa.exists().where(fences.c.server == server.id, fences.c.rank > fence.rank)
-    chosen = sa.select(*(sa.literal(value, servers.c[name].type) for name, value in values.items())).where(~later)
-    statement = insert(tx.dialect, servers).from_select(list(values), chosen)
-    guarded = statement.on_conflict_do_update(
-        index_elements=["id"],
-        set_={name: statement.excluded[name] for name in values if name != "id"},
-        where=servers.c.op_epoch <= fence.rank,
-    )
-    row = tx.row(guarded.returning(servers.c.id))
-    if row is None:
+    if tx.row(_record(tx.dialect), _bound(server_values(fenced))) is None:
         raise Stale(f"server {server.id} belongs to a later operation")
     return fenced
 
@@ -73,18 +110,7 @@ def write(tx: Tx, server: Server, fence: Fence) -> Server:
     A write of ours that was done before (the reply was lost) is found again and counts as done.
     """
     after = _fenced(msgspec.structs.replace(server, generation=server.generation + 1), fence)
-    values = server_values(after)
-    row = tx.row(
-        servers.update()
-        .where(
-            servers.c.id == server.id,
-            servers.c.generation == server.generation,
-            servers.c.op_epoch <= fence.rank,
-        )
-        .values({name: value for name, value in values.items() if name != "id"})
-        .returning(servers.c.id)
-    )
-    if row is not None:
+    if tx.row(_write, {**_bound(server_values(after)), "b_was": server.generation}) is not None:
         return after
     found = get(tx, server.id)
     if found is None:
@@ -99,19 +125,12 @@ def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
 
     What stays is the fence, so that a teller who was overtaken cannot put the row back.
     """
-    tx.run(servers.delete().where(servers.c.id == server, servers.c.op_epoch <= fence.rank))
+    tx.run(_remove, {"b_server": server, "b_rank": fence.rank})
     _leave_fence(tx, server, fence)
 
 
 def _leave_fence(tx: Tx, server: ServerId, fence: Fence) -> None:
-    statement = insert(tx.dialect, fences).values(server=server, rank=fence.rank)
-    tx.run(
-        statement.on_conflict_do_update(
-            index_elements=["server"],
-            set_={"rank": statement.excluded.rank},
-            where=fences.c.rank < statement.excluded.rank,
-        )
-    )
+    tx.run(_raise_fence(tx.dialect), {"b_server": server, "b_rank": fence.rank})
 
 
 def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:

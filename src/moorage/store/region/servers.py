@@ -59,9 +59,12 @@ class Held(msgspec.Struct, frozen=True):
     """Set when somebody else holds it; `seq` is then the one to come."""
 
 
+_insert = servers.insert()
+
+
 def insert(tx: Tx, born: Sequence[Server]) -> None:
     """Write the orders of one request, each held by its boot: one statement."""
-    tx.run(servers.insert().values([{**server_values(each), "op_seq": 1, "cell": None, "task": None} for each in born]))
+    tx.run(_insert, [{**server_values(each), "op_seq": 1, "cell": None, "task": None} for each in born])
 
 
 _place = (
