@@ -16,7 +16,6 @@ from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.stage import HeldClock, StagedLog, Trapdoor, staged
 
 
-
 @pytest.fixture
 async def small() -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open()

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,8 +20,8 @@ OPERATION = OperationId("waiting")
 
 
 @pytest.fixture
-async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
-    region = await SmallRegion.open(tmp_path)
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
     await region.fresh(a_server(), OPERATION)
     yield region
     await region.close()

@@ -4,6 +4,7 @@ These values stand in the journal of a boot (RULES §19): a field is added with 
 """
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -205,6 +206,7 @@ def mint_mac(server: str, nic_index: int, salt: int = 0) -> str:
     return f"{MAC_PREFIX}:{digest[0]:02x}:{digest[1]:02x}:{digest[2]:02x}"
 
 
+@lru_cache(maxsize=64)
 def minted_macs(server: str, nics: int = NICS_MAX) -> frozenset[str]:
     """Every MAC we may ever have minted for this server."""
     return frozenset(mint_mac(server, index, salt) for index in range(nics) for salt in range(SALTS_MAX))

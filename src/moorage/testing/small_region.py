@@ -7,6 +7,7 @@ say of the real ones: a MAC is unique, a bind names a host, a turn that is past 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -27,7 +28,7 @@ from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.sql import Database, Tx
+from moorage.sql import Database, Tx, open_database
 from moorage.store.cell import actions, servers
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.region import quotas
@@ -194,14 +195,20 @@ class SmallRegion:
         self.rooms = self._rooms()
 
     @classmethod
-    async def open(cls) -> "SmallRegion":
-        """Three hosts in two cells."""
-        region = InlineDatabase("region")
+    async def open(cls, directory: Path | None = None) -> "SmallRegion":
+        """Three hosts in two cells; in files of the directory, with their threads, or in memory."""
+
+        async def opened(name: str) -> Database:
+            if directory is None:
+                return InlineDatabase(name)
+            return await open_database(f"sqlite:///{directory}/{name}.db", name=name, durability="process")
+
+        region = await opened("region")
         await region.create(region_metadata)
         await region.create(placement_metadata)
         cells: dict[CellId, Database] = {}
         for cell in CELLS:
-            cells[cell] = InlineDatabase(cell)
+            cells[cell] = await opened(cell)
             await cells[cell].create(cell_metadata)
         engine = Engine(region, partial(rank, profile=Profile()), every_s=3600.0)
         await engine.start()

@@ -8,6 +8,7 @@ with `observe`, and touches neither the fence nor the generation.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -56,7 +57,9 @@ def _bound(values: Mapping[str, object]) -> dict[str, object]:
 @cache
 def _record(dialect: str) -> sa.Executable:
     """Made once: a statement over thirty columns costs more to put together than to run."""
-    given = {name: sa.bindparam(f"b_{name}", type_=servers.c[name].type) for name in _NAMES}
+    given: dict[str, sa.BindParameter[Any]] = {
+        name: sa.bindparam(f"b_{name}", type_=servers.c[name].type) for name in _NAMES
+    }
     later = sa.exists().where(fences.c.server == given["id"], fences.c.rank > given["op_epoch"])
     statement = insert(dialect, servers).from_select(_NAMES, sa.select(*given.values()).where(~later))
     return statement.on_conflict_do_update(
@@ -76,14 +79,12 @@ _write = (
     .values({name: sa.bindparam(f"b_{name}") for name in _NAMES if name != "id"})
     .returning(servers.c.id)
 )
-_remove = servers.delete().where(
-    servers.c.id == sa.bindparam("b_server"), servers.c.op_epoch <= sa.bindparam("b_rank")
-)
+_remove = servers.delete().where(servers.c.id == sa.bindparam("b_server"), servers.c.op_epoch <= sa.bindparam("b_rank"))
 
 
 @cache
 def _raise_fence(dialect: str) -> sa.Executable:
-    given = {"server": sa.bindparam("b_server"), "rank": sa.bindparam("b_rank")}
+    given: dict[str, sa.BindParameter[Any]] = {"server": sa.bindparam("b_server"), "rank": sa.bindparam("b_rank")}
     statement = insert(dialect, fences).values(given)
     return statement.on_conflict_do_update(
         index_elements=["server"],
