@@ -93,3 +93,16 @@ async def test_boots_and_deletes_at_once(running: Running) -> None:
         return str((await admin.settled(server))["status"])
 
     assert Counter(await asyncio.gather(*(life(number) for number in range(40)))) == {None: 20, "ACTIVE": 20}
+
+
+async def test_too_few_addresses_for_all_means_none_of_them(running: Running) -> None:
+    """As Nova: one request is for all of its servers (RULES §17), and no claim is kept for some."""
+    admin = running.admin
+    reply = await admin.ask_boot("nine", networks="routed", min_count=9, max_count=9, return_reservation_id=True)
+    assert reply.status_code == 202
+    reservation = reply.json()["reservation_id"]
+    listed = (await admin.compute("GET", "/servers/detail", reservation_id=reservation)).json()["servers"]
+    found = await asyncio.gather(*(admin.settled(each["id"]) for each in listed))
+    assert {each["status"] for each in found} == {"ERROR"}
+    assert {each["fault"]["message"].partition(" 6 hosts")[0] for each in found} == {"No valid host was found."}
+    assert not any(each["addresses"] for each in found)

@@ -46,6 +46,13 @@ VIF_LOOK_EVERY_S = 0.5
 logger = logging.getLogger(__name__)
 
 
+class NoRoom(msgspec.Struct, frozen=True):
+    """There was no room for all the servers of a request, so none of them gets a host."""
+
+    fault: str
+    ledger: Ledger
+
+
 class Boot(msgspec.Struct, frozen=True):
     """Everything a boot needs to know; nothing is looked up by name after this."""
 
@@ -63,6 +70,7 @@ class Boot(msgspec.Struct, frozen=True):
     same_host: tuple[HostId, ...] | None = None
     different_host: tuple[HostId, ...] = ()
     min_level: int = 3
+    no_room: NoRoom | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -96,6 +104,8 @@ class Made(msgspec.Struct, frozen=True):
 async def make_ports(run: BootRun) -> Made:
     """Get the user's ports and make the missing ones, none bound. The MACs minted before make a repeat safe (RULES §7)."""
     boot, network = run.asked, run.rooms.network
+    if boot.no_room is not None:
+        raise NoCapacity(boot.no_room.fault, private=msgspec.json.encode(boot.no_room.ledger).decode())
     if not boot.nics:
         return Made()
     ports = await network.ensure_ports(

@@ -8,6 +8,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 import msgspec
 
@@ -20,7 +21,7 @@ from moorage.model.group import ServerGroup
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId
 from moorage.model.image import Image
 from moorage.model.keypair import KeyPair
-from moorage.model.network import CheckedNics, NicAsk, mint_mac
+from moorage.model.network import CheckedNics, NicAsk, Port, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.resources import Needs, needs_of
@@ -28,7 +29,7 @@ from moorage.model.server import Nic, Server
 from moorage.model.world import GroupAsk
 from moorage.operations import kept_flavors
 from moorage.operations.accept import accepted, tell_later
-from moorage.operations.boot import BOOT, Boot
+from moorage.operations.boot import BOOT, Boot, NoRoom, ask_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx, label
@@ -98,7 +99,8 @@ async def begin(
     _check_counts(request, checked)
     await _draw_segments(rooms, checked)
     boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
-    return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free)
+    fit = await _that_have_room(rooms, boots)
+    return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free, fit)
 
 
 # ------------------------------------------------------------------------------------------------- looking up
@@ -394,6 +396,7 @@ async def _accept(
     group: ServerGroup | None,
     request_id: str,
     ports_free: int | None,
+    fit: "_Fit | None",
 ) -> tuple[Server, ...]:
     """Servers, operations and quota in one transaction (RULES §2); of `max_count` as many as the quota allows (§17)."""
     owner = await rooms.tellers.choose(BOOT.name)
@@ -408,7 +411,8 @@ async def _accept(
             if count < request.min_count:
                 tx.refuse(short)
         rows: list[tuple[Server, Accepted]] = []
-        for boot in boots[:count]:
+        for each in boots[:count]:
+            boot = each if fit is None or fit.count >= count else msgspec.structs.replace(each, no_room=fit.refusal)
             operation = region_operations.new_id()
             held = msgspec.structs.replace(boot.server, operation=operation)
             new = accepted(
@@ -437,6 +441,40 @@ async def _accept(
     for _, new in answer:
         await tell_later(rooms, new)
     return tuple(server for server, _ in answer)
+
+
+class _Fit(msgspec.Struct, frozen=True):
+    """How many servers of a request there is room for, and why not for more."""
+
+    count: int
+    refusal: NoRoom
+
+
+async def _that_have_room(rooms: Rooms, boots: Sequence[Boot]) -> _Fit | None:
+    """Of several servers asked for together, either all have a host or none gets one (RULES §17, as Nova).
+
+    Judged on the picture as it is now, each server counted before the next is placed; None: there is room for all.
+    """
+    if len(boots) == 1:
+        return None
+    engine = rooms.placement
+    await engine.catch_up()
+    with ExitStack() as held:
+        for count, boot in enumerate(boots):
+            ask = ask_of(boot, boot.networks, _ports_to_be(boot), not_on=())
+            verdict = engine.rank(ask)
+            if not verdict.best:
+                return _Fit(count, NoRoom(verdict.fault(), verdict.ledger))
+            held.enter_context(engine.holding(verdict.best[0], ask))
+    return None
+
+
+def _ports_to_be(boot: Boot) -> tuple[Port, ...]:
+    """The ports as they will be when they are made: on a routed network their address comes with the host."""
+    return tuple(
+        Port(id="", network=nic.network, mac=nic.mac, index=nic.index, ours=nic.ours, ip_allocation="deferred")
+        for nic in boot.nics
+    )
 
 
 def _amounts(boots: Sequence[Boot]) -> dict[str, int]:
