@@ -61,12 +61,13 @@ def host_id(server: Server) -> str:
 
 
 def addresses_of(server: Server) -> dict[str, list[dict[str, Any]]]:
-    """By name of network; empty while the server is building."""
+    """By name of network; empty while the server is building, and of a NIC that never got a port."""
     found: dict[str, list[dict[str, Any]]] = {}
     if server.vm_state is VmState.BUILDING:
         return found
     for nic in server.nics:
-        found.setdefault(nic.network_name, []).extend(_addresses(nic))
+        if nic.port is not None:
+            found.setdefault(nic.network_name, []).extend(_addresses(nic))
     return found
 
 
