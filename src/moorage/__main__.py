@@ -14,6 +14,7 @@ COMMANDS = {
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
     "operation": ("moorage.cli.operation", "list | show: what is being done, and how far it is"),
     "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
+    "schedule": ("moorage.main.schedule", "replay a scheduler decision from files, or write them from a region"),
     "policy": ("moorage.main.policy", "list: every policy rule, its default and what it guards"),
 }
 

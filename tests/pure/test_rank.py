@@ -168,6 +168,12 @@ def test_a_no_fits_its_ledger_and_its_fault() -> None:
     assert fault_message({}) == "No valid host was found. There are no hosts."
 
 
+def test_the_cause_names_only_what_hosts_are_short_of() -> None:
+    """A segment offers addresses and nothing else, and is no host."""
+    world = Cloud().host("h1", vcpus=1).segment("s1", 1).world()
+    assert rank(Ask(resources=SMALL), world, Profile()).counts() == {"not enough vCPUs": 1}
+
+
 def test_nova_operators_of_extra_specs() -> None:
     assert matches("8", ">= 4")
     assert matches("8", "= 8")

@@ -48,5 +48,5 @@ def fits(ask: Ask, world: World) -> Refusals | None:
     def why(slot: int) -> str:
         return "; ".join(_why(world, name, ask.resources[name], slot) for name, part in short.items() if part[slot])
 
-    words = [WORDS.get(name, name) for name, part in short.items() if part.any()]
+    words = [WORDS.get(name, name) for name, part in short.items() if (part & world.present).any()]
     return Refusals(mask, why, f"not enough {' or '.join(words)}" if words else "not enough resources")

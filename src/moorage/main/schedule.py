@@ -1,0 +1,148 @@
+"""`moorage schedule`: replay a scheduler decision from two files, or write them from a region's database.
+
+Nothing is changed: the database is read in one snapshot, and the decision is the pure function that conductors use.  What each
+process knows from its hosts alone is not in the database: in an exported world every host is heard from, and none has failed lately.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from moorage.main.config import Config, read_config
+from moorage.model.errors import Invalid, NotFound, Problem
+from moorage.model.ids import ServerId
+from moorage.model.photo import FORMAT, Photo, photo_of, world_of
+from moorage.model.verdict import Verdict
+from moorage.model.world import Ask
+from moorage.operations.boot import BOOT, Boot, Made, ask_of
+from moorage.placement.world import Picture
+from moorage.saga import decode_lines
+from moorage.saga.log import Result
+from moorage.scheduler.profile import Profile
+from moorage.scheduler.rank import rank
+from moorage.sql import Database, Tx, open_database
+from moorage.store.region import aggregates, operations
+from moorage.store.region.placement.changes import since
+
+PORTS_STEP = "make_ports"
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+def take_photo(tx: Tx) -> Photo:
+    """Every host as the region's database has it."""
+    picture = Picture()
+    picture.apply(since(tx))
+    picture.set_host_aggregates([(each.name, each.metadata, each.hosts) for each in aggregates.every(tx)])
+    return photo_of(picture.world())
+
+
+def ask_of_server(tx: Tx, server: ServerId) -> Ask:
+    """What the scheduler was asked when the server was booted. Raises NotFound when no boot of it is remembered."""
+    boots = [each for each in operations.of_server(tx, server) if each.saga == BOOT.name]
+    if not boots:
+        raise NotFound(f"no boot of server {server} is remembered")
+    boot = msgspec.json.decode(boots[-1].asked, type=Boot)
+    made = Made()
+    for line in decode_lines(boots[-1].journal):
+        if isinstance(line, Result) and line.step == PORTS_STEP:
+            made = msgspec.json.decode(line.value, type=Made)
+    return ask_of(boot, {**boot.networks, **made.networks}, made.ports, not_on=())
+
+
+async def read_region(config: Config, server: str | None) -> tuple[Photo, Ask | None]:
+    """The picture, and what was asked for a server."""
+    region: Database = await open_database(config.region_url(), name="region")
+    try:
+        photo = await region.read(take_photo)
+        ask = None if server is None else await region.read(lambda tx: ask_of_server(tx, ServerId(server)))
+    finally:
+        await region.close()
+    return photo, ask
+
+
+def export(config: Config, world: Path, server: str | None, ask: Path) -> list[str]:
+    """Write the files; what was written, in words."""
+    if not config.region.database and not (config.data / "region.db").exists():
+        raise Invalid(f"there is no region in {config.data}: say where with --data-dir or --config")
+    photo, asked = asyncio.run(read_region(config, server))
+    world.write_bytes(_pretty(photo))
+    said = [f"{world}: {len(photo.hosts)} hosts, {len(photo.segments)} segments"]
+    if asked is not None:
+        ask.write_bytes(_pretty(asked))
+        said.append(f"{ask}: what was asked for {server}")
+    return said
+
+
+def replay(photo: Photo, ask: Ask) -> Verdict:
+    """The decision, again."""
+    return rank(ask, world_of(photo), Profile())
+
+
+def told(verdict: Verdict, photo: Photo) -> list[str]:
+    """The verdict for people: who is best, in order, and why the others were refused."""
+    names = {each.id: each.name for each in photo.segments}
+    lines = [f"{verdict.ledger.willing} of {verdict.ledger.considered} hosts would do"]
+    for place, choice in enumerate(verdict.best, start=1):
+        segments = ", ".join(names[each] for each in choice.segments if each is not None)
+        lines.append(
+            f"  {place:3}. {choice.name} ({choice.cell})" + (f", addresses from {segments}" if segments else "")
+        )
+    if verdict.ledger.counts:
+        lines.append("refused: " + verdict.explain())
+    return lines
+
+
+def _pretty(struct: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(struct), indent=2) + b"\n"
+
+
+def _read(path: Path, kind: type[StructT]) -> StructT:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError as missing:
+        raise Invalid(f"there is no file {path}") from missing
+    except msgspec.DecodeError as wrong:
+        raise Invalid(f"{path}: {wrong}") from wrong
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        prog="moorage schedule", description="Replay a scheduler decision from files, or write the files from a region's database."
+    )  # fmt: skip
+    options.add_argument("--world", type=Path, help="the picture of all hosts to decide on")
+    options.add_argument("--ask", type=Path, default=Path("ask.json"), help="what is asked for (default: ask.json)")
+    options.add_argument("--export", type=Path, metavar="WORLD", help="write the picture of a region to this file")
+    options.add_argument(
+        "--ask-of", metavar="SERVER", help="with --export: write what was asked for this server (its id) to --ask"
+    )
+    options.add_argument("--config", type=Path, help="with --export: the region's TOML file")
+    options.add_argument("--data-dir", help="with --export: the data directory of `moorage up` (default: moorage-data)")
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Entry; 1 when no host would do, 2 for what the asker can mend."""
+    arguments = parser().parse_args(argv)
+    try:
+        if arguments.export is not None:
+            config = read_config(arguments.config)
+            if arguments.data_dir:
+                config = msgspec.structs.replace(config, data_dir=arguments.data_dir)
+            print("\n".join(export(config, arguments.export, arguments.ask_of, arguments.ask)))
+            return 0
+        if arguments.world is None:
+            raise Invalid("say --world FILE --ask FILE to replay a decision, or --export FILE to write a picture")
+        photo = _read(arguments.world, Photo)
+        if photo.format != FORMAT:
+            raise Invalid(f"{arguments.world} is a {photo.format!r}; this release reads {FORMAT!r}")
+        verdict = replay(photo, _read(arguments.ask, Ask))
+    except Problem as problem:
+        print(f"moorage: {problem.public}", file=sys.stderr)
+        return 2
+    print("\n".join(told(verdict, photo)))
+    return 0 if verdict.best else 1
