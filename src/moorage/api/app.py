@@ -36,7 +36,6 @@ How to add a noun
 import logging
 import re
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, unquote
@@ -52,6 +51,7 @@ from moorage.api.routes import Match, Ready, Route, Router
 from moorage.api.table import TABLE
 from moorage.api.wire import decode, plain, read_json, write_json
 from moorage.model.errors import Invalid, NotFound, Problem, TooLarge, Unauthenticated, WrongMediaType
+from moorage.model.ids import new_uuid
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Frontdesk:
             await _send(send, Answer(200, b"OK", [("Content-Type", "text/plain; charset=UTF-8")]))
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        request_id = f"req-{uuid.uuid4()}"
+        request_id = f"req-{new_uuid()}"
         began = time.perf_counter()
         try:
             answer = await self._route(scope, headers, receive, request_id)

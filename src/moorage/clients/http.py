@@ -29,6 +29,7 @@ from typing import Any, TypeAlias, cast
 import httpx
 import msgspec
 
+from moorage.clients.inside import Base, EmbeddedTransport, TooLong, encoded, is_plain
 from moorage.model.errors import (
     Conflict,
     Forbidden,
@@ -78,7 +79,7 @@ _REFUSALS: dict[int, type[Refusal]] = {
 
 def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
     """The way into a service that lives in this process; its exceptions become 500s, as over a socket."""
-    return httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return EmbeddedTransport(app)
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -108,11 +109,14 @@ class Neighbour:
         self.calls: Counter[str] = Counter()
         """How many calls were made, by method and kind of thing: `POST ports`."""
         self._call_deadline_s = call_deadline_s
+        usual = {"Accept": "application/json", "User-Agent": "moorage", **(headers or {})}
+        self._inside = transport if isinstance(transport, EmbeddedTransport) else None
+        self._base = Base(self.url, usual)
         self._client = httpx.AsyncClient(
             transport=transport,
             timeout=httpx.Timeout(call_deadline_s, connect=CONNECT_DEADLINE_S),
             limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_KEPT_MAX),
-            headers={"Accept": "application/json", "User-Agent": "moorage", **(headers or {})},
+            headers=usual,
             follow_redirects=False,
             trust_env=False,
         )
@@ -171,6 +175,13 @@ class Neighbour:
         if body is not None:
             content = msgspec.json.encode(body)
             headers["Content-Type"] = "application/json"
+        if self._inside is not None and is_plain(path):
+            try:
+                return await self._inside.ask(
+                    self._base, method, path, encoded(_query(params)), headers, content or b"", REPLY_MAX_BYTES
+                )
+            except TooLong as long:
+                raise Internal(f"the {self.name} service's answer is too long", private=path) from long
         request = self._client.build_request(
             method, self.url + path, content=content, params=_query(params) or None, headers=headers
         )

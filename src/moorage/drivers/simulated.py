@@ -4,7 +4,8 @@
         guests/<server>.json     one guest: its spec, its power state, what it wrote to its console
         dials.json               optional; what goes wrong (drivers/dials.py)
 
-Files are replaced whole, so a kill at any moment leaves the old guest or the new one.  They are not synced: they outlive every process,
+Files are replaced whole, so a kill at any moment leaves the old guest or the new one; a first small one is written at once, and
+an empty file is no guest.  They are not synced: they outlive every process,
 not a loss of power.
 """
 
@@ -27,6 +28,8 @@ from moorage.model.ids import ServerId
 _log = logging.getLogger(__name__)
 
 MAX_CONSOLE_BYTES = 100_000
+ONE_WRITE_BYTES = 4096
+"""A write of a page or less is done or not done when a process is killed."""
 
 TRAITS = (
     "COMPUTE_DEVICE_TAGGING",
@@ -70,6 +73,11 @@ class SimulatedDriver:
     def _load(self) -> None:
         self._guests_room().mkdir(parents=True, exist_ok=True)
         for file in sorted(self._guests_room().glob("*.json")):
+            if (
+                not file.stat().st_size
+            ):  # killed between making the file and writing it: that guest was never answered for
+                file.unlink()
+                continue
             guest = msgspec.json.decode(file.read_bytes(), type=SimulatedGuest)
             self._guests[guest.spec.server] = guest
         self._states = None
@@ -245,18 +253,25 @@ class SimulatedDriver:
     def _keep(self, guest: SimulatedGuest) -> PowerState:
         server = guest.spec.server
         file = str(self._file(server))
-        coming = f"{file}.new"
-        made = os.open(coming, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        whole = msgspec.json.encode(guest)
+        if server in self._guests or len(whole) > ONE_WRITE_BYTES:
+            coming = f"{file}.new"
+            self._write_file(coming, whole)
+            os.replace(coming, file)
+        else:
+            self._write_file(file, whole)
+        self._guests[server] = guest
+        self._states = None
+        return guest.power
+
+    @staticmethod
+    def _write_file(file: str, whole: bytes) -> None:
+        made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            whole = msgspec.json.encode(guest)
             if os.write(made, whole) != len(whole):
                 raise HostFailed("the host's disk is full", private=file, code="host_full")
         finally:
             os.close(made)
-        os.replace(coming, file)
-        self._guests[server] = guest
-        self._states = None
-        return guest.power
 
     def _become(self, server: ServerId, power: PowerState) -> PowerState:
         guest = self._of(server)

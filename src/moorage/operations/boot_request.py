@@ -6,7 +6,6 @@ The user's token is used here, while the request is answered, and nowhere after 
 import re
 import secrets
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
@@ -18,7 +17,7 @@ from moorage.model.boot import BootRequest, NicWish
 from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.model.flavor import Flavor
 from moorage.model.group import ServerGroup
-from moorage.model.ids import HostId, ImageId, NetworkId, ServerId
+from moorage.model.ids import HostId, ImageId, NetworkId, ServerId, new_uuid
 from moorage.model.image import Image
 from moorage.model.keypair import KeyPair
 from moorage.model.network import CheckedNics, NicAsk, Port, mint_mac
@@ -326,7 +325,7 @@ def _server(
     reservation: str,
     launch_index: int,
 ) -> Server:
-    server = ServerId(str(uuid.uuid4()))
+    server = ServerId(new_uuid())
     several = request.max_count > 1
     name = f"{request.name}-{launch_index + 1}" if several else request.name
     hostname = request.hostname or sanitized_hostname(request.name, server)

@@ -30,7 +30,12 @@ READY = Ready()
 
 
 def new_password() -> str:
-    return "".join(secrets.choice(PASSWORD_ALPHABET) for _ in range(PASSWORD_CHARACTERS))
+    """From one draw of 128 bits, of which it takes 72: even but for one part in 2**56."""
+    drawn, letters = secrets.randbits(128), []
+    for _ in range(PASSWORD_CHARACTERS):
+        drawn, place = divmod(drawn, len(PASSWORD_ALPHABET))
+        letters.append(PASSWORD_ALPHABET[place])
+    return "".join(letters)
 
 
 async def create(call: Call[CreateBody]) -> Reply:

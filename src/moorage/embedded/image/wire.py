@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 from urllib.parse import quote, unquote
-from uuid import uuid4
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -16,6 +15,7 @@ from moorage.embedded.image.routes import find_verb
 from moorage.embedded.image.who import Who
 from moorage.model.asker import Asker
 from moorage.model.errors import Problem, Unavailable
+from moorage.model.ids import new_uuid
 
 ValidateToken: TypeAlias = Callable[[str], Awaitable[Asker]]
 
@@ -39,7 +39,7 @@ class Wire:
             response = answer_of(Fault(503, problem.public), request.headers.get("accept", ""))
         except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
             response = answer_of(bad("The request broke off."), "")
-        response.headers["x-openstack-request-id"] = f"req-{uuid4()}"
+        response.headers["x-openstack-request-id"] = f"req-{new_uuid()}"
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:

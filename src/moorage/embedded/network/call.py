@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 from moorage.embedded.network.faults import over_quota
 from moorage.embedded.network.store import Doc, Store
 from moorage.embedded.network.who import Who
 from moorage.model.asker import Asker
+from moorage.model.ids import new_uuid
 
 MAC_BASE = "fa:16:3e"
 
@@ -58,7 +58,7 @@ class Call:
         """The attributes that everything has."""
         now = stamp()
         return {
-            "id": str(uuid4()),
+            "id": new_uuid(),
             "project_id": project,
             "tenant_id": project,
             "description": "",

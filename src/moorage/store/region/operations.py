@@ -5,13 +5,12 @@ same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lin
 """
 
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from moorage.model.ids import ConductorId, OperationId, ServerId
+from moorage.model.ids import ConductorId, OperationId, ServerId, new_uuid
 from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
 from moorage.sql import Tx
 from moorage.store.region.tables import region_metadata
@@ -75,37 +74,38 @@ def now_us() -> int:
 
 def new_id() -> OperationId:
     """Random, so nobody has to be asked."""
-    return OperationId(str(uuid.uuid4()))
+    return OperationId(new_uuid())
 
 
 def accept(tx: Tx, accepted: Sequence[Accepted]) -> None:
     """Write the operations of one request, with their first intent: one statement."""
     tx.run(
-        operations.insert().values(
-            [
-                {
-                    "id": each.id,
-                    "saga": each.saga,
-                    "server": each.server,
-                    "project": each.project,
-                    "user": each.user,
-                    "owner": each.owner,
-                    "status": OperationStatus.OPEN.value,
-                    "epoch": each.epoch,
-                    "head": each.head,
-                    "seq": each.seq,
-                    "after": each.after,
-                    "request_id": each.request_id,
-                    "created_at": each.created_at,
-                    "updated_at": each.created_at,
-                    "asked": each.asked.decode(),
-                    "journal": each.journal.decode(),
-                }
-                for each in accepted
-            ]
-        )
+        _insert,
+        [
+            {
+                "id": each.id,
+                "saga": each.saga,
+                "server": each.server,
+                "project": each.project,
+                "user": each.user,
+                "owner": each.owner,
+                "status": OperationStatus.OPEN.value,
+                "epoch": each.epoch,
+                "head": each.head,
+                "seq": each.seq,
+                "after": each.after,
+                "request_id": each.request_id,
+                "created_at": each.created_at,
+                "updated_at": each.created_at,
+                "asked": each.asked.decode(),
+                "journal": each.journal.decode(),
+            }
+            for each in accepted
+        ],
     )
 
+
+_insert = operations.insert()
 
 _append = (
     operations.update()
