@@ -12,7 +12,7 @@ from moorage.main.config import Config
 from moorage.main.embedded import admin_password, demo_password
 
 VERSION = "2.104"
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 LOOK_EVERY_S = 0.05
 CALL_S = 30.0
 CONNECTIONS = 64

@@ -26,7 +26,7 @@ from moorage.main.hosts import planned_hosts
 from moorage.testing.nats import NatsServer
 from moorage.testing.postgres import Durability, Server, start_postgres
 
-READY_S = 60.0
+READY_S = 180.0
 STOP_S = 20.0
 
 CONFIG = """\
