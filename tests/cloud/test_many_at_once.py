@@ -5,7 +5,7 @@ from collections import Counter
 
 from conftest import Running, Start
 
-from moorage.main.config import Quota
+from moorage.main.config import Hosts, Quota
 from moorage.testing.person import Person
 
 
@@ -45,6 +45,16 @@ async def test_several_servers_of_one_request(running: Running) -> None:
     assert {each["status"] for each in found} == {"ACTIVE"}
     addresses = {each["addresses"]["private"][0]["addr"] for each in found}
     assert len(addresses) == 10
+
+
+async def test_too_few_hosts_for_all_of_one_request_is_an_error_for_all(start: Start) -> None:
+    """Nova's outcome, and no claim is kept for anyone (RULES §17)."""
+    async with start(hosts=Hosts(count=1, vcpus=1, physical_networks=(("physnet1",),))) as running:
+        reply = await running.admin.ask_boot("crowd", min_count=6, max_count=6, return_reservation_id=True)
+        reservation = reply.json()["reservation_id"]
+        listed = (await running.admin.compute("GET", "/servers/detail", reservation_id=reservation)).json()["servers"]
+        found = await asyncio.gather(*(running.admin.settled(each["id"]) for each in listed))
+        assert Counter(each["status"] for each in found) == {"ERROR": 6}
 
 
 async def group(admin: Person, policy: str, **rules: int) -> str:
