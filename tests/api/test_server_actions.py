@@ -96,7 +96,8 @@ async def test_what_is_not_built_says_so_after_the_usual_checks(
 
 async def test_locks(servers: Any) -> None:
     await servers.keep(a_server())
-    assert (await act(servers, {"lock": {"locked_reason": "x"}}, at="2.72")).status_code == 400
+    assert (await act(servers, {"lock": {"locked_reason": "x"}}, at="2.72")).status_code == 202
+    assert (await servers.shown())["locked_reason"] is None
     assert (await act(servers, {"lock": {"locked_reason": "upgrade"}}, at="2.73")).status_code == 202
     shown = await servers.shown()
     assert (shown["locked"], shown["locked_reason"]) == (True, "upgrade")

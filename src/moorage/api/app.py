@@ -162,14 +162,14 @@ class Frontdesk:
             self.desk.config.public_url.rstrip("/") or f"{scope.get('scheme', 'http')}://{headers.get('host', '')}"
         )
         path: str = scope.get("raw_path", b"").decode("ascii", "replace").split("?")[0] or scope["path"]
-        segments = tuple(unquote(part) for part in path.strip("/").split("/"))
+        segments = tuple(unquote(part) for part in path.removeprefix("/").split("/"))
         root = segments[0]
         if root not in {"v2.1", "v2"}:
             if root == "":
                 return Answer(200, write_json(versions.listed(base_url)))
             return Answer(300, write_json(versions.choices(base_url, path)))
         legacy = root == "v2"
-        if len(segments) == 1:
+        if segments[1:] in {(), ("",)}:
             return self._version_document(base_url, headers, legacy)
         body = await self._body(headers, receive)
         token = headers.get("x-auth-token")
@@ -217,7 +217,8 @@ class Frontdesk:
         project: str | None = None
         if not self.router.is_noun(segments[0]) and PROJECT_IN_URL.match(segments[0]):
             project, segments = segments[0], segments[1:]
-        match = self.router.find(method, segments) if segments else None
+        # An empty name (a path that ends with a slash has one) is nobody's.
+        match = self.router.find(method, segments) if segments and all(segments) else None
         if match is None:
             raise NotFound(NO_RESOURCE)
         return project, match, "/".join(segments)

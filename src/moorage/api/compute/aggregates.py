@@ -86,7 +86,7 @@ def _shown(aggregate: Aggregate) -> dict[str, Any]:
 
 def _number(call: Call[Any]) -> int:
     asked = call.path["id"]
-    if not asked.isdecimal() or len(asked) > 18:
+    if not asked.removeprefix("-").isdecimal() or len(asked) > 18:
         raise Invalid(f"id must be an integer, not {asked[:64]}")
     return int(asked)
 

@@ -157,12 +157,13 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
 
 
 def checked_address(address: str | None, version: int, field: str) -> str | None:
-    """The address, None for an empty one; raises Invalid."""
+    """The address in its shortest form, None for an empty one; raises Invalid."""
     if not address:
         return None
     try:
-        if ipaddress.ip_address(address).version == version:
-            return address
+        read = ipaddress.ip_address(address)
+        if read.version == version:
+            return str(read)
     except ValueError:
         pass
     raise Invalid(f"Invalid input for field/attribute {field}. Value: {address}. '{address}' is not a 'ipv{version}'")

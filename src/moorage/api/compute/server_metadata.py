@@ -14,6 +14,7 @@ from moorage.api.wire import Body, decode
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.server import Server, VmState
 from moorage.operations.nouns import servers as writes
+from moorage.store.region.quotas import limits
 
 METADATA = "os_compute_api:server-metadata:"
 TAGS = "os_compute_api:os-server-tags:"
@@ -40,8 +41,10 @@ async def _changed(call: Call[Any], server: Server, changed: writes.Changed) -> 
     return await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now_us(call.desk.clock))
 
 
-def _most(call: Call[Any]) -> int:
-    return int(call.desk.config.quotas.get("metadata_items", writes.METADATA_ITEMS_MAX))
+async def metadata_most(call: Call[Any], project: str) -> int:
+    """How many items of metadata a server of the project may have; -1 is any number."""
+    found = await call.desk.region.read(lambda tx: limits(tx, project, call.desk.config.quotas))
+    return int(found["metadata_items"])
 
 
 async def _writable(call: Call[Any], rule: str, word: str) -> Server:
@@ -58,13 +61,15 @@ async def all_metadata(call: Call[Any]) -> Reply:
 
 async def add_metadata(call: Call[MetadataBody]) -> Reply:
     server = await _writable(call, "create", "create")
-    after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=False, most=_most(call)))
+    most = await metadata_most(call, server.project)
+    after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=False, most=most))
     return Reply(200, {"metadata": after.metadata})
 
 
 async def replace_metadata(call: Call[MetadataBody]) -> Reply:
     server = await _writable(call, "update_all", "update metadata")
-    after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=True, most=_most(call)))
+    most = await metadata_most(call, server.project)
+    after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=True, most=most))
     return Reply(200, {"metadata": after.metadata})
 
 
@@ -83,7 +88,8 @@ async def set_metadata(call: Call[MetaBody]) -> Reply:
     if key not in call.body.meta:
         raise Invalid("Request body and URI mismatch")
     server = await _writable(call, "update", "update metadata")
-    after = await _changed(call, server, writes.with_metadata(call.body.meta, whole=False, most=_most(call)))
+    most = await metadata_most(call, server.project)
+    after = await _changed(call, server, writes.with_metadata(call.body.meta, whole=False, most=most))
     return Reply(200, {"meta": {key: after.metadata[key]}})
 
 

@@ -11,6 +11,7 @@ from moorage.api.call import Call, Reply
 from moorage.api.compute.server_access import doors, not_locked, the_server
 from moorage.api.compute.server_bodies import CreateBody, UpdateBody, boot_request, checked_address
 from moorage.api.compute.server_filters import LISTING, wanted
+from moorage.api.compute.server_metadata import metadata_most
 from moorage.api.compute.server_view import Ready, basic, full, rights_of
 from moorage.api.gather import Gathered, cells_of, find_partial, find_server, gather
 from moorage.api.host_status import host_statuses, status_of_host
@@ -59,6 +60,8 @@ async def create(call: Call[CreateBody]) -> Reply:
         call.require(RULE + "create:trusted_certs")
     if any(device.destination == "volume" for device in request.block_devices):
         call.require(RULE + "create:attach_volume")
+    if request.metadata:
+        writes.check_count(request.metadata, await metadata_most(call, call.project))
     made = await doors(call).boot(call.asker, call.token, request, rights, call.request_id)
     first = made[0]
     if call.body.server.return_reservation_id:

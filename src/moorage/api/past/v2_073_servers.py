@@ -1,14 +1,13 @@
 """2.73: A lock may have a reason."""
 
-from moorage.api.microversions import Change, Json
-from moorage.model.errors import Invalid
+from typing import Any
+
+from moorage.api.microversions import Change
 
 
-def null_only(body: Json) -> None:
-    if body["lock"] is not None:
-        raise Invalid(
-            f"Invalid input for field/attribute lock. Value: {body['lock']}. {body['lock']!r} is not of type 'null'"
-        )
+def whatever_it_holds(body: Any) -> Any:
+    """Older versions never looked at the value: null, an empty object (as clients send it) and text all lock."""
+    return {**body, "lock": None} if isinstance(body, dict) and "lock" in body else body
 
 
 CHANGE = Change(
@@ -19,6 +18,5 @@ CHANGE = Change(
         "GET /servers/{id}": {"server": ("locked_reason",)},
         "PUT /servers/{id}": {"server": ("locked_reason",)},
     },
-    refuses={"POST /servers/{id}/action:lock": {"lock": ("locked_reason",)}},
-    loosens={"POST /servers/{id}/action:lock": null_only},
+    request={"POST /servers/{id}/action:lock": whatever_it_holds},
 )

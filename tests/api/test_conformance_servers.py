@@ -1,0 +1,62 @@
+"""What clients of the field send and expect of servers, and what suites of others found wrong here before."""
+
+from typing import Any
+
+import pytest
+
+from moorage.testing.frontdesk import ADMIN, MEMBER, Client
+from moorage.testing.servers import a_server
+
+ME = f"/servers/{a_server().id}"
+
+
+@pytest.mark.parametrize("at", ["2.1", "2.70", "2.71", "latest"])
+async def test_lists_never_show_server_groups(servers: Any, at: str) -> None:
+    await servers.keep(a_server())
+    rows = (await servers.get("/servers/detail?all_tenants=1", at=at, by=ADMIN)).json()["servers"]
+    assert rows
+    assert all("server_groups" not in row for row in rows)
+
+
+@pytest.mark.parametrize("value", [None, {}, "", {"locked_reason": "x"}])
+async def test_before_2_73_whatever_lock_holds_is_a_lock(servers: Any, value: object) -> None:
+    await servers.keep(a_server())
+    answer = await servers.ask("POST", f"{ME}/action", {"lock": value}, at="2.72")
+    assert answer.status_code == 202, answer.text
+    shown = await servers.shown()
+    assert (shown["locked"], shown["locked_reason"]) == (True, None)
+
+
+async def test_an_address_is_shown_in_its_shortest_form(servers: Any) -> None:
+    await servers.keep(a_server())
+    body = {"server": {"accessIPv6": "0000:0000:0000:0000:0000:babe:220.12.22.2"}}
+    answer = await servers.ask("PUT", ME, body, at="2.1")
+    assert answer.json()["server"]["accessIPv6"] == "::babe:dc0c:1602"
+
+
+async def test_metadata_at_create_is_counted_against_the_projects_own_limit(servers: Any) -> None:
+    asked = {"quota_set": {"metadata_items": 2}}
+    answer = await servers.ask("PUT", f"/os-quota-sets/{MEMBER.project}", asked, by=ADMIN)
+    assert answer.status_code == 200, answer.text
+    refused = await servers.make(metadata={"a": "1", "b": "2", "c": "3"})
+    assert refused.status_code == 403
+    assert refused.json()["forbidden"]["message"] == "Maximum number of metadata items exceeds 2"
+    assert (await servers.make(metadata={"a": "1", "b": "2"})).status_code == 202
+    await servers.keep(a_server())
+    most = await servers.ask("PUT", f"{ME}/metadata", {"metadata": {"a": "1", "b": "2", "c": "3"}})
+    assert most.status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/servers/", "/os-simple-tenant-usage/", "/flavors//os-extra_specs"])
+async def test_an_empty_name_in_a_path_is_unknown(cloud: Client, path: str) -> None:
+    assert (await cloud.get(path, by=ADMIN)).status_code == 404
+
+
+async def test_the_version_document_may_be_asked_with_a_slash(cloud: Client) -> None:
+    for path in ("/v2.1", "/v2.1/", "/v2/"):
+        assert (await cloud.http.get(path)).status_code == 200
+
+
+async def test_no_aggregate_has_a_number_below_one(cloud: Client) -> None:
+    assert (await cloud.get("/os-aggregates/-1", by=ADMIN)).status_code == 404
+    assert (await cloud.get("/os-aggregates/one", by=ADMIN)).status_code == 400
