@@ -30,6 +30,8 @@ from moorage.main.servers import Doorway
 from moorage.model.errors import Problem, Unavailable
 
 READY_PATIENCE_S = 60.0
+GARBAGE_THRESHOLDS = (20_000, 20, 50)
+"""A boot makes thousands of objects and hardly a cycle among them."""
 SWITCH_INTERVAL_S = 0.001
 """How long one thread may keep the interpreter while another waits: database threads answer the loop's questions."""
 
@@ -188,12 +190,25 @@ async def run(config: Config, *, clouds_yaml: bool) -> None:
         written = path if ours else None
         if not ours:
             print(f"note: {path} is not ours and was left as it is")
-    gc.collect()
-    gc.freeze()
+    settle_memory()
     say_ready(cloud, time.monotonic() - began, written)
     await stopping.wait()
     print("\nMoorage: stopping; guests go on, and unfinished operations continue with the next start.", flush=True)
     await cloud.stop()
+
+
+def set_up_process(config: Config) -> None:
+    """The log, and how threads take turns."""
+    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def settle_memory() -> None:
+    """What was made while starting stays; looking through it again and again for garbage would be for nothing."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def main(argv: list[str]) -> int:
@@ -201,9 +216,7 @@ def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     try:
         config = configured(arguments)
-        logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-        logging.getLogger("httpx").setLevel(logging.WARNING)
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        set_up_process(config)
         run_loop(run(config, clouds_yaml=not arguments.no_clouds_yaml))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)

@@ -5,14 +5,12 @@ Exit 1 only when a counting budget is broken; figures of time depend on the mach
 
 import argparse
 import asyncio
-import importlib
-import importlib.util
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from moorage.testing.bench import counts, machine, rates, reads, startup
+from moorage.testing.bench import counts, machine, peers, placement, rates, reads, startup
 from moorage.testing.bench.clouds import Kind, backing, cloud
 from moorage.testing.bench.table import Table, say
 
@@ -43,9 +41,9 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
     if "startup" in parts:
         table.title("Start")
         startup.start_up(table)
-    if "placement" in parts and importlib.util.find_spec("moorage.testing.bench.placement"):
-        table.title("Placement")
-        await importlib.import_module("moorage.testing.bench.placement").placement(table)
+    if "placement" in parts:
+        table.title(f"Placement in process, SQLite (durability {arguments.durability})")
+        await placement.placement(table, arguments.durability)
 
 
 async def on(kind: Kind, parts: tuple[str, ...], arguments: argparse.Namespace, table: Table) -> None:
@@ -69,7 +67,6 @@ def main(argv: Sequence[str]) -> int:
     say(machine.described(Path(tempfile.gettempdir())))
     say("The load comes from this process; CPU is that of the cloud's process, user and system, all threads.")
     if arguments.peers:
-        peers = importlib.import_module("moorage.testing.bench.peers")
         asyncio.run(peers.peers(table))
     else:
         asyncio.run(bench(arguments, table))

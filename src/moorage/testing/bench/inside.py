@@ -8,7 +8,6 @@ Nothing is switched off or replaced in it; counters are there in every cloud.
 """
 
 import asyncio
-import gc
 import os
 import resource
 import sys
@@ -21,7 +20,7 @@ import msgspec
 
 from moorage.main.config import Config
 from moorage.main.embedded import admin_password
-from moorage.main.up import SWITCH_INTERVAL_S, Cloud, run_loop, start_cloud
+from moorage.main.up import Cloud, run_loop, set_up_process, settle_memory, start_cloud
 
 QUIET_PERIOD_S = 0.002
 KIB_PER_MIB = 1024
@@ -81,8 +80,7 @@ async def run(config: Config) -> None:
     began = time.perf_counter()
     cloud = await start_cloud(config)
     took_s = time.perf_counter() - began
-    gc.collect()
-    gc.freeze()
+    settle_memory()
     watch = Watch(cloud)
     _answer({"ready": True, "pid": os.getpid(), "took_s": took_s, "password": admin_password(config)})
     reader = asyncio.StreamReader()
@@ -112,6 +110,12 @@ def _answer(said: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def main(path: Path) -> None:
+    """As `moorage up` begins, its log included."""
+    config = msgspec.json.decode(path.read_bytes(), type=Config)
+    set_up_process(config)
+    run_loop(run(config))
+
+
 if __name__ == "__main__":
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    run_loop(run(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Config)))
+    main(Path(sys.argv[1]))
