@@ -68,6 +68,8 @@ class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_gib: int = 500
     physical_networks: tuple[tuple[str, ...], ...] = (("physnet1",), ("physnet2",))
     """Host number n has the (n mod length)-th set: by default odd and even hosts are on different segments."""
+    beat_s: float = 5.0
+    """How often each says that it lives."""
 
 
 class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

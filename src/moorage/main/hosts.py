@@ -33,7 +33,8 @@ def planned_hosts(config: Config) -> list[HostPlan]:
 class Fleet:
     """All simulated hosts of this process."""
 
-    def __init__(self, config: Config, bus: Bus, clock: Clock, plans: list[HostPlan], *, beat_s: float = 5.0) -> None:
+    def __init__(self, config: Config, bus: Bus, clock: Clock, plans: list[HostPlan]) -> None:
+        self._config, self._bus, self._clock = config, bus, clock
         self._journal = JournalFile(config.data / "hosts" / "agents.db")
         self.agents: dict[str, Agent] = {}
         self.drivers: dict[str, SimulatedDriver] = {}
@@ -46,9 +47,17 @@ class Fleet:
             )
             driver = SimulatedDriver(config.data / "hosts" / plan.host, clock, dials, hostname=plan.host)
             self.drivers[plan.host] = driver
-            self.agents[plan.host] = Agent(
-                plan.host, plan.cell, bus, driver, Journal(self._journal, plan.host), clock, beat_s=beat_s
-            )
+            self.agents[plan.host] = self._agent(plan)
+
+    def _agent(self, plan: HostPlan) -> Agent:
+        journal = Journal(self._journal, plan.host)
+        beat_s = self._config.hosts.beat_s
+        return Agent(plan.host, plan.cell, self._bus, self.drivers[plan.host], journal, self._clock, beat_s=beat_s)
+
+    async def restart(self, plan: HostPlan) -> None:
+        """A host comes home after it was gone: the same guests and memory, another life."""
+        self.agents[plan.host] = self._agent(plan)
+        await self.agents[plan.host].start()
 
     async def start(self) -> None:
         """Returns at once; each agent's `home` is set when its cell has welcomed it."""

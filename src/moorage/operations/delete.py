@@ -11,6 +11,7 @@ import msgspec
 
 from moorage.model.action import Action, Event
 from moorage.model.asker import Asker
+from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import PowerState, Server, TaskState, VmState
@@ -52,11 +53,17 @@ async def find_server(run: DeleteRun) -> Found:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
 async def destroy_guest(run: DeleteRun) -> bool:
-    """The host destroys the guest, if there is one; a silent host does so when it is back."""
+    """The host destroys the guest, if there is one; a silent host does so when it is back.
+
+    A host that says it failed is asked again, for as long as it takes: a delete does not turn, and people see what it waits for.
+    """
     found = run[find_server]
     if found.server is None or found.cell is None or found.server.host is None:
         return True
-    return await destroy_or_leave(run, "destroy_guest", found.cell, found.server.host, found.server.id)
+    try:
+        return await destroy_or_leave(run, "destroy_guest", found.cell, found.server.host, found.server.id)
+    except HostFailed as failed:
+        raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)

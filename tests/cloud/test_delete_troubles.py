@@ -1,0 +1,54 @@
+"""A delete goes forward whatever its host says; meanwhile people see what it waits for."""
+
+import asyncio
+
+from conftest import Running, Start
+
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Compute, Hosts
+from moorage.testing.census import guests_on_disk
+from moorage.testing.waiting import until
+
+
+async def test_a_host_that_fails_to_destroy_is_asked_again(running: Running) -> None:
+    server = await running.admin.active("hard-to-kill")
+    host = server["OS-EXT-SRV-ATTR:host"]
+    running.dial(host, destroy_guest=VerbDial(fail_times=2, says="the disk is busy"))
+    await running.admin.gone(server["id"], patience_s=20.0)
+    told = [step for at, step in running.told if at == host and step == "destroy_guest"]
+    assert len(told) == 3
+
+
+async def test_what_a_delete_waits_for_is_shown_and_it_ends_when_the_host_is_mended(running: Running) -> None:
+    admin = running.admin
+    server = await admin.active("waits")
+    host = server["OS-EXT-SRV-ATTR:host"]
+    running.dial(host, destroy_guest=VerbDial(fail_times=999, says="the disk is busy"))
+    await admin.delete(server["id"])
+    async with asyncio.timeout(30):
+        waiting = None
+        while not waiting:
+            (told,) = (await admin.compute("GET", "/ext/operations", server=server["id"], status="open")).json()[
+                "operations"
+            ]
+            waiting = told["waiting"]
+            await asyncio.sleep(0.1)
+    assert "the disk is busy" in waiting
+    shown = await admin.server(server["id"])
+    assert shown is not None
+    assert shown["OS-EXT-STS:task_state"] == "deleting"
+    running.dial(host)
+    await admin.absent(server["id"], patience_s=40.0)
+
+
+async def test_a_silent_host_does_not_hold_up_a_delete(start: Start) -> None:
+    """The guest goes when the host is back, before it says anything else (RULES §10)."""
+    async with start(compute=Compute(host_silence_s=1.5), hosts=Hosts(count=2, beat_s=0.3)) as running:
+        server = await running.admin.active("left-behind")
+        host = server["OS-EXT-SRV-ATTR:host"]
+        plan = next(plan for plan in running.cloud.plans if plan.host == host)
+        await running.cloud.fleet.agents[host].stop()
+        await running.admin.gone(server["id"], patience_s=30.0)
+        assert guests_on_disk(running.config.data) == {server["id"]: [host]}
+        await running.cloud.fleet.restart(plan)
+        await until(lambda: guests_on_disk(running.config.data) == {})
