@@ -9,6 +9,10 @@ COMMANDS = {
     "api": ("moorage.main.roles", "the front desk, as a process of its own"),
     "conductor": ("moorage.main.roles", "tells the operations, as a process of its own"),
     "agent": ("moorage.main.roles", "one host, as a process of its own"),
+    "placement": (
+        "moorage.main.placement_alone",
+        "the Placement API alone, at the root path, with a database of its own",
+    ),
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
     "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),

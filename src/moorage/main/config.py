@@ -129,6 +129,20 @@ class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: Listen = Listen(port=9696)
 
 
+class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The Placement API; its address is `[api.placement]`."""
+
+    database: str = ""
+    """Of `moorage placement` alone; empty: SQLite in the data directory."""
+    auth_strategy: Literal["keystone", "noauth2"] = "keystone"
+    """Of `moorage placement` alone. `noauth2` believes everybody; for development."""
+    policy_file: str = ""
+    enforce_new_defaults: bool = True
+    """False: whatever an administrator may do in the older defaults is allowed too."""
+    cors_allowed_origins: tuple[str, ...] = ()
+    cors_allow_headers: tuple[str, ...] = ()
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "moorage-data"
     region: Region = Region()
@@ -147,6 +161,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: Agent = Agent()
     quota: Quota = Quota()
     compute: Compute = Compute()
+    placement: Placement = Placement()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property

@@ -24,11 +24,11 @@ from moorage.main.api import make_frontdesk
 from moorage.main.config import Config, read_config
 from moorage.main.embedded import open_embedded
 from moorage.main.hosts import planned_hosts
+from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
 from moorage.main.region import open_bus, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
 from moorage.main.servers import Doorway
-from moorage.main.up import SWITCH_INTERVAL_S, run_loop
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Invalid, Problem
 from moorage.model.ids import CellId

@@ -7,7 +7,6 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from moorage.main.embedded import Embedded, admin_password, demo_password, open_
 from moorage.main.events import EventDoor
 from moorage.main.hosts import Fleet, HostPlan, planned_hosts
 from moorage.main.lock import DataLock
+from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
 from moorage.main.placement import make_placement
 from moorage.main.region import Region, open_region, start_telling
 from moorage.main.rounds import add_rounds
@@ -32,8 +32,6 @@ from moorage.model.errors import Problem, Unavailable
 READY_PATIENCE_S = 60.0
 GARBAGE_THRESHOLDS = (20_000, 20, 50)
 """A boot makes thousands of objects and hardly a cycle among them."""
-SWITCH_INTERVAL_S = 0.001
-"""How long one thread may keep the interpreter while another waits: database threads answer the loop's questions."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -222,13 +220,3 @@ def main(argv: list[str]) -> int:
         print(f"moorage: {problem.public}", file=sys.stderr)
         return 2
     return 0
-
-
-def run_loop(coroutine: Coroutine[object, object, None]) -> None:
-    """On uvloop where it is there."""
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(coroutine)
-        return
-    uvloop.run(coroutine)

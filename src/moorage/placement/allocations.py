@@ -37,23 +37,51 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def put(tx: Tx, wanted: Mapping[str, Wanted]) -> tuple[Row, ...]:
-    """Make it so for all of them, or raise Conflict or Invalid and leave everything as it was."""
+    """Make it so for all of them, or raise Conflict or Invalid and leave everything as it was.
+
+    The generations of the providers that are named move, and of those that an emptied consumer leaves; not of others that are left.
+    Their rows are locked by that, so no inventory changes under the judgement of portions.
+    """
     owners = {consumer: _owner(tx, consumer, one) for consumer, one in wanted.items()}
-    _known(tx, wanted)
     at = stamp(tx)
     change: dict[Key, Want] = {}
+    moved = {ProviderId(provider) for one in wanted.values() for provider in one.amounts}
+    named = frozenset(moved)
     for consumer, one in wanted.items():
-        for key, amount in sql.drop(tx, consumer).items():
+        for key, amount in sql.drop(tx, consumer).items() if owners[consumer].known else ():
             change[key] = _plus(change, key, -amount)
+            if not one.amounts:
+                moved.add(key[0])
         for provider, resources in one.amounts.items():
             for resource, amount in resources.items():
                 key = (ProviderId(provider), resource)
                 change[key] = _portion(_plus(change, key, amount), amount)
+    if missing := more.advance_many(tx, [(provider, None) for provider in sorted(moved)], at):
+        raise Invalid(f"Allocation for resource provider '{missing[0]}' that does not exist.")
+    _judge(tx, [want for want in change.values() if want.most], named, next(iter(wanted), ""))
     rows = _take(tx, list(change.values()), at)
-    more.advance_many(tx, [(provider, None) for provider in sorted({key[0] for key in change})], at)
     for consumer, one in wanted.items():
-        _write(tx, owners[consumer], one, at)
+        _write(tx, owners[consumer].owner, one, at)
     return tuple(rows)
+
+
+def _judge(tx: Tx, wants: list[Want], named: frozenset[ProviderId], consumer: str) -> None:
+    """Every amount is judged by the inventory's portions, also one that is held already; raises Invalid or Conflict."""
+    units = more.units(tx, named)
+    absent = [want for want in wants if (want.provider, want.resource) not in units]
+    if unknown := nouns.known_classes(tx, sorted({want.resource for want in absent})):
+        raise Invalid(f"Unable to allocate inventory for consumer {consumer}: No such resource class {unknown[0]}.")
+    for want in absent:
+        raise Conflict(
+            f"Unable to allocate inventory: Inventory for '{want.resource}' on resource provider '{want.provider}' is absent."
+        )
+    for want in wants:
+        least, most, step = units[want.provider, want.resource]
+        if want.least < least or want.most > most or want.unit % step:
+            raise Conflict(
+                f"Unable to allocate inventory: {want.resource} of resource provider {want.provider} is given in portions "
+                f"of {least} to {most} in steps of {step}."
+            )
 
 
 def _plus(change: Mapping[Key, Want], key: Key, amount: int) -> Want:
@@ -74,7 +102,14 @@ def _gcd(a: int, b: int) -> int:
     return a
 
 
-def _owner(tx: Tx, consumer: str, one: Wanted) -> Owner:
+class _Held(msgspec.Struct, frozen=True):
+    """Whose it will be, and whether the consumer is there already."""
+
+    owner: Owner
+    known: bool
+
+
+def _owner(tx: Tx, consumer: str, one: Wanted) -> _Held:
     found = more.consumer(tx, consumer)
     if one.check_generation and (None if found is None else found.generation) != one.generation:
         now = "null" if found is None else found.generation
@@ -82,24 +117,13 @@ def _owner(tx: Tx, consumer: str, one: Wanted) -> Owner:
             f"consumer generation conflict - expected {now} but got {one.generation}", code=codes.CONCURRENT_UPDATE
         )
     if found is None:
-        return Owner(consumer, one.project, one.user, one.type or UNKNOWN_TYPE)
-    old = sql.owner(tx, consumer)
-    assert old is not None
-    return old._replace(project=one.project, user=one.user, type=one.type or old.type)
-
-
-def _known(tx: Tx, wanted: Mapping[str, Wanted]) -> None:
-    uuids = {provider for one in wanted.values() for provider in one.amounts}
-    for uuid in sorted(uuids):
-        if find(tx, uuid) is None:
-            raise Invalid(f"Allocation for resource provider '{uuid}' that does not exist.")
-    names = {name for one in wanted.values() for resources in one.amounts.values() for name in resources}
-    if unknown := nouns.known_classes(tx, sorted(names)):
-        raise Invalid(f"Unable to allocate inventory: no such resource class {unknown[0]}.")
+        return _Held(Owner(consumer, one.project, one.user, one.type or UNKNOWN_TYPE), known=False)
+    old = sql.owner_of(found)
+    return _Held(old._replace(project=one.project, user=one.user, type=one.type or old.type), known=True)
 
 
 def _take(tx: Tx, wants: list[Want], at: Stamp) -> list[Row]:
-    """The guarded UPDATE; rows whose sum does not change are judged by their portions only where they are new."""
+    """The guarded UPDATE of the sums."""
     rows = sql.take(tx, wants, at)
     if len(rows) == sum(1 for want in wants if want.change):
         return rows
@@ -107,7 +131,7 @@ def _take(tx: Tx, wants: list[Want], at: Stamp) -> list[Row]:
     if short:
         raise Conflict(
             f"Unable to allocate inventory: {short[0].amount} {short[0].resource} on resource provider "
-            f"{short[0].provider} would exceed the capacity."
+            f"{short[0].provider}. The requested amount would exceed the capacity."
         )
     provider, resource = missing[0]
     raise Conflict(
@@ -124,16 +148,24 @@ def _write(tx: Tx, owner: Owner, one: Wanted, at: Stamp) -> None:
     if amounts:
         sql.write(tx, owner, amounts, now_s())
         return
-    gone = sql.forget(tx, owner.consumer)
+    _forget(tx, owner.consumer, at)
+
+
+def _forget(tx: Tx, consumer: str, at: Stamp) -> None:
+    gone = sql.forget(tx, consumer)
     if gone is not None and gone.server_group is not None and gone.host is not None:
         groups.leave(tx, gone.server_group, gone.group_policy or "", gone.host, at)
 
 
 def delete(tx: Tx, consumer: str) -> tuple[Row, ...]:
-    """Everything a consumer holds; raises NotFound when that is nothing."""
-    if not sql.held(tx, consumer):
+    """Everything a consumer holds; raises NotFound when that is nothing. No provider's generation moves."""
+    held = sql.drop(tx, consumer)
+    if not held:
         raise NotFound(f"No allocations for consumer '{consumer}'")
-    return put(tx, {consumer: Wanted(amounts={}, project="", user="")})
+    at = stamp(tx)
+    rows = sql.take(tx, [Want(*key, -amount) for key, amount in held.items()], at)
+    _forget(tx, consumer, at)
+    return tuple(rows)
 
 
 def reshape(
@@ -151,6 +183,8 @@ def reshape(
             )
     from_before = {uuid: inventories_of(tx, uuid) for uuid in inventories}
     for uuid, (_, new) in inventories.items():
+        if not new:
+            continue  # nothing of it can be needed by what comes, and its generation moves once
         kept = {name: inventory for name, (inventory, _) in from_before[uuid].items()}
         nouns.set_inventories(tx, uuid, kept | dict(new), None)
     put(tx, wanted)

@@ -223,12 +223,13 @@ class _Tree:
         return [p for p in self._members + self._outside if p.root == root]
 
     def _may_help(self, provider: Provider, group: Group) -> bool:
-        """The spread group: aggregates of the root span the tree; forbidden traits count for each provider."""
-        both = provider.aggregates | self._root.aggregates
+        """The spread group: aggregates of the root span the tree, not who shares with it; forbidden traits count for each."""
+        root = self._root.aggregates
+        inside = provider.root == self._root.uuid and all(each & root for each in group.member_of)
         return (
             not group.forbidden & provider.traits
-            and all(each & both for each in group.member_of)
-            and not group.not_member_of & both
+            and (inside or all(each & provider.aggregates for each in group.member_of))
+            and not group.not_member_of & (provider.aggregates | root)
         )
 
     def _choose(

@@ -10,6 +10,9 @@ from moorage.store.region.placement import nouns as more
 from moorage.store.region.placement import providers as sql
 from moorage.store.region.placement.tables import Stamp, stamp
 
+AFTER_ALL = 1_000_000
+STALE = "Resource provider's generation already changed. Please update the generation and try again."
+
 
 def need(tx: Tx, uuid: str) -> int:
     """The provider's generation; raises NotFound."""
@@ -26,12 +29,17 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None) -> None:
     if sql.find_by_name(tx, name) is not None:
         taken.append(f"name: {name}")
     if taken:
-        raise Conflict(f"There is already a resource provider with {', '.join(taken)}.", code=codes.DUPLICATE_NAME)
+        raise Conflict(f"Conflicting resource provider {', '.join(taken)} already exists.", code=codes.DUPLICATE_NAME)
     root = uuid
     if parent is not None:
         above = sql.find(tx, parent)
         if above is None or parent == uuid:
-            raise Invalid(f"Unable to create resource provider {name}: the parent provider does not exist.")
+            why = (
+                "parent provider UUID cannot be same as UUID"
+                if parent == uuid
+                else "parent provider UUID does not exist"
+            )
+            raise Invalid(f'Unable to create resource provider "{name}", {uuid}: {why}: {parent}.')
         root = above.root
     sql.create(tx, uuid, name, parent, root, stamp(tx))
 
@@ -41,7 +49,7 @@ def update(tx: Tx, uuid: str, name: str, *, parent: str | None, reparent: bool, 
     need(tx, uuid)
     other = sql.find_by_name(tx, name)
     if other is not None and other.uuid != uuid:
-        raise Conflict(f"There is already a resource provider with name: {name}.", code=codes.DUPLICATE_NAME)
+        raise Conflict(f"Conflicting resource provider {name} already exists.", code=codes.DUPLICATE_NAME)
     found = sql.find(tx, uuid)
     assert found is not None
     new_parent, root = found.parent, found.root
@@ -56,24 +64,32 @@ def update(tx: Tx, uuid: str, name: str, *, parent: str | None, reparent: bool, 
 def _placed(tx: Tx, uuid: str, old: str | None, parent: str | None, reparent: bool) -> tuple[str | None, str]:
     failed = f"Unable to save resource provider {uuid}: "
     if old is not None and not reparent:
-        raise Invalid(failed + f"{'un-parenting' if parent is None else 're-parenting'} a provider is not allowed.")
+        raise Invalid(
+            failed + f"{'un-parenting' if parent is None else 're-parenting'} a provider is not currently allowed."
+        )
     if parent is None:
         return None, uuid
     above = sql.find(tx, parent)
     if above is None:
-        raise Invalid(failed + "the parent provider does not exist.")
+        raise Invalid(failed + "parent provider UUID does not exist.")
     if parent in more.subtree(tx, uuid, above.root):
-        raise Invalid(failed + "a loop in the provider tree is not allowed.")
+        raise Invalid(failed + "creating loop in the provider tree is not allowed.")
     return parent, above.root
 
 
 def delete(tx: Tx, uuid: str) -> None:
     """Raises Conflict for a parent or for a provider that somebody uses."""
-    need(tx, uuid)
+    if sql.find(tx, uuid) is None:
+        raise NotFound(f"No resource provider with uuid {uuid} found for delete")
     if more.children(tx, uuid):
-        raise Conflict(f"Unable to delete resource provider {uuid}: it has children.", code=codes.CANNOT_DELETE_PARENT)
+        raise Conflict(
+            f"Unable to delete parent resource provider {uuid}: It has child resource providers.",
+            code=codes.CANNOT_DELETE_PARENT,
+        )
     if sql.in_use(tx, uuid):
-        raise Conflict(f"Unable to delete resource provider {uuid}: it has allocations.", code=codes.PROVIDER_IN_USE)
+        raise Conflict(
+            f"Unable to delete resource provider {uuid}: Resource provider has allocations.", code=codes.PROVIDER_IN_USE
+        )
     sql.delete(tx, uuid, stamp(tx))
 
 
@@ -86,13 +102,17 @@ def known_classes(tx: Tx, names: Sequence[str]) -> list[str]:
     return sorted(set(custom) - more.custom_classes(tx, custom)) if custom else []
 
 
-def _checked(tx: Tx, uuid: str, inventories: Mapping[str, Inventory], full_reserve: bool) -> None:
+def _checked(tx: Tx, uuid: str, inventories: Mapping[str, Inventory], full_reserve: bool, verb: str = "update") -> None:
     if unknown := known_classes(tx, list(inventories)):
-        raise Invalid(f"Unknown resource class in inventory for resource provider {uuid}: {unknown[0]}.")
+        raise Invalid(
+            f"Unknown resource class in inventory for resource provider {uuid}: No such resource class {unknown[0]}."
+        )
     for resource, inventory in inventories.items():
         if inventory.capacity < 0 or (inventory.capacity == 0 and not full_reserve):
             least = "greater than" if full_reserve else "greater than or equal to"
-            raise Invalid(f"Inventory of {resource} for resource provider {uuid}: reserved is {least} total.")
+            raise Invalid(
+                f"Unable to {verb} inventory for resource provider {uuid}: reserved of {resource} is {least} total."
+            )
 
 
 def _advance(tx: Tx, uuid: str, expected: int | None, at: Stamp) -> int:
@@ -114,8 +134,9 @@ def set_inventories(
     new = _advance(tx, uuid, generation, at)
     have = sql.inventories_of(tx, uuid)
     if kept := sql.drop_inventories(tx, uuid, set(have) - set(inventories)):
+        kept.sort(key=lambda name: (STANDARD_CLASSES.index(name) if name in STANDARD_CLASSES else AFTER_ALL, name))
         raise Conflict(
-            f"Inventory of {', '.join(kept)} on resource provider {uuid} is in use.", code=codes.INVENTORY_INUSE
+            f"Inventory for '{', '.join(kept)}' on resource provider '{uuid}' in use.", code=codes.INVENTORY_INUSE
         )
     for resource, inventory in inventories.items():
         if resource not in have or have[resource][0] != inventory:
@@ -126,9 +147,9 @@ def set_inventories(
 def add_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, *, full_reserve: bool) -> int:
     """One more class; raises Conflict when the provider has it already."""
     generation = need(tx, uuid)
-    _checked(tx, uuid, {resource: inventory}, full_reserve)
+    _checked(tx, uuid, {resource: inventory}, full_reserve, "create")
     if resource in sql.inventories_of(tx, uuid):
-        raise Conflict(f"There is already an inventory of {resource}.", code=codes.CONCURRENT_UPDATE)
+        raise Conflict(f"Update conflict: there is an inventory of {resource} already.", code=codes.CONCURRENT_UPDATE)
     at = stamp(tx)
     new = _advance(tx, uuid, generation, at)
     sql.put_inventory(tx, uuid, resource, inventory, at)
@@ -144,7 +165,7 @@ def update_inventory(
         raise Conflict("resource provider generation conflict", code=codes.CONCURRENT_UPDATE)
     _checked(tx, uuid, {resource: inventory}, full_reserve)
     if resource not in sql.inventories_of(tx, uuid):
-        raise Invalid(f"No inventory of {resource} for resource provider {uuid}.")
+        raise Invalid(f"No inventory record with resource class {resource} for resource provider {uuid}.")
     at = stamp(tx)
     new = _advance(tx, uuid, generation, at)
     sql.put_inventory(tx, uuid, resource, inventory, at)
@@ -159,7 +180,10 @@ def drop_inventory(tx: Tx, uuid: str, resource: str) -> None:
     at = stamp(tx)
     _advance(tx, uuid, generation, at)
     if sql.drop_inventories(tx, uuid, {resource}):
-        raise Conflict(f"Unable to delete inventory of class {resource}: it is in use.", code=codes.CONCURRENT_UPDATE)
+        raise Conflict(
+            f"Unable to delete inventory of class {resource}: Inventory for '{resource}' on resource provider '{uuid}' in use.",
+            code=codes.CONCURRENT_UPDATE,
+        )
 
 
 # -------------------------------------------------------------------------------------- traits, aggregates, words
@@ -175,9 +199,7 @@ def set_traits(tx: Tx, uuid: str, names: Sequence[str], expected: int | None) ->
     """Replace all traits of a provider; the generation moves only when something changes."""
     generation = need(tx, uuid)
     if expected is not None and expected != generation:
-        raise Conflict(
-            "The resource provider's generation has changed. Read it again and repeat.", code=codes.CONCURRENT_UPDATE
-        )
+        raise Conflict(STALE, code=codes.CONCURRENT_UPDATE)
     if missing := unknown_traits(tx, names):
         raise Invalid(f"No such trait {', '.join(missing)}")
     have = sql.traits_of(tx, uuid)
@@ -193,9 +215,7 @@ def set_aggregates(tx: Tx, uuid: str, aggregates: Sequence[str], expected: int |
     """Replace all aggregates; with `expected` (from 1.19 on) the generation is checked and moves."""
     generation = need(tx, uuid)
     if expected is not None and expected != generation:
-        raise Conflict(
-            "The resource provider's generation has changed. Read it again and repeat.", code=codes.CONCURRENT_UPDATE
-        )
+        raise Conflict(STALE, code=codes.CONCURRENT_UPDATE)
     at = stamp(tx)
     have = sql.aggregates_of(tx, uuid)
     sql.set_aggregates(tx, uuid, have, aggregates)
@@ -228,9 +248,9 @@ def need_class(tx: Tx, name: str) -> None:
 def drop_class(tx: Tx, name: str) -> None:
     need_class(tx, name)
     if name in STANDARD_CLASSES:
-        raise Invalid(f"Cannot delete standard resource class {name}.")
+        raise Invalid(f"Error in delete resource class: Cannot delete standard resource class {name}.")
     if more.class_in_use(tx, name):
-        raise Conflict(f"Cannot delete resource class {name}: it is in use in inventory.")
+        raise Conflict(f"Error in delete resource class: {name}. Class is in use in inventory.")
     more.drop_word(tx, "class", name)
 
 

@@ -4,6 +4,7 @@ import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from html import escape
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from starlette.routing import Route
 
 from moorage.api.placement import allocations, candidates, inventories, providers, vocabulary
 from moorage.api.placement.policy import PlacementPolicy
-from moorage.api.placement.web import MAX_VERSION, MIN_VERSION, Rep, Req, Version, http_date
+from moorage.api.placement.web import MAX_VERSION, MIN_VERSION, Rep, Req, Version, http_date, need_json
 from moorage.model import errors
 from moorage.model.asker import Asker
 from moorage.model.errors import Problem
@@ -40,6 +41,9 @@ class _Entry(msgspec.Struct, frozen=True):
     rule: str
     since: int = 0
     hidden_status: int = 404
+    takes_json: bool = False
+    bare: bool = False
+    """It answers without a body, so it does not matter which kind is accepted."""
 
 
 RP = "/resource_providers/{uuid}"
@@ -47,7 +51,7 @@ _P = "placement:resource_providers:"
 ROUTES: dict[str, dict[str, _Entry]] = {
     "/resource_classes": {
         "GET": _Entry(vocabulary.list_classes, "placement:resource_classes:list", 2),
-        "POST": _Entry(vocabulary.create_class, "placement:resource_classes:create", 2),
+        "POST": _Entry(vocabulary.create_class, "placement:resource_classes:create", 2, takes_json=True),
     },
     "/resource_classes/{name}": {
         "GET": _Entry(vocabulary.show_class, "placement:resource_classes:show", 2),
@@ -56,50 +60,50 @@ ROUTES: dict[str, dict[str, _Entry]] = {
     },
     "/resource_providers": {
         "GET": _Entry(providers.index, _P + "list"),
-        "POST": _Entry(providers.create, _P + "create"),
+        "POST": _Entry(providers.create, _P + "create", takes_json=True),
     },
     RP: {
         "GET": _Entry(providers.show, _P + "show"),
-        "PUT": _Entry(providers.update, _P + "update"),
+        "PUT": _Entry(providers.update, _P + "update", takes_json=True),
         "DELETE": _Entry(providers.delete, _P + "delete"),
     },
     RP + "/inventories": {
         "GET": _Entry(inventories.index, _P + "inventories:list"),
-        "POST": _Entry(inventories.create, _P + "inventories:create"),
-        "PUT": _Entry(inventories.replace, _P + "inventories:update"),
+        "POST": _Entry(inventories.create, _P + "inventories:create", takes_json=True),
+        "PUT": _Entry(inventories.replace, _P + "inventories:update", takes_json=True),
         "DELETE": _Entry(inventories.clear, _P + "inventories:delete", 5, 405),
     },
     RP + "/inventories/{resource_class}": {
         "GET": _Entry(inventories.show, _P + "inventories:show"),
-        "PUT": _Entry(inventories.update, _P + "inventories:update"),
+        "PUT": _Entry(inventories.update, _P + "inventories:update", takes_json=True),
         "DELETE": _Entry(inventories.delete, _P + "inventories:delete"),
     },
     RP + "/usages": {"GET": _Entry(inventories.usages, _P + "usages")},
     RP + "/aggregates": {
         "GET": _Entry(providers.aggregates, _P + "aggregates:list", 1),
-        "PUT": _Entry(providers.set_aggregates, _P + "aggregates:update", 1),
+        "PUT": _Entry(providers.set_aggregates, _P + "aggregates:update", 1, takes_json=True),
     },
     RP + "/allocations": {"GET": _Entry(allocations.of_provider, _P + "allocations:list")},
     RP + "/traits": {
         "GET": _Entry(vocabulary.provider_traits, _P + "traits:list", 6),
-        "PUT": _Entry(vocabulary.set_provider_traits, _P + "traits:update", 6),
+        "PUT": _Entry(vocabulary.set_provider_traits, _P + "traits:update", 6, takes_json=True),
         "DELETE": _Entry(vocabulary.clear_provider_traits, _P + "traits:delete", 6),
     },
-    "/allocations": {"POST": _Entry(allocations.post, "placement:allocations:manage", 13)},
+    "/allocations": {"POST": _Entry(allocations.post, "placement:allocations:manage", 13, takes_json=True)},
     "/allocations/{consumer}": {
         "GET": _Entry(allocations.show, "placement:allocations:list"),
-        "PUT": _Entry(allocations.put, "placement:allocations:update"),
+        "PUT": _Entry(allocations.put, "placement:allocations:update", takes_json=True),
         "DELETE": _Entry(allocations.delete, "placement:allocations:delete"),
     },
     "/allocation_candidates": {"GET": _Entry(candidates.index, "placement:allocation_candidates:list", 10)},
     "/traits": {"GET": _Entry(vocabulary.list_traits, "placement:traits:list", 6)},
     "/traits/{name}": {
-        "GET": _Entry(vocabulary.show_trait, "placement:traits:show", 6),
+        "GET": _Entry(vocabulary.show_trait, "placement:traits:show", 6, bare=True),
         "PUT": _Entry(vocabulary.put_trait, "placement:traits:update", 6),
         "DELETE": _Entry(vocabulary.delete_trait, "placement:traits:delete", 6),
     },
     "/usages": {"GET": _Entry(allocations.total_usages, "placement:usages", 9)},
-    "/reshaper": {"POST": _Entry(allocations.reshape, "placement:reshaper:reshape", 30)},
+    "/reshaper": {"POST": _Entry(allocations.reshape, "placement:reshaper:reshape", 30, takes_json=True)},
 }
 _PATTERNS = [
     (re.compile("^" + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path) + "$"), entries) for path, entries in ROUTES.items()
@@ -129,8 +133,8 @@ def _status(problem: Problem) -> tuple[int, str]:
 class _Allowed(errors.WrongMethod):
     """Names the methods that the path does know."""
 
-    def __init__(self, methods: str) -> None:
-        super().__init__("The method specified is not allowed for this resource.")
+    def __init__(self, method: str, methods: str) -> None:
+        super().__init__(f"The method {method} is not allowed for this resource.")
         self.methods = methods
 
 
@@ -154,18 +158,30 @@ def negotiate(header: str | None) -> Version:
     return MIN_VERSION
 
 
+def accepts_json(accept: str | None) -> bool:
+    """Whether an `Accept` header has a place for JSON."""
+    if not accept:
+        return True
+    for part in accept.lower().split(","):
+        kind, _, parameters = part.partition(";")
+        weight = re.search(r"q=([0-9.]+)", parameters)
+        if kind.strip() in ("application/json", "application/*", "*/*") and (weight is None or weight[1].strip("0.")):
+            return True
+    return False
+
+
 def _find(method: str, path: str, version: Version) -> tuple[_Entry, dict[str, str]]:
     for pattern, entries in _PATTERNS:
         if (found := pattern.match(path)) is None:
             continue
         entry = entries.get(method)
         if entry is None:
-            raise _Allowed(", ".join(entries))
+            raise _Allowed(method, ", ".join(entries))
         if version < (1, entry.since):
             raise (
                 errors.NotFound("The resource could not be found.")
                 if entry.hidden_status == 404
-                else _Allowed(", ".join(entries))
+                else _Allowed(method, ", ".join(entries))
             )
         return entry, found.groupdict()
     raise errors.NotFound("The resource could not be found.")
@@ -186,16 +202,20 @@ class _Door:
     async def serve(self, request: Request) -> Response:
         request_id = "req-" + str(uuid.uuid4())
         version: Version | None = None
+        headers = dict(request.headers.items())
         try:
-            headers = dict(request.headers.items())
             path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).rstrip("/")
             asker = None if path == "" else await self._authenticate(headers)
             version = negotiate(headers.get(HEADER))
             if asker is None:
+                if request.method != "GET":
+                    raise _Allowed(request.method, "GET")
                 return self._send(_versions(), version, request_id)
             rep = await self._answer(request, path, headers, asker, version, request_id)
+            if "location" in rep.headers:
+                rep.headers["location"] = f"{request.url.scheme}://{request.url.netloc}{rep.headers['location']}"
         except Problem as problem:
-            return self._fault(problem, version, request_id)
+            return self._fault(problem, version, request_id, headers.get("accept"))
         except Exception as failure:
             log.exception("unexpected failure of %s %s", request.method, request.url.path)
             return self._fault(errors.Internal("unexpected failure", private=repr(failure)), version, request_id)
@@ -208,6 +228,8 @@ class _Door:
         if body and not headers.get("content-type"):
             raise errors.Invalid("content-type header required when content-length > 0")
         entry, parameters = _find(request.method, path, version)
+        if request.method == "GET" and not entry.bare and not accepts_json(headers.get("accept")):
+            raise errors.NotAcceptable("Only application/json is provided")
         req = Req(
             method=request.method,
             path=parameters,
@@ -223,6 +245,8 @@ class _Door:
             request_id=request_id,
         )
         target = {"project_id": req.last("project_id") if path == "/usages" else asker.project, "user_id": asker.user}
+        if entry.takes_json:
+            need_json(headers)
         if not self._policy.allows(asker, entry.rule, target):
             raise errors.Forbidden(f"Policy does not allow {entry.rule} to be performed.")
         return await entry.handler(req)
@@ -236,7 +260,7 @@ class _Door:
             headers |= {"last-modified": http_date(rep.modified), "cache-control": "no-cache"}
         return Response(content, rep.status, headers)
 
-    def _fault(self, problem: Problem, version: Version | None, request_id: str) -> Response:
+    def _fault(self, problem: Problem, version: Version | None, request_id: str, accept: str | None = None) -> Response:
         status, title = _status(problem)
         error: dict[str, Any] = {"status": status, "title": title, "detail": problem.public}
         if version is not None and version >= (1, 23):
@@ -251,6 +275,9 @@ class _Door:
             headers["allow"] = problem.methods
         if status == 401:
             headers["www-authenticate"] = 'Keystone uri=""'
+        if not accepts_json(accept) and "html" in str(accept):
+            text = f"<html><head><title>{status} {title}</title></head><body>{escape(problem.public)}</body></html>"
+            return Response(text.encode(), status, headers | {"content-type": "text/html; charset=UTF-8"})
         return Response(msgspec.json.encode({"errors": [error]}), status, headers)
 
 

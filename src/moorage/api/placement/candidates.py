@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from moorage.api.placement import query, schemas
-from moorage.api.placement.web import Rep, Req
+from moorage.api.placement.web import Rep, Req, ordered
 from moorage.model.errors import Invalid
 from moorage.placement import nouns
 from moorage.placement.candidates import Candidate, find
@@ -74,7 +74,7 @@ def _summary(req: Req, provider: Provider, classes: list[str]) -> dict[str, Any]
         }
     }
     if req.since(17):
-        body["traits"] = sorted(provider.traits)
+        body["traits"] = ordered(provider.traits)
     if req.since(29):
         body |= {"parent_provider_uuid": provider.parent, "root_provider_uuid": provider.root}
     return body

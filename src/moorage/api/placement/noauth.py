@@ -17,13 +17,19 @@ WARNING = "noauth2 is on: everybody who reaches this port is believed to be whoe
 async def believe(headers: Mapping[str, str]) -> Asker:
     """Headers → who asks; raises Unauthenticated without a token."""
     token = headers.get("x-auth-token")
-    if not token:
+    if token is None:
         raise Unauthenticated("Authentication required")
     user, _, project = token.partition(":")
     project = headers.get("x-project-id") or project or user
     given = headers.get("x-roles")
-    roles = tuple(role.strip().lower() for role in given.split(",")) if given else ("admin",) if user == "admin" else ()
-    system = headers.get("openstack-system-scope") == "all"
+    roles = (
+        tuple(role.strip().lower() for role in given.split(","))
+        if given is not None
+        else ("admin",)
+        if user == "admin"
+        else ()
+    )
+    system = bool(headers.get("openstack-system-scope"))
     return Asker(user=user, project=project, roles=tuple(role for role in roles if role), system=system)
 
 

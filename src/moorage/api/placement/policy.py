@@ -1,12 +1,14 @@
 """Placement's rule names and defaults, judged by oslo.policy's checks; an operator's file may override them."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from oslo_policy import _checks
 from oslo_policy import policy as oslo
 
 from moorage.model.asker import Asker
+from moorage.model.errors import Invalid
 
 _BASE = {
     "admin_api": "role:admin",
@@ -15,6 +17,8 @@ _BASE = {
     "project_reader_api": "role:reader and project_id:%(project_id)s",
     "admin_or_project_reader_or_service_api": "rule:admin_or_service_api or rule:project_reader_api",
 }
+_OLD = ("service_api", "admin_or_service_api", "project_reader_api", "admin_or_project_reader_or_service_api")
+"""Base rules that the older defaults knew as the administrator's."""
 _NAMES = {
     "placement:resource_providers": ("list", "create", "show", "update", "delete", "usages"),
     "placement:resource_providers:inventories": ("list", "create", "show", "update", "delete"),
@@ -31,8 +35,10 @@ _NAMES = {
 class PlacementPolicy:
     """The rules in force."""
 
-    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(self, overrides: Mapping[str, str] | None = None, *, new_defaults: bool = True) -> None:
         texts = dict(_BASE)
+        if not new_defaults:
+            texts |= {name: f"({_BASE[name]}) or role:admin" for name in _OLD}
         for prefix, verbs in _NAMES.items():
             texts |= {f"{prefix}:{verb}": "rule:admin_or_service_api" for verb in verbs}
         texts["placement:usages"] = "rule:admin_or_project_reader_or_service_api"
@@ -40,6 +46,17 @@ class PlacementPolicy:
         texts.update(overrides or {})
         self.rules: dict[str, Any] = oslo.Rules.from_dict(texts)
         """Named `rules` because oslo's `rule:` check looks here."""
+
+    @classmethod
+    def of_file(cls, path: str | None, *, new_defaults: bool = True) -> "PlacementPolicy":
+        """Defaults with an operator's file over them; raises Invalid when it cannot be read."""
+        if path is None:
+            return cls(new_defaults=new_defaults)
+        try:
+            overrides = oslo.parse_file_contents(Path(path).read_text())
+        except (OSError, ValueError) as failure:
+            raise Invalid(f"the policy file {path} cannot be read: {failure}") from failure
+        return cls({str(name): str(check) for name, check in overrides.items()}, new_defaults=new_defaults)
 
     def allows(self, asker: Asker, rule: str, target: Mapping[str, Any]) -> bool:
         """Whether the asker may; project scope is required."""

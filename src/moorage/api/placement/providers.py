@@ -131,7 +131,9 @@ async def set_aggregates(req: Req) -> Rep:
     names = [uuid_of(name) for name in wanted if is_uuid(name)]
     expected = data["resource_provider_generation"] if req.since(19) else None
     await req.region.write(lambda tx: nouns.set_aggregates(tx, uuid, names, expected))
-    return _aggregates(req, await req.provider(uuid))
+    rep = _aggregates(req, await req.provider(uuid))
+    rep.body["aggregates"] = list(dict.fromkeys(names))  # in the order of the request
+    return rep
 
 
 def _aggregates(req: Req, provider: Provider) -> Rep:

@@ -11,25 +11,32 @@ from moorage.placement.candidates import Group, Wide
 _KEY = re.compile(r"^(resources|required|member_of|in_tree)([1-9][0-9]*)?$")
 _KEY_33 = re.compile(r"^(resources|required|member_of|in_tree)([a-zA-Z0-9_-]{1,64})?$")
 GROUPS_MAX = 64
+FORM = (
+    "Badly formed resources parameter. Expected resources query string parameter in form: "
+    "?resources=VCPU:2,MEMORY_MB:1024. Got: "
+)
 
 
 def amounts(value: str) -> dict[str, int]:
     """`VCPU:2,MEMORY_MB:1024`."""
     if not value.strip():
-        raise Invalid("Badly formed resources parameter: it is empty. Expected for example VCPU:2,MEMORY_MB:1024.")
+        raise Invalid(FORM + "empty string.")
     found: dict[str, int] = {}
     for part in value.split(","):
         name, colon, number = part.partition(":")
         if not colon or ":" in number:
-            raise Invalid(f"Badly formed resources parameter: {part}. Expected for example VCPU:2,MEMORY_MB:1024.")
+            raise Invalid(FORM + f"{part}.")
         try:
             amount = int(number)
         except ValueError as failure:
-            raise Invalid(f"Requested resource {name} needs a positive whole number. Got: {number}.") from failure
+            raise Invalid(f"Requested resource {name} expected positive integer amount. Got: {number}.") from failure
         if amount < 1:
             raise Invalid(f"Requested resource {name} requires amount >= 1. Got: {amount}.")
         found[name] = amount
     return found
+
+
+EXPECTED = "Expected 'required' parameter value of the form: {}. Got an empty trait in: {}"
 
 
 def _traits(value: str, *, forbidden_too: bool, any_of: bool) -> tuple[list[frozenset[str]], set[str]]:
@@ -37,16 +44,26 @@ def _traits(value: str, *, forbidden_too: bool, any_of: bool) -> tuple[list[froz
     if value.startswith("in:"):
         names = {part.strip() for part in value[3:].split(",")}
         if not any_of:
-            raise Invalid(words + f"'in:' is supported since microversion 1.39. Got: {value}")
-        if not all(names) or any(name.startswith("!") for name in names):
-            raise Invalid(words + f"'in:' takes trait names that are not forbidden. Got: {value}")
+            raise Invalid(
+                words
+                + f"The format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' only supported since microversion 1.39. Got: {value}"
+            )
+        if not all(names):
+            raise Invalid(words + EXPECTED.format("in:HW_CPU_X86_VMX,CUSTOM_MAGIC", value))
+        if any(name.startswith("!") for name in names):
+            raise Invalid(
+                words + f"The format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' does not support forbidden traits. Got: {value}"
+            )
         return [frozenset(names)], set()
     parts = [part.strip() for part in value.split(",")]
     forbidden = {part.lstrip("!") for part in parts if part.startswith("!")}
     if not all(parts) or not all(forbidden):
-        raise Invalid(words + f"an empty trait in: {value}")
+        form = "HW_CPU_X86_VMX,!CUSTOM_MAGIC" if forbidden_too else "HW_CPU_X86_VMX,CUSTOM_MAGIC"
+        raise Invalid(words + EXPECTED.format(form, value))
     if forbidden and not forbidden_too:
-        raise Invalid(words + f"forbidden traits are supported since microversion 1.22. Got: {value}")
+        raise Invalid(
+            words + f"Expected 'required' parameter value of the form: HW_CPU_X86_VMX,CUSTOM_MAGIC. Got: {value}"
+        )
     return [frozenset([part]) for part in parts if not part.startswith("!")], forbidden
 
 
@@ -66,7 +83,7 @@ def member_of(req: Req, key: str) -> tuple[list[frozenset[str]], set[str]]:
     """Aggregates: in any of each set, and in none of the others."""
     values = req.values(key)
     if len(values) > 1 and not req.since(24):
-        raise Invalid(f"Multiple {key} parameters are not supported")
+        raise Invalid("Multiple member_of parameters are not supported")
     required: list[frozenset[str]] = []
     forbidden: set[str] = set()
     for value in values:
@@ -75,12 +92,17 @@ def member_of(req: Req, key: str) -> tuple[list[frozenset[str]], set[str]]:
         several = plain.startswith("in:")
         names = plain[3:].split(",") if several else [plain]
         if not several and "," in plain:
-            raise Invalid(f"Multiple values for 'member_of' must begin with 'in:' or '!in:'. Got: {value}")
+            raise Invalid(
+                "Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' keyword using the valid "
+                f"microversion. Got: {value}"
+            )
         for name in names:
             if not is_uuid(name):
-                raise Invalid(f"Invalid query string parameters: 'member_of' must hold valid UUIDs. Got: {name}")
+                raise Invalid(
+                    f"Invalid query string parameters: Expected 'member_of' parameter to contain valid UUID(s). Got: {name}"
+                )
         if negated and not req.since(32):
-            raise Invalid(f"Forbidden {key} parameters are not supported in the specified microversion")
+            raise Invalid("Forbidden member_of parameters are not supported in the specified microversion")
         if negated:
             forbidden |= {uuid_of(name) for name in names}
         else:
@@ -105,7 +127,9 @@ def groups(req: Req, wide: Wide) -> dict[str, Group]:
             group.member_of, group.not_member_of = member_of(req, key)
         else:
             if not is_uuid(value.strip()):
-                raise Invalid(f"Invalid query string parameters: 'in_tree' must be a UUID. Got: {value}")
+                raise Invalid(
+                    f"Invalid query string parameters: Expected 'in_tree' parameter to be a format of uuid. Got: {value}"
+                )
             group.in_tree = uuid_of(value.strip())
     if len(found) > GROUPS_MAX:
         raise Invalid(f"at most {GROUPS_MAX} groups may be asked for at once")
@@ -120,17 +144,43 @@ def _check(req: Req, found: Mapping[str, Group], wide: Wide) -> None:
         if len(bare) == len(found):
             raise Invalid("There must be at least one resources or resources[$S] parameter.", code=codes.MISSING_VALUE)
         if wrong := [suffix for suffix in bare if suffix not in named]:
-            raise Invalid(f"Groups without resources must be named in same_subtree: {wrong}.", code=codes.BAD_VALUE)
+            raise Invalid(
+                "Resourceless suffixed group request should be specified in `same_subtree` query param: "
+                f"bad group(s) - {wrong}.",
+                code=codes.BAD_VALUE,
+            )
         if wrong := sorted(suffix for suffix in named if suffix not in found):
-            raise Invalid(f"same_subtree names groups that are not there: {wrong}.", code=codes.BAD_VALUE)
+            raise Invalid(
+                f"Real suffixes should be specified in `same_subtree`: {wrong} not found.", code=codes.BAD_VALUE
+            )
     elif bare or not found:
-        raise Invalid(f"All request groups must specify resources; these do not: {bare}")
+        raise Invalid(_orphans(found))
     clashing = [suffix for suffix, group in found.items() if any(each <= group.forbidden for each in group.required)]
     if clashing and req.since(22):
         keys = ", ".join(f"required{suffix}" for suffix in sorted(clashing))
         raise Invalid(f"Conflicting required and forbidden traits found in: {keys}")
     if sum(1 for suffix in found if suffix) > 1 and wide.group_policy is None:
-        raise Invalid('The "group_policy" parameter is required with more than one "resources{N}" parameter.')
+        raise Invalid(
+            'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.'
+        )
+
+
+def _orphans(found: Mapping[str, Group]) -> str:
+    """What is wrong with groups that ask for no resources (up to 1.35)."""
+    bare = {suffix: group for suffix, group in found.items() if not group.resources}
+    if keys := [f"required{suffix}" for suffix, group in bare.items() if group.required]:
+        return (
+            "All traits parameters must be associated with resources. "
+            f"Found the following orphaned traits keys: {', '.join(keys)}"
+        )
+    if keys := [f"member_of{suffix}" for suffix, group in bare.items() if group.member_of or group.not_member_of]:
+        return (
+            "All member_of parameters must be associated with resources. "
+            f"Found the following orphaned member_of keys: {', '.join(keys)}"
+        )
+    if bare:
+        return "All request groups must specify resources."
+    return "At least one request group (`resources` or `resources{$S}`) is required."
 
 
 def wide(req: Req) -> Wide:
@@ -143,12 +193,15 @@ def wide(req: Req) -> Wide:
     if roots:
         required, forbidden = _traits(roots[0], forbidden_too=True, any_of=False)
         if clash := set().union(*required) & forbidden:
-            raise Invalid(f"Conflicting traits in root_required: {', '.join(sorted(clash))}", code=codes.BAD_VALUE)
+            raise Invalid(
+                f"Conflicting required and forbidden traits found in root_required: {', '.join(sorted(clash))}",
+                code=codes.BAD_VALUE,
+            )
     subtrees: Sequence[frozenset[str]] = [
         frozenset(part.strip() for part in value.split(",")) for value in req.values("same_subtree")
     ]
     if any("" in subtree for subtree in subtrees):
-        raise Invalid("The group without a suffix cannot be in `same_subtree`", code=codes.BAD_VALUE)
+        raise Invalid("Empty string (unsuffixed group) can not be specified in `same_subtree`", code=codes.BAD_VALUE)
     return Wide(
         limit=int(limits[0]) if limits else None,
         group_policy=policies[0] if policies else None,

@@ -22,7 +22,7 @@ def _object(properties: dict[str, Any], required: tuple[str, ...] = (), **more: 
         "properties": properties,
         "required": list(required),
         "additionalProperties": False,
-    } | more
+    } | {name: rules for name, rules in more.items() if rules}
 
 
 def _count(least: int) -> dict[str, Any]:

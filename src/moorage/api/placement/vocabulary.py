@@ -3,7 +3,7 @@
 import re
 
 from moorage.api.placement import schemas
-from moorage.api.placement.web import Rep, Req
+from moorage.api.placement.web import Rep, Req, ordered
 from moorage.model.errors import Conflict, Invalid
 from moorage.model.resources import CUSTOM, STANDARD_CLASSES, STANDARD_TRAITS
 from moorage.placement import nouns
@@ -65,13 +65,16 @@ async def list_traits(req: Req) -> Rep:
             raise Invalid('The query parameter "associated" only accepts "true" or "false"')
         associated = await req.region.read(words.associated_traits)
         found = found & associated if wanted.lower() == "true" else found - associated
-    return Rep(body={"traits": sorted(found)})
+    return Rep(body={"traits": ordered(found)})
 
 
 def _named(value: str, names: set[str]) -> set[str]:
     operator, colon, rest = value.partition(":")
     if not colon:
-        raise Invalid(f'Badly formatted name parameter. Expected in:NAME1,NAME2 or startswith:PREFIX. Got: "{value}"')
+        raise Invalid(
+            "Badly formatted name parameter. Expected name query string parameter in form: "
+            f'?name=[in|startswith]:[name1,name2|prefix]. Got: "{value}"'
+        )
     if operator == "in":
         return names & set(rest.split(","))
     if operator == "startswith":
@@ -87,7 +90,10 @@ async def show_trait(req: Req) -> Rep:
 async def put_trait(req: Req) -> Rep:
     name = req.path["name"]
     if len(name) > NAME_MAX or not re.match(CUSTOM, name):
-        raise Invalid(f'A trait begins with "CUSTOM_", has A-Z, 0-9 and "_" only, and at most {NAME_MAX} characters.')
+        raise Invalid(
+            f"The trait is invalid. A valid trait must be no longer than {NAME_MAX} characters, start with the prefix "
+            '"CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'
+        )
     made = await req.region.write(lambda tx: nouns.make_trait(tx, name))
     return Rep(201 if made else 204, headers={"location": req.url(f"/traits/{name}")})
 
@@ -99,7 +105,7 @@ async def delete_trait(req: Req) -> Rep:
 
 async def provider_traits(req: Req) -> Rep:
     provider = await req.provider(req.path["uuid"])
-    body = {"traits": sorted(provider.traits), "resource_provider_generation": provider.generation}
+    body = {"traits": ordered(provider.traits), "resource_provider_generation": provider.generation}
     return Rep(body=body, modified=provider.updated_at)
 
 
@@ -109,7 +115,7 @@ async def set_provider_traits(req: Req) -> Rep:
     generation = await req.region.write(
         lambda tx: nouns.set_traits(tx, uuid, names, data["resource_provider_generation"])
     )
-    return Rep(body={"traits": sorted(set(names)), "resource_provider_generation": generation})
+    return Rep(body={"traits": ordered(set(names)), "resource_provider_generation": generation})
 
 
 async def clear_provider_traits(req: Req) -> Rep:

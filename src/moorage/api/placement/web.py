@@ -3,7 +3,7 @@
 import re
 import time
 import uuid as uuids
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any
@@ -53,9 +53,7 @@ class Req:
 
     def json(self, schema: "Schema") -> Any:
         """The body, judged; raises WrongMediaType or Invalid."""
-        kind = self.headers.get("content-type", "").split(";")[0].strip()
-        if kind != "application/json":
-            raise WrongMediaType(f"The media type {kind or 'None'} is not supported, use application/json")
+        need_json(self.headers)
         try:
             data = msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as failure:
@@ -109,8 +107,41 @@ class Schema:
         try:
             self._compiled(data)
         except fastjsonschema.JsonSchemaValueException as failure:
-            raise Invalid(words + str(failure.message), code=code) from failure
+            raise Invalid(words + self._said(data, str(failure.message)), code=code) from failure
         return data
+
+    def _said(self, data: Any, otherwise: str) -> str:
+        """In the words that clients of OpenStack know: the other library's, which takes its time."""
+        import jsonschema  # slow to import, and needed only for what is refused
+
+        checker = jsonschema.FormatChecker(())
+        checker.checks("uuid")(is_uuid_or_other)
+        judge = jsonschema.Draft7Validator(self._rules, format_checker=checker)
+        failure = jsonschema.exceptions.best_match(judge.iter_errors(data))
+        if failure is None:
+            return otherwise
+        where = "".join(f"[{part!r}]" for part in list(failure.relative_schema_path)[:-1])
+        return f"{failure.message}\n\nFailed validating {failure.validator!r} in schema{where}"[:SAID_MAX_CHARS]
+
+
+def need_json(headers: Mapping[str, str]) -> None:
+    """Raises WrongMediaType for a body of another kind, or of none."""
+    kind = headers.get("content-type", "").split(";")[0].strip()
+    if kind != "application/json":
+        raise WrongMediaType(f"The media type {kind or 'None'} is not supported, use application/json")
+
+
+SAID_MAX_CHARS = 2000
+
+
+def is_uuid_or_other(value: object) -> bool:
+    """A format says something about strings only."""
+    return not isinstance(value, str) or is_uuid(value)
+
+
+def ordered(traits: Iterable[str]) -> list[str]:
+    """Standard traits first, then a site's own."""
+    return sorted(traits, key=lambda name: (name.startswith("CUSTOM_"), name))
 
 
 _HEX = re.compile(r"^[0-9a-f]{32}$")

@@ -210,15 +210,16 @@ def drop(tx: Tx, consumer: str) -> dict[Key, int]:
 def forget(tx: Tx, consumer: str) -> Owner | None:
     """Remove the consumer's row and say what it was."""
     found = tx.row(sa.delete(consumers).where(consumers.c.uuid == consumer).returning(*consumers.c))
-    return None if found is None else _owner(found)
+    return None if found is None else owner_of(found)
 
 
 def owner(tx: Tx, consumer: str) -> Owner | None:
     found = tx.row(sa.select(*consumers.c).where(consumers.c.uuid == consumer))
-    return None if found is None else _owner(found)
+    return None if found is None else owner_of(found)
 
 
-def _owner(found: sa.Row[Any]) -> Owner:
+def owner_of(found: sa.Row[Any]) -> Owner:
+    """A row of `consumers` as the claim's owner."""
     return Owner(
         consumer=found.uuid,
         project=found.project,

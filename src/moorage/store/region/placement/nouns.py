@@ -161,6 +161,15 @@ def consumer_counts(tx: Tx, project: str, user: str | None, kind: str | None) ->
     return {row[0]: row[1] for row in tx.rows(query)}
 
 
+def units(tx: Tx, uuids: Collection[str]) -> dict[tuple[str, str], tuple[int, int, int]]:
+    """(provider, class) → smallest and largest portion, and step."""
+    if not uuids:
+        return {}
+    i = inventories.c
+    found = tx.rows(sa.select(i.provider, i["class"], i.min_unit, i.max_unit, i.step).where(i.provider.in_(uuids)))
+    return {(provider, resource): (least, most, step) for provider, resource, least, most, step in found}
+
+
 def _of(project: str, user: str | None, kind: str | None) -> list[sa.ColumnElement[bool]]:
     c = consumers.c
     conditions: list[sa.ColumnElement[bool]] = [c.project == project]
