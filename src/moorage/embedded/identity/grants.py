@@ -107,6 +107,7 @@ def _grant_routes(desk: Desk) -> Iterator[Route]:
 def _in_effect(tx: Tx, rows: list[Record]) -> list[Record]:
     """Groups become their members, inherited grants the projects below, roles bring those they imply."""
     implied = store.implications(tx)
+    in_effect = {role["id"] for role in store.find(tx, "roles", {"domain_id": ""})}
     found: dict[tuple[str, ...], Record] = {}
     for row in rows:
         actors = store.members_of(tx, row["actor_id"]) if row["actor_kind"] == "group" else [row["actor_id"]]
@@ -117,7 +118,7 @@ def _in_effect(tx: Tx, rows: list[Record]) -> list[Record]:
             targets = [("project", project["id"]) for project in below]
         for actor in actors:
             for kind, target in targets:
-                for role in expanded([row["role_id"]], implied):
+                for role in filter(in_effect.__contains__, expanded([row["role_id"]], implied)):
                     made = {
                         "actor_kind": "user", "actor_id": actor, "target_kind": kind, "target_id": target,
                         "role_id": role, "inherited": False, "group": row["actor_id"] if actor != row["actor_id"] else "",

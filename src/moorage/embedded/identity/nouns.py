@@ -46,7 +46,8 @@ _OPTIONS = Field("object", default={})
 PROJECT = Noun(
     "project", "projects", "projects",
     {"name": _NAME, "domain_id": Field("id", fixed=True), "parent_id": Field("id", fixed=True), "enabled": _ENABLED,
-     "description": Field("text", default=""), "tags": Field("strings", default=[]), "options": _OPTIONS},
+     "description": Field("text", default=""), "tags": Field("strings", default=[]), "options": _OPTIONS,
+     "is_domain": Field("flag", default=False, fixed=True)},
     ("name", "domain_id", "parent_id", "enabled", "is_domain"), usually={"is_domain": False},
 )  # fmt: skip
 DOMAIN = Noun(
@@ -81,7 +82,7 @@ SERVICE = Noun(
 ENDPOINT = Noun(
     "endpoint", "endpoints", "endpoints",
     {"service_id": Field("id", required=True), "interface": _NAME, "url": Field("text", required=True),
-     "region_id": Field("text"), "enabled": _ENABLED, "name": _TEXT, "description": _TEXT},
+     "region_id": Field("text"), "region": Field("text"), "enabled": _ENABLED, "name": _TEXT, "description": _TEXT},
     ("service_id", "interface", "region_id"),
 )  # fmt: skip
 _LIMITED = {
@@ -158,7 +159,7 @@ def patched(noun: Noun, said: Record, now: Record) -> Record:
     values = checked(noun, said)
     for name, known in noun.fields.items():
         if known.fixed and name in values:
-            if values[name] != (now[name] or None):
+            if (values[name] or None) != (now[name] or None):
                 raise Invalid(f"Cannot change {name}.")
             del values[name]
     if "extra" in values:

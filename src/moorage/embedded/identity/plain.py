@@ -15,7 +15,7 @@ from moorage.embedded.identity.call import Call, answer, listing, nothing, route
 from moorage.embedded.identity.desk import Desk
 from moorage.embedded.identity.nouns import Noun, fresh, patched, shown
 from moorage.embedded.identity.store import Record
-from moorage.model.errors import NotFound
+from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
 
 Prepare: TypeAlias = Callable[[Call, Record], Awaitable[None]]
@@ -84,7 +84,17 @@ class _Plain:
         return found
 
     async def create(self, call: Call) -> Response:
-        values = fresh(self.noun, await call.body(self.noun.one))
+        return await self._create(call, await call.body(self.noun.one))
+
+    async def create_named(self, call: Call) -> Response:
+        """The row whose id is in the path."""
+        said, name = await call.body(self.noun.one), call.path("id")
+        if said.setdefault("id", name) != name:
+            raise Invalid(f"The id of the {self.noun.one} is not the one in the path.")
+        return await self._create(call, said)
+
+    async def _create(self, call: Call, said: Record) -> Response:
+        values = fresh(self.noun, said)
         await self.ways.prepare(call, values)
         call.require(self.ways.may_write(call, values))
 
@@ -135,7 +145,7 @@ class _Plain:
 
 
 def plain(desk: Desk, noun: Noun, ways: Ways) -> list[Route]:
-    """The five routes of a noun."""
+    """The five routes of a noun; one whose ids are chosen by those who make it may be put, too."""
     told, path = _Plain(noun, ways), f"/v3/{noun.many}"
     return [
         route(desk, "POST", path, told.create),
@@ -143,4 +153,5 @@ def plain(desk: Desk, noun: Noun, ways: Ways) -> list[Route]:
         route(desk, "GET", f"{path}/{{id}}", told.show),
         route(desk, "PATCH", f"{path}/{{id}}", told.update),
         route(desk, "DELETE", f"{path}/{{id}}", told.delete),
+        *([route(desk, "PUT", f"{path}/{{id}}", told.create_named)] if noun.own_id else []),
     ]

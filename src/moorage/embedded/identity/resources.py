@@ -6,6 +6,7 @@ from starlette.routing import Route
 from moorage.embedded.identity import nouns, store
 from moorage.embedded.identity.call import Call, answer, nothing, route
 from moorage.embedded.identity.desk import Desk
+from moorage.embedded.identity.nouns import fresh
 from moorage.embedded.identity.plain import Ways, plain
 from moorage.embedded.identity.store import Record
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
@@ -18,6 +19,11 @@ INTERFACES = {"public", "internal", "admin"}
 async def _prepare_project(call: Call, values: Record) -> None:
     if "parent_id" not in values:
         return
+    if values["is_domain"]:
+        if values["parent_id"] or values["domain_id"]:
+            raise Invalid("A project that is a domain has no parent and is in no domain.")
+        values["domain_id"] = ""
+        return
     home = call.domain_scope or call.standing.user_domain["id"]
     parent = values["parent_id"]
     above = None if parent is None else await call.desk.read(lambda tx: store.get(tx, "projects", parent))
@@ -29,7 +35,6 @@ async def _prepare_project(call: Call, values: Record) -> None:
             raise Invalid("A project lives in the domain of its parent.")
     values["domain_id"] = values["domain_id"] or home
     values["parent_id"] = parent or values["domain_id"]
-    values["is_domain"] = False
 
 
 async def _prepare_domain(_call: Call, values: Record) -> None:
@@ -48,6 +53,9 @@ def _look_project(tx: Tx, row: Record) -> None:
 
 
 def _before_project(tx: Tx, row: Record) -> None:
+    if row["is_domain"]:
+        _before_domain(tx, row)
+        return
     if store.find(tx, "projects", {"parent_id": row["id"]}):
         raise Forbidden(f"Cannot delete the project {row['id']} since it is not a leaf in the hierarchy.")
 
@@ -63,6 +71,22 @@ def _before_domain(tx: Tx, row: Record) -> None:
 async def _prepare_role(_call: Call, values: Record) -> None:
     if "domain_id" in values:
         values["domain_id"] = values["domain_id"] or ""
+
+
+async def _prepare_endpoint(call: Call, values: Record) -> None:
+    """`region` is the older word for `region_id`, and makes the region when it is new."""
+    region = values.pop("region", None)
+    if region is None or values.get("region_id") is not None:
+        return
+    call.require(call.may_write())
+    wanted = fresh(nouns.REGION, {"id": region})
+    values["region_id"] = region
+
+    def work(tx: Tx) -> None:
+        if store.get(tx, "regions", region) is None:
+            store.insert(tx, "regions", wanted, "region")
+
+    await call.desk.write(work)
 
 
 def _look_endpoint(tx: Tx, row: Record) -> None:
@@ -177,12 +201,30 @@ async def imply(call: Call) -> Response:
         other = store.need(tx, "roles", call.path("implied"), "role")
         if other["name"] == "admin":
             raise Forbidden("The role admin cannot be an implied role.")
+        if other["domain_id"] and not prior["domain_id"]:
+            raise Forbidden("A global role cannot imply a role of a domain.")
         store.imply(tx, prior["id"], other["id"])
         pair = _pair(call, prior, [other])
         return {"prior_role": pair["prior_role"], "implies": pair["implies"][0]}
 
     links = {"self": f"{call.desk.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
     return answer({"role_inference": await call.desk.write(work), "links": links}, 201)
+
+
+async def implication(call: Call) -> Response:
+    call.require(call.may_read())
+
+    def work(tx: Tx) -> Record:
+        prior = store.need(tx, "roles", call.path("id"), "role")
+        other = store.need(tx, "roles", call.path("implied"), "role")
+        if other["id"] not in store.implications(tx).get(prior["id"], []):
+            raise NotFound(f"{prior['id']} does not imply {other['id']}.")
+        pair = _pair(call, prior, [other])
+        return {"prior_role": pair["prior_role"], "implies": pair["implies"][0]}
+
+    found = await call.desk.read(work)
+    links = {"self": f"{call.desk.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
+    return nothing() if call.request.method == "HEAD" else answer({"role_inference": found, "links": links})
 
 
 async def unimply(call: Call) -> Response:
@@ -226,6 +268,7 @@ def routes(desk: Desk) -> list[Route]:
         route(desk, "GET", "/v3/role_inferences", inferences),
         route(desk, "GET", "/v3/roles/{id}/implies", implied),
         route(desk, "PUT", "/v3/roles/{id}/implies/{implied}", imply),
+        route(desk, "GET", "/v3/roles/{id}/implies/{implied}", implication),
         route(desk, "DELETE", "/v3/roles/{id}/implies/{implied}", unimply),
         *plain(
             desk,
@@ -240,7 +283,7 @@ def routes(desk: Desk) -> list[Route]:
             desk, nouns.REGION, Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True)
         ),
         *plain(desk, nouns.SERVICE, Ways()),
-        *plain(desk, nouns.ENDPOINT, Ways(look=_look_endpoint)),
+        *plain(desk, nouns.ENDPOINT, Ways(prepare=_prepare_endpoint, look=_look_endpoint)),
         *plain(desk, nouns.REGISTERED_LIMIT, read_by_all),
         *plain(desk, nouns.LIMIT, Ways(look=_look_limit, may_see=_own_limit, may_list=lambda call: True)),
     ]

@@ -80,7 +80,8 @@ def roles_on(tx: Tx, user_id: str, scope: str, scope_id: str) -> tuple[tuple[str
 
 
 def named(tx: Tx, role_ids: list[str]) -> tuple[tuple[str, str], ...]:
-    names = {role["id"]: role["name"] for role in store.find(tx, "roles", {}, ids=role_ids)}
+    """Roles of a domain are never in effect themselves: they only bring the global ones they imply."""
+    names = {role["id"]: role["name"] for role in store.find(tx, "roles", {"domain_id": ""}, ids=role_ids)}
     return tuple((role, names[role]) for role in role_ids if role in names)
 
 

@@ -53,7 +53,7 @@ class Wire:
         if len(request.url.query) > self._desk.settings.query_max_bytes:
             raise bad("The query is too long.")
         who = Who(await self._asker(request))
-        if parts[0] != "v2":
+        if parts[0] != "v2" or (len(parts) > 1 and request.url.path.endswith("/")):
             raise Fault(404, "The resource could not be found.")
         verb = find_verb(request.method, parts[1:])
         pairs = list(request.query_params.multi_items())

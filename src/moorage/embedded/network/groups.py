@@ -34,10 +34,10 @@ RULE_ATTRS: dict[str, Attr] = {
         lambda value: {"ipv4": "IPv4", "ipv6": "IPv6"}.get(str(value).lower(), value), put=False,
     ),
     "protocol": Attr(None, None, lambda value: str(value).lower() if value is not None else None, put=False),
-    "port_range_min": Attr(checks.optional(checks.within(-1, 65535)), None, checks.to_int, put=False),
-    "port_range_max": Attr(checks.optional(checks.within(-1, 65535)), None, checks.to_int, put=False),
+    "port_range_min": Attr(None, None, checks.to_int, put=False),
+    "port_range_max": Attr(None, None, checks.to_int, put=False),
     "remote_ip_prefix": Attr(checks.optional(checks.text(64)), None, put=False),
-    "remote_group_id": Attr(checks.optional(checks.is_uuid), None, put=False),
+    "remote_group_id": Attr(checks.optional(checks.text(64)), None, put=False),
     "remote_address_group_id": Attr(checks.one_of(None), None, put=False),
     "normalized_cidr": read_only(),
     "belongs_to_default_sg": read_only(),
@@ -173,6 +173,8 @@ def update(call: Call, group: Doc, body: Any) -> Doc:
         raise forbidden("update_security_group")
     if group["_default"] and "name" in changes:
         raise conflict("SecurityGroupCannotUpdateDefault", "Updating default security group not allowed.")
+    if str(changes.get("name", "")).lower() == "default":
+        raise conflict("SecurityGroupDefaultAlreadyExists", "Default security group already exists.")
     if "stateful" in changes and changes["stateful"] != group["stateful"]:
         _refuse_if_used(call, group)
     return group | changes
@@ -246,6 +248,9 @@ def _make_rule(call: Call, said: dict[str, Any]) -> Doc:
 
 def _check_rule(said: dict[str, Any]) -> None:
     protocol, low, high = said["protocol"], said["port_range_min"], said["port_range_max"]
+    for port in (low, high):
+        if port is not None and checks.within(0, 65535)(port):
+            raise Fault(400, "SecurityGroupInvalidPortValue", f"Invalid value for port {port}")
     if protocol == "any" or protocol == "0":
         protocol = said["protocol"] = None
     if protocol is not None and protocol not in PROTOCOLS and not (protocol.isdigit() and int(protocol) <= 255):
