@@ -51,6 +51,7 @@ class Doorway:
             app,
             log_level="warning",
             access_log=False,
+            proxy_headers=False,
             lifespan="off",
             backlog=BACKLOG,
             timeout_graceful_shutdown=int(LET_FINISH_S),

@@ -124,6 +124,7 @@ class _Teller:
         self.dice = random.Random(operation)
         self.unsure: set[str] = set()
         self.ears = Ears(log, self.scribe)
+        self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
         self.past = False  # past it for certain: only forward
         self.word: str | None = None  # the cancel word that turned the story
 
@@ -364,7 +365,12 @@ class _Teller:
 
     def result_of(self, step: Step[Any, Any, Any], view: int) -> tuple[bool, Any]:
         value = self.book.results.get((step.name, view if self.saga.in_group(step.name) else 0))
-        return (False, None) if value is None else (True, step.decode(value))
+        if value is None:
+            return False, None
+        kept = self.decoded.get((step.name, view))
+        if kept is None or kept[0] is not value:  # an attempt that is done again writes anew
+            kept = self.decoded[step.name, view] = (value, step.decode(value))
+        return True, kept[1]
 
     def _run(self, step: Step[Any, Any, Any] | None, phase: Phase, attempt: int, unsure: bool) -> Run[Any, Any]:
         book, name = self.book, "" if step is None else step.name

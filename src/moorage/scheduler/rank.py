@@ -44,9 +44,10 @@ def _best(ask: Ask, world: World, profile: Profile, slots: Slots, dice: np.rando
         slots = slots.take(np.arange(start, start + profile.scored_max), mode="wrap")
     scores = profile.score(ask, world, slots)
     chosen = []
+    nowhere = None if any(nic.segments for nic in ask.nics) else tuple(None for _ in ask.nics)
     for found in slots[best_k(scores, profile.best, dice)].tolist():
         slot = int(found)
-        segments = choose_segments(ask, world, slot)
+        segments = choose_segments(ask, world, slot) if nowhere is None else nowhere
         if segments is not None:
             cell = world.cell_names[int(world.cell[slot])]
             chosen.append(Choice(world.host_ids[slot], world.names[slot], cell, segments))

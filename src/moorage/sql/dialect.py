@@ -30,7 +30,7 @@ def upsert(
     if not change:
         return statement.on_conflict_do_nothing(index_elements=list(key))
     return statement.on_conflict_do_update(
-        index_elements=list(key), set_={column: statement.excluded[column] for column in change}
+        index_elements=list(key), set_={column: sa.literal_column(f'excluded."{column}"') for column in change}
     )
 
 

@@ -7,6 +7,7 @@ Remembered are standings, the catalog and the revoked, so that a token is checke
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from moorage.embedded.identity import store
@@ -23,6 +24,7 @@ REMEMBERED_MAX = 20_000
 TOKEN_LIFE_S = 3600.0
 
 
+@lru_cache(maxsize=10_000)
 def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.types import ASGIApp
 
 from moorage.embedded.network import hosts, networks, ports, subnets
 from moorage.embedded.network.call import OURSELVES, Call, Settings, touched
@@ -34,7 +33,7 @@ class NetworkService:
         self._database = database
         self.outbox = Outbox(notify_compute, placement, self._inventory)
         self._runner = Runner(database, settings, self.outbox)
-        self.app = Starlette(routes=[Mount("/", app=Wire(self._runner, public_url, validate_token))])
+        self.app: ASGIApp = Wire(self._runner, public_url, validate_token)
 
     async def start(self) -> None:
         """Make the tables that are missing, and begin to tell compute and placement."""

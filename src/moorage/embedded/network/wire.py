@@ -74,6 +74,8 @@ class Wire:
         self._validate = validate_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
         request = Request(scope, receive)
         try:
             response = await self._answer(request)
@@ -84,7 +86,8 @@ class Wire:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        parts = tuple(part for part in unquote(request.url.path).removesuffix(".json").split("/") if part)
+        path, query = str(request.scope["path"]), str(request.scope["query_string"], "latin-1")
+        parts = tuple(part for part in unquote(path).removesuffix(".json").split("/") if part)
         if not parts:
             return _json(self._versions())
         if parts[0] != "v2.0":
@@ -93,9 +96,9 @@ class Wire:
             return _json(self._resources())
         who = Who(await self._asker(request))
         route = find_route(request.method, parts[1:])
-        if "\0" in request.url.path or "%00" in request.url.query:
+        if "\0" in path or "%00" in query:
             raise bad("The address contains a NUL character")
-        if len(request.url.query) > QUERY_MAX_BYTES:
+        if len(query) > QUERY_MAX_BYTES:
             raise bad("The query is too long")
         ask = Ask(
             request.method,
@@ -103,7 +106,7 @@ class Wire:
             list(request.query_params.multi_items()),
             await _body(request) if request.method in {"POST", "PUT"} and not _names_a_tag(parts) else None,
             request.headers.get("if-match"),
-            f"{self._public}{request.url.path}",
+            f"{self._public}{path}",
         )
         run = self._runner.write if route.writes else self._runner.read
         answer = await run(who, lambda call: route.verb(call, ask))

@@ -123,7 +123,7 @@ def put_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, at: St
     tx.run(
         statement.on_conflict_do_update(
             index_elements=[inventories.c.provider, inventories.c["class"]],
-            set_={name: statement.excluded[name] for name in values},
+            set_={name: sa.literal_column(f"excluded.{name}") for name in values},
         )
     )
 
