@@ -41,6 +41,28 @@ async def test_what_a_delete_waits_for_is_shown_and_it_ends_when_the_host_is_men
     await admin.absent(server["id"], patience_s=40.0)
 
 
+async def test_the_next_host_is_tried_when_the_first_is_rid_of_the_guest(running: Running) -> None:
+    """What docs/howto/read-a-stuck-saga.md walks through: never two guests of one server."""
+    admin = running.admin
+    running.dial_all(
+        start_guest=VerbDial(fail_times=1, fail_when="after", says="qemu died"),
+        destroy_guest=VerbDial(fail_times=999, says="the disk is busy"),
+    )
+    server = await admin.boot("half-built")
+    async with asyncio.timeout(30):
+        waiting = None
+        while not waiting:
+            (told,) = (await admin.compute("GET", "/ext/operations", server=server)).json()["operations"]
+            waiting = told["waiting"]
+            await asyncio.sleep(0.1)
+    assert "the disk is busy" in waiting
+    (first,) = guests_on_disk(running.config.data)[server]
+    running.dial_all()
+    found = await admin.settled(server)
+    assert found["status"] == "ACTIVE"
+    assert found["OS-EXT-SRV-ATTR:host"] != first
+
+
 async def test_a_silent_host_does_not_hold_up_a_delete(start: Start) -> None:
     """The guest goes when the host is back, before it says anything else (RULES §10)."""
     async with start(compute=Compute(host_silence_s=1.5), hosts=Hosts(count=2, beat_s=0.3)) as running:

@@ -1,6 +1,7 @@
 """`moorage operation list | show ID | stuck`: what is being done, how far it is, and what it waits for."""
 
 import json
+from typing import Any
 
 from moorage.cli import cloud
 
@@ -14,11 +15,13 @@ def main(argv: list[str]) -> int:
     listing.add_argument("--limit", type=int, default=50)
     showing = verbs.add_parser("show", help="one operation, with its journal")
     showing.add_argument("operation")
+    showing.add_argument("--json", action="store_true", help="print what the API answered, results and all")
     verbs.add_parser("stuck", help="what somebody should look at")
     arguments = parser.parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
     if arguments.verb == "show":
-        print(json.dumps(cloud.get(connection, f"/ext/operations/{arguments.operation}")["operation"], indent=2))
+        told = cloud.get(connection, f"/ext/operations/{arguments.operation}")["operation"]
+        print(json.dumps(told, indent=2) if arguments.json else "\n".join(_said(told)))
         return 0
     params = {"status": "stuck"} if arguments.verb == "stuck" else {"limit": str(arguments.limit)}
     if arguments.verb == "list":
@@ -39,3 +42,24 @@ def _row(operation: dict[str, str]) -> list[str]:
         operation["created_at"],
         said[:60],
     ]
+
+
+def _said(operation: dict[str, Any]) -> list[str]:
+    """The row, then its journal, a line for a line."""
+    said = [f"{operation['name']} {operation['id']} of server {operation['server']}: {operation['status']}"]
+    names = ("created_at", "updated_at", "ended_at", "owner", "epoch", "waiting", "fault", "cancel", "after")
+    said += [f"  {name.removesuffix('_at'):8} {operation[name]}" for name in names if operation.get(name) is not None]
+    if "lines" in operation:
+        said += ["", "journal", *(f"  {_line(each)}" for each in operation["lines"])]
+    return said
+
+
+def _line(line: dict[str, Any]) -> str:
+    cause = line.get("cause", {})
+    step = line.get("step") or cause.get("step") or ", ".join(line.get("steps", ()))
+    attempt = line.get("attempt") or cause.get("attempt")
+    words = [f"{line['type']:8}", step, f"(attempt {attempt})" if attempt else ""]
+    words.append(line.get("public") or cause.get("public") or line.get("status") or "")
+    if line.get("open"):
+        words.append("; to be taken back: " + ", ".join(each["step"] for each in line["open"]))
+    return " ".join(word for word in words if word).rstrip()
