@@ -236,6 +236,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--port-shift", type=int, default=0, help="added to the usual ports (0: free ports are taken)")
     arguments = parser.parse_args(argv)
     trial = TrialSet(arguments.directory.resolve(), hosts=arguments.hosts, port_shift=arguments.port_shift)
+    for sign in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with SIGINT ignored
+        signal.signal(sign, signal.default_int_handler)
     try:
         trial.start()
         config = trial.config
@@ -251,9 +253,11 @@ def main(argv: Sequence[str]) -> int:
             f"compute API: {', '.join(trial.api_urls())}\nclouds: {path} (OS_CLOUD={ADMIN})\nCtrl-C stops all of it.\n"
         )
         sys.stdout.flush()
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        signal.pause()
     except KeyboardInterrupt:
         sys.stdout.write("\n")
     finally:
+        for sign in (signal.SIGINT, signal.SIGTERM):  # a second one would leave processes behind
+            signal.signal(sign, signal.SIG_IGN)
         trial.stop()
     return 0
