@@ -1,6 +1,7 @@
 """Actions on servers, with their events in the same row: one statement begins an action, one ends it."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -33,6 +34,16 @@ _encode = msgspec.json.Encoder().encode
 _events = msgspec.json.Decoder(tuple[Event, ...])
 
 
+_COLUMNS = tuple(actions.c.keys())
+
+
+@cache
+def _write(dialect: str) -> sa.Executable:
+    """Made once: it is put together in more time than it takes to run."""
+    given = {name: sa.bindparam(name, type_=actions.c[name].type) for name in _COLUMNS}
+    return upsert(dialect, actions, given, key=("server", "request_id"))
+
+
 def write(tx: Tx, action: Action) -> None:
     """Insert or replace by (server, request id): a step that is told twice leaves one row."""
     values = {
@@ -47,16 +58,25 @@ def write(tx: Tx, action: Action) -> None:
         "message": action.message,
         "events": _encode(action.events).decode(),
     }
-    tx.run(upsert(tx.dialect, actions, values, key=("server", "request_id")))
+    tx.run(_write(tx.dialect), values)
+
+
+_finish = (
+    actions.update()
+    .where(actions.c.server == sa.bindparam("b_server"), actions.c.request_id == sa.bindparam("b_request"))
+    .values(
+        events=sa.bindparam("b_events"),
+        updated_at=sa.bindparam("b_now"),
+        finished_at=sa.bindparam("b_now"),
+        message=sa.bindparam("b_message"),
+    )
+)
 
 
 def finish(tx: Tx, server: ServerId, request_id: str, events: Sequence[Event], now: int, message: str | None) -> None:
     """End an action: its events as they went, and `Error` as message when it failed."""
-    tx.run(
-        actions.update()
-        .where(actions.c.server == server, actions.c.request_id == request_id)
-        .values(events=_encode(tuple(events)).decode(), updated_at=now, finished_at=now, message=message)
-    )
+    told = {"b_events": _encode(tuple(events)).decode(), "b_now": now, "b_message": message}
+    tx.run(_finish, {"b_server": server, "b_request": request_id, **told})
 
 
 def of_server(tx: Tx, server: ServerId) -> Sequence[Action]:
