@@ -63,7 +63,12 @@ def groups_of(
 
 def fits(provider: Provider, name: str, amount: int) -> bool:
     stock = provider.stocks.get(name)
-    return stock is not None and amount <= stock.cap and amount <= stock.max_unit and amount % stock.step == 0
+    return (
+        stock is not None
+        and stock.used + amount <= stock.cap
+        and stock.min_unit <= amount <= stock.max_unit
+        and amount % stock.step == 0
+    )
 
 
 def oracle(picture: Picture, groups: list[Group], policy: str) -> Iterator[object]:
@@ -88,13 +93,10 @@ def oracle(picture: Picture, groups: list[Group], policy: str) -> Iterator[objec
                     mapping.setdefault(group.suffix, set()).add(provider.uuid)
                     for name, amount in resources.items():
                         amounts[provider.uuid, name] = amounts.get((provider.uuid, name), 0) + amount
+                held = {(u, n): picture.providers[ProviderId(u)].stocks[n] for u, n in amounts}
                 over = any(
-                    amount
-                    > min(
-                        picture.providers[ProviderId(u)].stocks[n].cap,
-                        picture.providers[ProviderId(u)].stocks[n].max_unit,
-                    )
-                    for (u, n), amount in amounts.items()
+                    amount + held[key].used > held[key].cap or amount > held[key].max_unit
+                    for key, amount in amounts.items()
                 )
                 if not over:
                     yield frozenset(amounts.items()), frozenset((k, frozenset(v)) for k, v in mapping.items())
@@ -102,10 +104,12 @@ def oracle(picture: Picture, groups: list[Group], policy: str) -> Iterator[objec
 
 def judged(chosen, demands, root, picture, policy) -> bool:  # type: ignore[no-untyped-def]
     for provider, (group, resources) in zip(chosen, demands, strict=True):
-        both = provider.aggregates if group.suffix else provider.aggregates | root.aggregates
+        near = provider.aggregates, root.aggregates if not group.suffix and provider.root == root.uuid else frozenset()
         if not all(fits(provider, name, amount) for name, amount in resources.items()):
             return False
-        if group.forbidden & provider.traits or not all(each & both for each in group.member_of):
+        if group.forbidden & provider.traits or not any(
+            all(each & aggregates for each in group.member_of) for aggregates in near
+        ):
             return False
         if group.suffix and not all(each & provider.traits for each in group.required):
             return False

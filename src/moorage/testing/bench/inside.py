@@ -20,7 +20,8 @@ import msgspec
 
 from moorage.main.config import Config
 from moorage.main.embedded import admin_password
-from moorage.main.up import Cloud, run_loop, set_up_process, settle_memory, start_cloud
+from moorage.main.loop import run_loop
+from moorage.main.up import Cloud, set_up_process, settle_memory, start_cloud
 
 QUIET_PERIOD_S = 0.002
 KIB_PER_MIB = 1024

@@ -1,0 +1,405 @@
+"""The Placement API against a model in plain dicts: random writes get the answers it foretells, random queries its candidates.
+
+The model is written by the letter of the API and knows nothing of how the engine works.  After every step what one provider and
+one consumer show is compared, and nothing is ever claimed beyond capacity.
+"""
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from test_candidates import oracle  # type: ignore[import-not-found]
+from typing_extensions import override
+
+from moorage.api.placement.app import make_placement_app
+from moorage.model.asker import Asker
+from moorage.model.ids import ProviderId
+from moorage.placement.candidates import SHARES, Group
+from moorage.placement.engine import Engine
+from moorage.placement.known import Provider, Stock
+from moorage.placement.world import Picture
+from moorage.scheduler.profile import Profile
+from moorage.scheduler.rank import rank
+from moorage.sql import Database, Tx, open_database
+from moorage.store.region.placement import placement_metadata
+from moorage.store.region.placement.claims import drift
+
+CLASSES = ("VCPU", "DISK_GB")
+TRAITS = ("HW_CPU_X86_AVX", "COMPUTE_NODE", SHARES)
+AGGREGATES = tuple(str(uuid.UUID(int=number)) for number in (1, 2))
+CONSUMERS = tuple(str(uuid.UUID(int=number)) for number in range(10, 14))
+PROVIDERS_MAX = 4
+
+_inventory = st.fixed_dictionaries(
+    {"total": st.integers(1, 5)},
+    optional={
+        "reserved": st.integers(0, 1),
+        "max_unit": st.integers(2, 6),
+        "min_unit": st.integers(1, 2),
+        "step_size": st.integers(1, 2),
+        "allocation_ratio": st.sampled_from([0.5, 1.5, 2.0]),
+    },
+)
+_inventories = st.dictionaries(st.sampled_from(CLASSES), _inventory, min_size=1)
+_seldom = st.sampled_from([False, False, False, False, True])
+_which = st.integers(0, PROVIDERS_MAX - 1)
+_amounts = st.dictionaries(
+    _which, st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 3), min_size=1), min_size=0, max_size=2
+)
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Thing:
+    """A provider, as the model knows it."""
+
+    uuid: str
+    parent: str | None
+    root: str
+    generation: int = 0
+    inventories: dict[str, dict[str, Any]] = field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
+    aggregates: frozenset[str] = frozenset()
+
+
+@dataclass
+class Holder:
+    """A consumer that holds something."""
+
+    generation: int
+    amounts: dict[tuple[str, str], int]
+
+
+def capacity(inventory: dict[str, Any]) -> int:
+    return int((inventory["total"] - inventory.get("reserved", 0)) * inventory.get("allocation_ratio", 1.0))
+
+
+class Model(RuleBasedStateMachine):
+    """Each rule asks the service and foretells the status."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, database: Database) -> None:
+        super().__init__()
+        self.loop, self.database = loop, database
+        self.things: dict[str, Thing] = {}
+        self.holders: dict[str, Holder] = {}
+        self.run(database.write(_empty))
+        self.engine = Engine(database, partial(rank, profile=Profile()), every_s=3600)
+        self.run(self.engine.start())
+        app = make_placement_app(self.engine, database, _admin)
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://placement")
+
+    def run(self, coroutine: Any) -> Any:
+        return self.loop.run_until_complete(coroutine)
+
+    @override
+    def teardown(self) -> None:
+        assert self.run(self.database.read(drift)) == []
+        self.run(self.http.aclose())
+        self.run(self.engine.close())
+
+    def ask(self, method: str, path: str, body: Any = None, **query: str) -> httpx.Response:
+        headers = {"OpenStack-API-Version": "placement 1.39", "X-Auth-Token": "admin"}
+        reply: httpx.Response = self.run(self.http.request(method, path, json=body, headers=headers, params=query))
+        return reply
+
+    def at(self, index: int) -> Thing:
+        return list(self.things.values())[index % len(self.things)]
+
+    def used(self, provider: str, resource: str) -> int:
+        return sum(holder.amounts.get((provider, resource), 0) for holder in self.holders.values())
+
+    # ------------------------------------------------------------------------------------------------ providers
+
+    @precondition(lambda self: len(self.things) < PROVIDERS_MAX)
+    @rule(parent=st.none() | _which, wanted=_inventories)
+    def create(self, parent: int | None, wanted: dict[str, dict[str, Any]]) -> None:
+        above = None if parent is None or not self.things else self.at(parent)
+        new = str(uuid.uuid4())
+        body = {"name": f"p{next(_numbers)}", "uuid": new, "parent_provider_uuid": above.uuid if above else None}
+        assert self.ask("POST", "/resource_providers", body).status_code == 200
+        self.things[new] = Thing(new, above.uuid if above else None, above.root if above else new)
+        self._stock(self.things[new], wanted, late=False)
+
+    @precondition(lambda self: self.things)
+    @rule(index=_which)
+    def remove(self, index: int) -> None:
+        thing = self.at(index)
+        held = any(key[0] == thing.uuid for holder in self.holders.values() for key in holder.amounts)
+        kept = held or any(other.parent == thing.uuid for other in self.things.values())
+        reply = self.ask("DELETE", f"/resource_providers/{thing.uuid}")
+        assert reply.status_code == (409 if kept else 204), reply.text
+        if not kept:
+            del self.things[thing.uuid]
+
+    @precondition(lambda self: self.things)
+    @rule(index=_which, wanted=_inventories, late=_seldom)
+    def restock(self, index: int, wanted: dict[str, dict[str, Any]], late: bool) -> None:
+        self._stock(self.at(index), wanted, late=late)
+
+    def _stock(self, thing: Thing, wanted: dict[str, dict[str, Any]], *, late: bool) -> None:
+        body = {"inventories": wanted, "resource_provider_generation": thing.generation + late}
+        reply = self.ask("PUT", f"/resource_providers/{thing.uuid}/inventories", body)
+        in_use = any(self.used(thing.uuid, name) for name in thing.inventories.keys() - wanted.keys())
+        bad = any(one["total"] < one.get("reserved", 0) for one in wanted.values())
+        expected = 409 if late else 400 if bad else 409 if in_use else 200
+        assert reply.status_code == expected, reply.text
+        if expected == 200:
+            thing.inventories, thing.generation = wanted, thing.generation + 1
+
+    @precondition(lambda self: self.things)
+    @rule(index=_which, traits=st.frozensets(st.sampled_from(TRAITS)), late=_seldom)
+    def mark(self, index: int, traits: frozenset[str], late: bool) -> None:
+        thing = self.at(index)
+        body = {"traits": sorted(traits), "resource_provider_generation": thing.generation - late}
+        reply = self.ask("PUT", f"/resource_providers/{thing.uuid}/traits", body)
+        assert reply.status_code == (409 if late else 200), reply.text
+        if not late:
+            thing.generation += traits != thing.traits
+            thing.traits = traits
+
+    @precondition(lambda self: self.things)
+    @rule(index=_which, aggregates=st.frozensets(st.sampled_from(AGGREGATES)))
+    def gather(self, index: int, aggregates: frozenset[str]) -> None:
+        thing = self.at(index)
+        body = {"aggregates": sorted(aggregates), "resource_provider_generation": thing.generation}
+        assert self.ask("PUT", f"/resource_providers/{thing.uuid}/aggregates", body).status_code == 200
+        thing.generation += 1
+        thing.aggregates = aggregates
+
+    # ---------------------------------------------------------------------------------------------- allocations
+
+    def _body(self, consumer: str, amounts: dict[str, dict[str, int]], late: bool) -> dict[str, Any]:
+        holder = self.holders.get(consumer)
+        generation = None if holder is None else holder.generation
+        return {
+            "allocations": {provider: {"resources": resources} for provider, resources in amounts.items()},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_type": "INSTANCE",
+            "consumer_generation": (generation or 0) + 7 if late else generation,
+        }
+
+    def _named(self, amounts: dict[int, dict[str, int]]) -> dict[str, dict[str, int]]:
+        return {self.at(index).uuid: resources for index, resources in amounts.items()} if self.things else {}
+
+    def _allowed(self, wanted: dict[str, dict[str, dict[str, int]]]) -> bool:
+        before = {(u, n): self.used(u, n) for u, thing in self.things.items() for n in thing.inventories}
+        after = dict(before)
+        for consumer, amounts in wanted.items():
+            for key, amount in (self.holders[consumer].amounts if consumer in self.holders else {}).items():
+                after[key] -= amount
+            for provider, resources in amounts.items():
+                for name, amount in resources.items():
+                    inventory = self.things[provider].inventories.get(name)
+                    if inventory is None or amount % inventory.get("step_size", 1):
+                        return False
+                    if not inventory.get("min_unit", 1) <= amount <= inventory.get("max_unit", amount):
+                        return False
+                    after[provider, name] += amount
+        return all(n <= before[u, c] or n <= capacity(self.things[u].inventories[c]) for (u, c), n in after.items())
+
+    def _settle(self, wanted: dict[str, dict[str, dict[str, int]]]) -> None:
+        bumped: set[str] = set()
+        for consumer, amounts in wanted.items():
+            old = self.holders.pop(consumer, None)
+            bumped |= set(amounts) if amounts else {provider for provider, _ in (old.amounts if old else {})}
+            if amounts:
+                flat = {(provider, name): n for provider, one in amounts.items() for name, n in one.items()}
+                self.holders[consumer] = Holder((old.generation if old else 0) + 1, flat)
+        for provider in bumped:
+            self.things[provider].generation += 1
+
+    @precondition(lambda self: self.things)
+    @rule(consumer=st.sampled_from(CONSUMERS), amounts=_amounts, late=_seldom)
+    def claim(self, consumer: str, amounts: dict[int, dict[str, int]], late: bool) -> None:
+        named = self._named(amounts)
+        reply = self.ask("PUT", f"/allocations/{consumer}", self._body(consumer, named, late))
+        fine = not late and self._allowed({consumer: named})
+        assert reply.status_code == (204 if fine else 409), reply.text
+        if fine:
+            self._settle({consumer: named})
+
+    @precondition(lambda self: self.things)
+    @rule(
+        consumers=st.lists(st.sampled_from(CONSUMERS), min_size=2, max_size=2, unique=True), one=_amounts, two=_amounts
+    )
+    def claim_together(self, consumers: list[str], one: dict[int, Any], two: dict[int, Any]) -> None:
+        wanted = {consumers[0]: self._named(one), consumers[1]: self._named(two)}
+        body = {consumer: self._body(consumer, amounts, False) for consumer, amounts in wanted.items()}
+        reply = self.ask("POST", "/allocations", body)
+        fine = self._allowed(wanted)
+        assert reply.status_code == (204 if fine else 409), reply.text
+        if fine:
+            self._settle(wanted)
+
+    @precondition(lambda self: self.holders)
+    @rule(consumer=st.sampled_from(CONSUMERS))
+    def release(self, consumer: str) -> None:
+        known = consumer in self.holders
+        assert self.ask("DELETE", f"/allocations/{consumer}").status_code == (204 if known else 404)
+        self.holders.pop(consumer, None)
+
+    @precondition(lambda self: len(self.things) > 1)
+    @rule(source=_which, other=_which, name=st.sampled_from(CLASSES))
+    def reshape(self, source: int, other: int, name: str) -> None:
+        """Move one class, with what is used of it, from one provider to another that has none of it."""
+        old, new = self.at(source), self.at(other)
+        if old is new or name not in old.inventories or name in new.inventories:
+            return
+        moved = {
+            consumer: {key: n for key, n in holder.amounts.items() if key == (old.uuid, name)}
+            for consumer, holder in self.holders.items()
+            if (old.uuid, name) in holder.amounts
+        }
+        wanted: dict[str, dict[str, dict[str, int]]] = {}
+        for consumer in moved:
+            after: dict[str, dict[str, int]] = {}
+            for (provider, resource), n in self.holders[consumer].amounts.items():
+                place = new.uuid if (provider, resource) == (old.uuid, name) else provider
+                after.setdefault(place, {})[resource] = n
+            wanted[consumer] = after
+        left = {resource: one for resource, one in old.inventories.items() if resource != name}
+        got = new.inventories | {name: old.inventories[name]}
+        body = {
+            "inventories": {
+                thing.uuid: {"inventories": one, "resource_provider_generation": thing.generation}
+                for thing, one in ((old, left), (new, got))
+            },
+            "allocations": {consumer: self._body(consumer, one, False) for consumer, one in wanted.items()},
+        }
+        reply = self.ask("POST", "/reshaper", body)
+        new.inventories, before = got, new.inventories
+        moves_well = self._allowed(wanted)
+        assert reply.status_code == (204 if moves_well else 409), reply.text
+        if not moves_well:
+            new.inventories = before
+            return
+        self._settle(wanted)
+        old.inventories = left
+        for thing in (old, new):  # generations of reshaped providers move by a number of writes that is not told here
+            thing.generation = self.ask("GET", f"/resource_providers/{thing.uuid}").json()["generation"]
+
+    # -------------------------------------------------------------------------------------------------- queries
+
+    @precondition(lambda self: self.things)
+    @rule(
+        resources=st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 3), min_size=1),
+        more=st.none() | st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 2), min_size=1, max_size=1),
+        required=st.none() | st.sampled_from(TRAITS[:2]),
+        forbidden=st.booleans(),
+        member=st.none() | st.sampled_from(AGGREGATES),
+    )
+    def candidates(
+        self,
+        resources: dict[str, int],
+        more: dict[str, int] | None,
+        required: str | None,
+        forbidden: bool,
+        member: str | None,
+    ) -> None:
+        query = {"resources": _said(resources)}
+        first = Group("", resources)
+        if required is not None:
+            query["required"] = "!" * forbidden + required
+            first.forbidden, first.required = ({required}, []) if forbidden else (set(), [frozenset([required])])
+        if member is not None:
+            query["member_of"] = member
+            first.member_of = [frozenset([member])]
+        groups = [first]
+        if more is not None:
+            query["resources_A"] = _said(more)
+            groups.append(Group("_A", more))
+        reply = self.ask("GET", "/allocation_candidates", **query)
+        assert reply.status_code == 200, reply.text
+        found = {
+            (
+                frozenset(((u, n), a) for u, one in each["allocations"].items() for n, a in one["resources"].items()),
+                frozenset((suffix, frozenset(uuids)) for suffix, uuids in each["mappings"].items()),
+            )
+            for each in reply.json()["allocation_requests"]
+        }
+        assert found == set(oracle(self._picture(), groups, "none"))
+
+    def _picture(self) -> Picture:
+        picture = Picture()
+        for thing in self.things.values():
+            one = picture.providers[ProviderId(thing.uuid)] = Provider(ProviderId(thing.uuid))
+            one.parent = None if thing.parent is None else ProviderId(thing.parent)
+            one.root, one.traits = ProviderId(thing.root), thing.traits
+            for name, inventory in thing.inventories.items():
+                row = SimpleNamespace(total=0, reserved=0, ratio=1.0, version=1, cap=capacity(inventory))
+                row.min_unit, row.step = inventory.get("min_unit", 1), inventory.get("step_size", 1)
+                row.max_unit, row.used = inventory.get("max_unit", 2**31 - 1), self.used(thing.uuid, name)
+                one.stocks[name] = Stock(row)
+            picture.trees.setdefault(one.root, {})[one.uuid] = one
+            one.aggregates = thing.aggregates
+        return picture
+
+    @invariant()
+    def shown_as_it_is(self) -> None:
+        for thing in list(self.things.values())[:2]:
+            usages = self.ask("GET", f"/resource_providers/{thing.uuid}/usages").json()
+            assert usages["resource_provider_generation"] == thing.generation
+            assert usages["usages"] == {name: self.used(thing.uuid, name) for name in thing.inventories}
+        for consumer in CONSUMERS[:1]:
+            shown = self.ask("GET", f"/allocations/{consumer}").json()
+            holder = self.holders.get(consumer)
+            flat = {(u, n): a for u, one in shown["allocations"].items() for n, a in one["resources"].items()}
+            assert flat == ({} if holder is None else holder.amounts)
+            assert shown.get("consumer_generation") == (None if holder is None else holder.generation)
+
+
+def _said(resources: dict[str, int]) -> str:
+    return ",".join(f"{name}:{amount}" for name, amount in resources.items())
+
+
+def _empty(tx: Tx) -> None:
+    for table in reversed(placement_metadata.sorted_tables):
+        tx.run(sa.delete(table))
+
+
+async def _admin(headers: Any) -> Asker:
+    return Asker(user="admin", project="p", roles=("admin", "service"))
+
+
+@pytest.fixture
+def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """The machine's steps are plain functions: they need a loop that is not running."""
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+def _judge(loop: asyncio.AbstractEventLoop, url: str, examples: int) -> None:
+    database = loop.run_until_complete(open_database(url, name="region", durability="process"))
+    loop.run_until_complete(database.create(placement_metadata))
+    try:
+        quick = settings(
+            max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+        )
+        run_state_machine_as_test(partial(Model, loop, database), settings=quick)  # type: ignore[arg-type]
+    finally:
+        loop.run_until_complete(database.close())
+
+
+def test_the_service_does_what_the_model_foretells(own_loop: asyncio.AbstractEventLoop, tmp_path: Path) -> None:
+    _judge(own_loop, f"sqlite:///{tmp_path}/test.db", 40)
+
+
+@pytest.mark.postgres
+def test_the_service_does_what_the_model_foretells_on_postgresql(
+    own_loop: asyncio.AbstractEventLoop, postgres_url: str
+) -> None:
+    _judge(own_loop, postgres_url, 15)
