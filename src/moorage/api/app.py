@@ -50,6 +50,7 @@ from moorage.api.past import CHANGES
 from moorage.api.routes import Match, Ready, Route, Router
 from moorage.api.table import TABLE
 from moorage.api.wire import decode, plain, read_json, write_json
+from moorage.clients.http import request_id as carried
 from moorage.model.errors import Invalid, NotFound, Problem, TooLarge, Unauthenticated, WrongMediaType
 from moorage.model.ids import new_uuid
 
@@ -175,11 +176,12 @@ class Frontdesk:
         token = headers.get("x-auth-token")
         if not token:
             raise Unauthenticated("The request you have made requires authentication.")
+        callers_id = _callers_id(headers)
+        carried.set(callers_id or request_id)
         asker = await self._authenticate(token, headers.get("x-service-token"))
         version = OLDEST if legacy else negotiate(headers.get(MODERN), headers.get(LEGACY))
         try:
             url_project, match, path_after = self._find(scope["method"], segments[1:])
-            callers_id = headers.get("x-openstack-request-id", "")
             call: Call[Any] = Call(
                 asker=asker,
                 version=version,
@@ -189,7 +191,7 @@ class Frontdesk:
                 desk=self.desk,
                 bridge=None,  # type: ignore[arg-type]  # set with the route, below
                 request_id=request_id,
-                global_request_id=callers_id if CALLERS_REQUEST_ID.match(callers_id) else None,
+                global_request_id=callers_id,
                 base_url=base_url,
                 url_project=url_project,
                 url_path=path_after,
@@ -274,6 +276,12 @@ class Frontdesk:
                 chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
+
+
+def _callers_id(headers: Headers) -> str | None:
+    """The request id that the caller goes by, when it has the form of one."""
+    told = headers.get("x-openstack-request-id", "")
+    return told if CALLERS_REQUEST_ID.match(told) else None
 
 
 def _known(route: Route, method: str, call: Call[Any]) -> Query:

@@ -15,6 +15,7 @@ import msgspec
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
 from moorage.bus.messages import OperationHint, encode, read
+from moorage.clients.http import request_id as carried
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import ConductorId, OperationId
@@ -315,10 +316,12 @@ class Conductor:
             logger.error("operation %s is a %s, which this release does not know", operation.id, operation.saga)
             return
         cancel = self._cancels.setdefault(operation.id, asyncio.Event())
+        asked = msgspec.json.decode(operation.asked, type=saga.asked)
+        carried.set(getattr(asked, "global_request_id", "") or operation.request_id)
         await tell(
             saga,
             operation.id,
-            msgspec.json.decode(operation.asked, type=saga.asked),
+            asked,
             self.rooms,
             Journal(self.rooms.region, operation),
             cancel_hint=cancel,

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 import msgspec
 
+from moorage.clients.http import request_id as carried
 from moorage.clients.network.checks import Wanted
 from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest, NicWish
@@ -283,6 +284,7 @@ def _boots(
             Boot(
                 server=server,
                 request_id=request_id,
+                global_request_id=carried.get(),
                 nics=tuple(_minted(nic, server.id) for nic in checked.nics),
                 networks=dict(checked.networks),
                 security_groups=checked.security_groups,

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from moorage.clients.http import request_id as carried
 from moorage.model.action import Action, Event
 from moorage.model.asker import Asker
 from moorage.model.errors import HostFailed, Unavailable
@@ -40,6 +41,7 @@ class Delete(msgspec.Struct, frozen=True):
     request_id: str = ""
     user: str = ""
     action: Literal["delete", "forceDelete"] = "delete"
+    global_request_id: str = ""
 
 
 DeleteRun = Run[Delete, Rooms]
@@ -161,7 +163,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, "deleted")
-        asked = Delete(server, held.seq, request_id, asker.user, "forceDelete" if force else "delete")
+        asked = Delete(server, held.seq, request_id, asker.user, "forceDelete" if force else "delete", carried.get())
         new = accepted(
             DELETE,
             operation,

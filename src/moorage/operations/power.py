@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from moorage.bus.agents import HostAddress
+from moorage.clients.http import request_id as carried
 from moorage.model.action import Action, Event
 from moorage.model.asker import Asker
 from moorage.model.errors import Conflict, Internal, NotFound, Problem
@@ -51,6 +52,7 @@ class Power(msgspec.Struct, frozen=True):
     verb: PowerVerb
     request_id: str = ""
     user: str = ""
+    global_request_id: str = ""
 
 
 PowerRun = Run[Power, Rooms]
@@ -145,7 +147,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, req
             return tx.refuse(
                 Conflict(f"Cannot '{EFFECTS[verb].action}' instance {server.id} while another action is in progress.")
             )
-        asked = Power(server, held.seq, verb, request_id, asker.user)
+        asked = Power(server, held.seq, verb, request_id, asker.user, carried.get())
         new = accepted(
             POWER, operation, server, asked, owner=owner, user=asker.user, seq=held.seq, request_id=request_id
         )
