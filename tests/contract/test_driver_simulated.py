@@ -60,6 +60,15 @@ async def test_a_torn_write_is_not_a_guest(tmp_path: Path) -> None:
     assert await (await host(tmp_path)).guests() == {ONE: PowerState.RUNNING}
 
 
+async def test_a_file_that_was_made_and_never_written_is_not_a_guest(tmp_path: Path) -> None:
+    driver = await host(tmp_path)
+    await driver.start_guest(spec())
+    (tmp_path / "guests" / f"{TWO}.json").touch()
+    again = await host(tmp_path)
+    assert await again.guests() == {ONE: PowerState.RUNNING}
+    assert not (tmp_path / "guests" / f"{TWO}.json").exists()
+
+
 async def test_plugged_things_are_kept(tmp_path: Path) -> None:
     driver = await host(tmp_path)
     await driver.start_guest(spec())
