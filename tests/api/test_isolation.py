@@ -1,0 +1,148 @@
+"""Every route below a server or a server group, asked by everybody: a project is not told of what another one has.
+
+The table of routes is walked, so a route that comes later is asked too.  What a stranger is answered about a server that
+exists must be, word for word, what anybody is answered about a server that never was.
+"""
+
+from typing import Any
+
+import pytest
+
+from moorage.api.microversions import Version
+from moorage.api.past import CHANGES
+from moorage.api.routes import Ready, Route
+from moorage.api.table import TABLE
+from moorage.model.asker import Asker
+from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
+from moorage.testing.servers import IMAGE, a_server
+
+HERS, NOBODYS = a_server(1).id, a_server(999).id
+LAST = (2, 104)
+SYSTEM = Asker("6" * 32, project=None, roles=("admin", "member", "reader"), system=True)
+UNSCOPED = Asker("1" * 32, project=None, roles=())
+FOREIGN_MANAGER = Asker("7" * 32, project="5" * 32, roles=("manager", "member", "reader"))
+SERVICE = Asker("8" * 32, project="9" * 32, roles=("service",))
+BODIES: dict[str, Any] = {
+    "reboot": {"type": "SOFT"},
+    "os-resetState": {"state": "error"},
+    "os-getConsoleOutput": {},
+    "changePassword": {"adminPass": "x"},
+    "rebuild": {"imageRef": IMAGE},
+    "PUT /servers/{id}": {"server": {"name": "taken"}},
+    "POST /servers/{id}/metadata": {"metadata": {"a": "b"}},
+    "PUT /servers/{id}/metadata": {"metadata": {"a": "b"}},
+    "PUT /servers/{id}/metadata/{key}": {"meta": {"role": "b"}},
+    "PUT /servers/{id}/tags": {"tags": ["red"]},
+}
+OPEN = {"POST /servers/{id}/action:resetNetwork", "POST /servers/{id}/action:injectNetworkInfo"}
+OPEN |= {"POST /servers/{id}/action:os-getRDPConsole"}
+"""Gone for everybody, whether there is a server or not."""
+
+
+def newest(route: Route) -> Version:
+    """The last version at which the route lives."""
+    until = Ready(route, CHANGES).until
+    return Version(*LAST) if until is None else Version(until[0], until[1] - 1)
+
+
+def routes() -> list[Route]:
+    below = ("/servers/{id}", "/os-volumes_boot/{id}", "/ext/servers/{id}")
+    return [route for route in TABLE if any(route.path == each or route.path.startswith(each + "/") for each in below)]
+
+
+def path_of(route: Route, server: str) -> str:
+    parts = {"{id}": server, "{key}": "role", "{tag}": "blue", "{network}": "private"}
+    return "/".join(parts.get(part, "x" if part.startswith("{") else part) for part in route.path.split("/"))
+
+
+def body_of(route: Route) -> Any:
+    if route.action is not None:
+        return {route.action: BODIES.get(route.action)}
+    return BODIES.get(f"{route.method} {route.path.replace('/os-volumes_boot', '/servers')}")
+
+
+async def asked(servers: Any, route: Route, by: Asker, server: str) -> tuple[int, str]:
+    answer = await servers.ask(route.method, path_of(route, server), body_of(route), at=str(newest(route)), by=by)
+    return answer.status_code, answer.text.replace(server, "ID")
+
+
+async def test_a_stranger_cannot_tell_a_server_from_none(servers: Any) -> None:
+    await servers.keep(a_server(1))
+    before = await servers.shown(by=ADMIN)
+    told_too_much = []
+    for route in routes():
+        allowed = {410} if route.key.replace("os-volumes_boot", "servers") in OPEN else {404, 410}
+        for who in (STRANGER, FOREIGN_MANAGER):
+            told = await asked(servers, route, who, HERS)
+            if told[0] not in allowed or told != await asked(servers, route, who, NOBODYS):
+                told_too_much.append((route.key, told))
+        for who in (SERVICE, SYSTEM, UNSCOPED):
+            status, text = await asked(servers, route, who, HERS)
+            if status not in {401, 403, 404, 410}:
+                told_too_much.append((route.key, (status, text)))
+    assert told_too_much == []
+    assert await servers.shown(by=ADMIN) == before
+    assert (servers.book.deleted, servers.book.powered) == ([], [])
+
+
+async def test_a_reader_changes_nothing(servers: Any) -> None:
+    await servers.keep(a_server(1))
+    before = await servers.shown(by=ADMIN)
+    answers = {route.key: (await asked(servers, route, READER, HERS))[0] for route in routes() if route.method != "GET"}
+    assert {name: status for name, status in answers.items() if status not in {403, 410}} == {}
+    assert await servers.shown(by=ADMIN) == before
+    assert (servers.book.deleted, servers.book.powered) == ([], [])
+
+
+async def test_the_owner_and_an_administrator_get_through(servers: Any) -> None:
+    """So that the refusals above are not those of a front desk that refuses everything."""
+    stopped = []
+    for number, (route, who) in enumerate([(route, who) for route in routes() for who in (MEMBER, ADMIN)], start=1):
+        await servers.keep(a_server(number))
+        status, text = await asked(servers, route, who, a_server(number).id)
+        if status == 500 or "Instance ID could not be found" in text or (who is ADMIN and status == 403):
+            stopped.append((route.key, status, text))
+    assert stopped == []
+
+
+LISTS = ["/servers", "/servers/detail", "/os-server-groups", "/os-keypairs", "/ext/operations"]
+WHOLE = "&all_tenants=1&all_projects=1&project_id={project}&tenant_id={project}&deleted=true"
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_lists_are_of_the_askers_project(servers: Any, path: str) -> None:
+    """Whatever the query says, what a stranger is shown does not hold what is another project's."""
+    await servers.keep(a_server(1))
+    made = await servers.ask(
+        "POST", "/os-server-groups", {"server_group": {"name": "hers", "policy": "affinity"}}, at="2.64", by=MEMBER
+    )
+    assert made.status_code == 200, made.text
+    theirs = (HERS, made.json()["server_group"]["id"], MEMBER.project or "")
+    for query in ("", "?limit=100", f"?{WHOLE.format(project=MEMBER.project)}", "?name=web", "?ip=10", "?all_projects"):
+        answer = await servers.get(path + query, at="2.66", by=STRANGER)
+        assert answer.status_code in {200, 400, 403}, answer.text
+        assert answer.status_code != 200 or not any(each in answer.text for each in theirs), answer.text
+
+
+async def test_a_server_group_of_another_project_is_not_shown(servers: Any) -> None:
+    made = await servers.ask(
+        "POST", "/os-server-groups", {"server_group": {"name": "hers", "policy": "affinity"}}, at="2.64", by=MEMBER
+    )
+    group = made.json()["server_group"]["id"]
+    for method in ("GET", "DELETE"):
+        answer = await servers.ask(method, f"/os-server-groups/{group}", by=STRANGER, at="latest")
+        assert answer.status_code == 403, answer.text  # Nova's: it says that there is one, and no more
+        assert "hers" not in answer.text
+    assert (await servers.get(f"/os-server-groups/{group}", by=MEMBER, at="latest")).status_code == 200
+
+
+async def test_quotas_and_limits_of_another_project_are_not_told(servers: Any) -> None:
+    for path in (f"/os-quota-sets/{MEMBER.project}", f"/os-quota-sets/{MEMBER.project}/detail"):
+        assert (await servers.get(path, by=STRANGER, at="latest")).status_code == 403
+    answer = await servers.get(f"/limits?tenant_id={MEMBER.project}", by=STRANGER, at="latest")
+    assert answer.status_code == 403
+    usage = await servers.get(f"/os-simple-tenant-usage/{MEMBER.project}", by=STRANGER, at="latest")
+    assert usage.status_code == 403
+    body = {"quota_set": {"instances": 1}}
+    assert (await servers.ask("PUT", f"/os-quota-sets/{MEMBER.project}", body, by=STRANGER)).status_code == 403
+    assert (await servers.ask("PUT", f"/os-quota-sets/{MEMBER.project}", body, by=MEMBER)).status_code == 403
