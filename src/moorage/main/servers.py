@@ -14,6 +14,8 @@ from moorage.model.errors import Invalid
 
 BACKLOG = 2048
 LET_FINISH_S = 5.0
+KEEP_ALIVE_S = 75
+"""Longer than clients keep idle connections: who closes first must be the client, or its next request is lost."""
 
 
 class _Server(uvicorn.Server):
@@ -55,6 +57,7 @@ class Doorway:
             lifespan="off",
             backlog=BACKLOG,
             timeout_graceful_shutdown=int(LET_FINISH_S),
+            timeout_keep_alive=KEEP_ALIVE_S,
             server_header=False,
             date_header=True,
         )
