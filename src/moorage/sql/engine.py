@@ -217,9 +217,12 @@ class SqliteDatabase:
     async def read(self, work: Work[T]) -> T:
         if self._closed:
             raise Unavailable(f"the {self.name} database is closed")
-        context = contextvars.copy_context()
-        reading = asyncio.get_running_loop().run_in_executor(self._readers, lambda: context.run(self._read, work))
-        return await reading
+        loop = asyncio.get_running_loop()
+        member = _Member(work, contextvars.copy_context(), loop.create_future(), loop)
+        self._readers.submit(
+            self._answer, member
+        )  # `run_in_executor` would chain two futures, for longer than a row takes
+        return cast("T", await member.done)
 
     async def create(self, metadata: sa.MetaData) -> None:
         await self.write(lambda tx: metadata.create_all(tx._connection))  # pyright: ignore[reportPrivateUsage]
@@ -235,6 +238,14 @@ class SqliteDatabase:
             connection.close()
         self._writing.close()
         self._engine.dispose()
+
+    def _answer(self, member: _Member) -> None:
+        try:
+            member.answer = member.context.run(self._read, member.work)
+        except BaseException as failure:  # noqa: BLE001  handed to the asker
+            member.failure = failure
+        if not member.loop.is_closed():
+            member.loop.call_soon_threadsafe(_settle, (member,))
 
     def _read(self, work: Work[T]) -> T:
         connection: Connection | None = getattr(self._reading, "connection", None)
@@ -272,8 +283,10 @@ class SqliteDatabase:
     def _tell_together(self, raw: sqlite3.Connection, members: Sequence[_Member]) -> None:
         try:
             raw.execute("BEGIN IMMEDIATE")
-            wrote = [self._tell(raw, member) for member in members]
-            raw.execute("COMMIT")
+            alone = len(members) == 1
+            wrote = [self._tell(raw, member, alone) for member in members]
+            if raw.in_transaction:  # one that was alone and refused has taken back all of it
+                raw.execute("COMMIT")
         except BaseException as failure:  # noqa: BLE001  nobody's work is kept, and everybody must hear why
             if raw.in_transaction:
                 raw.execute("ROLLBACK")
@@ -284,21 +297,27 @@ class SqliteDatabase:
         if writers:
             self.meter.commits[self.name, writers[0].context.run(current_label)] += 1
 
-    def _tell(self, raw: sqlite3.Connection, member: _Member) -> bool:
-        """Run one member in its savepoint; an exception is its own and takes back its own work only."""
-        raw.execute("SAVEPOINT member")
+    def _tell(self, raw: sqlite3.Connection, member: _Member, alone: bool) -> bool:
+        """Run one member in its savepoint; an exception is its own and takes back its own work only.
+
+        One that is alone needs none: the transaction is its own.
+        """
+        if not alone:
+            raw.execute("SAVEPOINT member")
         tx = Tx(self._writing, self.meter, self.name)
         try:
             member.answer = member.context.run(member.work, tx)
         except BaseException as failure:  # noqa: BLE001  handed to the asker
-            raw.execute("ROLLBACK TO member")
+            raw.execute("ROLLBACK" if alone else "ROLLBACK TO member")
             if isinstance(failure, Refused):
                 member.answer = failure.value
             else:
                 member.failure = failure
-            raw.execute("RELEASE member")
+            if not alone:
+                raw.execute("RELEASE member")
             return False
-        raw.execute("RELEASE member")
+        if not alone:
+            raw.execute("RELEASE member")
         return tx.wrote
 
 
