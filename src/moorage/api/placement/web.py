@@ -113,11 +113,12 @@ class Schema:
     def _said(self, data: Any, otherwise: str) -> str:
         """In the words that clients of OpenStack know: the other library's, which takes its time."""
         import jsonschema  # slow to import, and needed only for what is refused
+        from jsonschema.exceptions import best_match
 
         checker = jsonschema.FormatChecker(())
         checker.checks("uuid")(is_uuid_or_other)
         judge = jsonschema.Draft7Validator(self._rules, format_checker=checker)
-        failure = jsonschema.exceptions.best_match(judge.iter_errors(data))
+        failure = best_match(judge.iter_errors(data))
         if failure is None:
             return otherwise
         where = "".join(f"[{part!r}]" for part in list(failure.relative_schema_path)[:-1])
