@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
+from moorage.conductor.reconcilers.quota_usage import Mended, QuotaUsage, QuotaUsageDone
 from moorage.conductor.reconcilers.segments import Segments, SegmentsDone
 from moorage.conductor.reconcilers.stray_claims import StrayClaims, StrayClaimsDone
 from moorage.conductor.reconcilers.stray_ports import StrayPorts, StrayPortsDone
@@ -19,8 +20,9 @@ from moorage.model.network import HostWiring, NetworkFacts, Port, SegmentFacts, 
 from moorage.operations.all import SAGAS
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import aggregates
-from moorage.testing.small_region import NETWORK, SERVER, SmallRegion, a_boot, a_server
+from moorage.store.region import aggregates, quotas
+from moorage.store.region import servers as region_servers
+from moorage.testing.small_region import NETWORK, PROJECT, SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 STRANGER = ServerId("0d0c0b0a-0000-4000-8000-00000000beef")
@@ -110,6 +112,69 @@ async def test_counters_that_drifted_are_said(small: SmallRegion) -> None:
     wrong = sa.update(inventories).where(inventories.c["class"] == "VCPU").values(used=inventories.c.used + 1)
     await small.region.write(lambda tx: tx.run(wrong))
     assert (await StrayClaims(small.rooms).run()).drifted == 3  # on each of the three hosts
+
+
+# --------------------------------------------------------------------------------------------------- quota usage
+
+ONE = {"instances": 1, "cores": 1, "ram": 64}
+NONE = {"instances": 0, "cores": 0, "ram": 0}
+
+
+async def kept(small: SmallRegion) -> dict[str, int]:
+    return cast("dict[str, int]", (await small.held())["quota"])
+
+
+async def test_quota_usage_already_fine(small: SmallRegion) -> None:
+    before = await small.held()
+    assert await QuotaUsage(small.rooms).run() == QuotaUsageDone(looked_at=1)
+    assert await small.held() == before
+
+
+@pytest.mark.parametrize("wrong", [{"instances": 3, "cores": 7, "ram": 64}, NONE])
+async def test_counters_of_quota_are_counted_again(small: SmallRegion, wrong: dict[str, int]) -> None:
+    await small.region.write(lambda tx: quotas.recount(tx, PROJECT, wrong))
+    assert (await QuotaUsage(small.rooms).run()).mended == (Mended(PROJECT, wrong, ONE),)
+    assert await kept(small) == ONE
+    assert (await QuotaUsage(small.rooms).run()).mended == ()
+
+
+async def test_a_project_without_servers_is_charged_nothing(small: SmallRegion) -> None:
+    await small.region.write(lambda tx: quotas.recount(tx, "another", ONE))
+    assert (await QuotaUsage(small.rooms).run()).mended == (Mended("another", ONE, NONE),)
+
+
+async def test_a_server_that_never_got_a_host_is_charged(tmp_path: Path) -> None:
+    region = await SmallRegion.open(tmp_path)
+    await region.fresh(a_server(), BOOT)
+    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT))
+    assert await QuotaUsage(region.rooms).run() == QuotaUsageDone(looked_at=1)
+    await region.region.write(lambda tx: region_servers.write_order(tx, a_server(deleted_at=5)))
+    assert (await QuotaUsage(region.rooms).run()).mended == (Mended(PROJECT, ONE, NONE),)
+    await region.close()
+
+
+async def test_quota_of_a_project_at_work_is_left_alone(small: SmallRegion) -> None:
+    await small.region.write(lambda tx: quotas.recount(tx, PROJECT, NONE))
+    await small.hand_to(OperationId("somebody"))
+    assert (await QuotaUsage(small.rooms).run()).mended == ()
+    assert await kept(small) == NONE
+
+
+async def test_what_was_begun_while_servers_were_counted_is_not_counted_over(small: SmallRegion) -> None:
+    """An operation comes and goes between the look at the region and the look at the cells."""
+    await small.region.write(lambda tx: quotas.recount(tx, PROJECT, NONE))
+    cell = next(iter(small.cells.values()))
+    plain = cell.read
+
+    async def slow(work: Any) -> Any:
+        await small.hand_to(OperationId("somebody"))
+        await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, OperationId("somebody")))
+        return await plain(work)
+
+    cell.read = slow  # type: ignore[method-assign]
+    assert (await QuotaUsage(small.rooms).run()).mended == ()
+    cell.read = plain  # type: ignore[method-assign]
+    assert (await QuotaUsage(small.rooms).run()).mended == (Mended(PROJECT, NONE, ONE),)
 
 
 # ------------------------------------------------------------------------------------------------------ segments

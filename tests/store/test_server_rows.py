@@ -9,7 +9,14 @@ from moorage.model.ids import FlavorId, NetworkId, OperationId, ServerId
 from moorage.model.server import Address, FlavorCopy, Nic, Server, TaskState, VmState
 from moorage.sql.engine import Database
 from moorage.store.server_lists import ServerQuery, SortKey, count_servers, in_order, list_servers, sort_values
-from moorage.store.servers import find_server, replace_server, server_columns, server_indexes, server_values
+from moorage.store.servers import (
+    charged_to_projects,
+    find_server,
+    replace_server,
+    server_columns,
+    server_indexes,
+    server_values,
+)
 
 METADATA = sa.MetaData()
 SERVERS = sa.Table("servers", METADATA, *server_columns(), *server_indexes("servers"))
@@ -156,3 +163,20 @@ async def test_pages_walk_through_all_in_the_same_order_as_python(
         after = page[-1].key
     assert walked == [row.id for row in whole]
     assert len(walked) == 20
+
+
+async def test_what_living_servers_weigh_in_quota(database: Database) -> None:
+    big = FlavorCopy(FlavorId("2"), "big", 4, 2048, 1)
+    await keep(
+        database,
+        a_server(1),
+        a_server(2, flavor=big),
+        a_server(3, flavor=big, deleted_at=5),
+        a_server(4, project="p2"),
+    )
+    assert await database.read(lambda tx: charged_to_projects(tx, SERVERS)) == {
+        "p1": {"instances": 2, "cores": 5, "ram": 2560},
+        "p2": {"instances": 1, "cores": 1, "ram": 512},
+    }
+    only = SERVERS.c.project == "p2"
+    assert list(await database.read(lambda tx: charged_to_projects(tx, SERVERS, only))) == ["p2"]

@@ -1,6 +1,7 @@
 """Which reconcilers run, and how often."""
 
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
+from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.conductor.reconcilers.tidy import Tidy
@@ -10,6 +11,7 @@ from moorage.main.region import Region
 AGGREGATES_EVERY_S = 2.0
 SEGMENTS_EVERY_S = 30.0
 STRAYS_EVERY_S = 60.0
+QUOTA_EVERY_S = 300.0
 TIDY_EVERY_S = 600.0
 
 
@@ -21,4 +23,5 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     rounds.add("host_aggregates", AGGREGATES_EVERY_S, aggregates.run)
     rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.rooms).run)
     rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.rooms).run)
+    rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.rooms).run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms).run)

@@ -113,6 +113,23 @@ def find_server(tx: Tx, table: sa.Table, server_id: str) -> Server | None:
     return None if row is None else server_of(row)
 
 
+def charged_to_projects(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool]) -> dict[str, dict[str, int]]:
+    """What the living servers of these rows weigh in their projects' quota: servers, vCPUs and MiB of memory."""
+    doc = sa.cast(table.c.doc, sa.JSON) if tx.dialect == "postgresql" else sa.type_coerce(table.c.doc, sa.JSON)
+    flavor = doc["flavor"]
+    rows = tx.rows(
+        sa.select(
+            table.c.project,
+            sa.func.count().label("instances"),
+            sa.func.sum(flavor["vcpus"].as_integer()).label("cores"),
+            sa.func.sum(flavor["ram_mib"].as_integer()).label("ram"),
+        )
+        .where(table.c.deleted_at.is_(None), table.c.doc.is_not(None), *where)
+        .group_by(table.c.project)
+    )
+    return {row.project: {"instances": row.instances, "cores": int(row.cores), "ram": int(row.ram)} for row in rows}
+
+
 def replace_server(tx: Tx, table: sa.Table, server: Server, *, was: int) -> Server | None:
     """Write the whole record if its generation is still `was`; the new record, or None when somebody was first.
 

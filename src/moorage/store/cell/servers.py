@@ -19,7 +19,14 @@ from moorage.model.server import Server
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
-from moorage.store.servers import record_columns, server_columns, server_indexes, server_of, server_values
+from moorage.store.servers import (
+    charged_to_projects,
+    record_columns,
+    server_columns,
+    server_indexes,
+    server_of,
+    server_values,
+)
 
 EPOCHS_PER_OPERATION = 1 << 20
 
@@ -154,6 +161,11 @@ def on_host(tx: Tx, host: str) -> Sequence[Server]:
     """The servers that are to be on a host and are not deleted."""
     rows = tx.rows(sa.select(*record_columns(servers)).where(servers.c.host == host, servers.c.deleted_at.is_(None)))
     return [server_of(row) for row in rows]
+
+
+def charged(tx: Tx) -> dict[str, dict[str, int]]:
+    """What the servers of this cell weigh in their projects' quota."""
+    return charged_to_projects(tx, servers)
 
 
 def observe(tx: Tx, host: str, power_states: Mapping[ServerId, int]) -> Sequence[ServerId]:

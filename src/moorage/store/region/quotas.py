@@ -113,6 +113,17 @@ def recount(tx: Tx, project: str, amounts: Mapping[str, int]) -> None:
     tx.run(upsert(tx.dialect, quota_usage, values, key=("project",)))
 
 
+def every_usage(tx: Tx) -> dict[str, dict[str, int]]:
+    """The counters of every project."""
+    return {row.project: {each: getattr(row, each) for each in COUNTED} for row in tx.rows(sa.select(quota_usage))}
+
+
+def lock_usage(tx: Tx, project: str) -> dict[str, int]:
+    """The counters; nobody else moves them before this transaction ends."""
+    row = tx.row(sa.select(quota_usage).where(quota_usage.c.project == project).with_for_update())
+    return {each: 0 if row is None else getattr(row, each) for each in COUNTED}
+
+
 def usage(tx: Tx, project: str) -> dict[str, int]:
     row = tx.row(sa.select(quota_usage).where(quota_usage.c.project == project))
     return {each: 0 if row is None else getattr(row, each) for each in COUNTED}

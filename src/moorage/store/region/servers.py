@@ -15,7 +15,14 @@ from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.server import Server, TaskState
 from moorage.sql import Tx
 from moorage.store.region.tables import region_metadata
-from moorage.store.servers import record_columns, server_columns, server_indexes, server_of, server_values
+from moorage.store.servers import (
+    charged_to_projects,
+    record_columns,
+    server_columns,
+    server_indexes,
+    server_of,
+    server_values,
+)
 
 servers = sa.Table(
     "servers",
@@ -174,6 +181,34 @@ def find(tx: Tx, server: str) -> Whereabouts | None:
         ).where(servers.c.id == server)
     )
     return None if row is None else _whereabouts(row)
+
+
+class Doings(msgspec.Struct, frozen=True):
+    """How busy a project is; two that are equal say that nothing was begun in between."""
+
+    servers: int
+    turns: int
+    """Operations that were ever begun on them."""
+    at_work: int
+    """Servers that an operation holds."""
+
+
+def doings(tx: Tx, project: str | None = None) -> dict[str, Doings]:
+    """Of one project, or of every one that ever had a server."""
+    query = sa.select(
+        servers.c.project,
+        sa.func.count().label("servers"),
+        sa.func.sum(servers.c.op_seq).label("turns"),
+        sa.func.count(servers.c.operation).label("at_work"),
+    ).group_by(servers.c.project)
+    if project is not None:
+        query = query.where(servers.c.project == project)
+    return {row.project: Doings(row.servers, int(row.turns), row.at_work) for row in tx.rows(query)}
+
+
+def charged(tx: Tx) -> dict[str, dict[str, int]]:
+    """What servers without a cell weigh in their projects' quota."""
+    return charged_to_projects(tx, servers, servers.c.cell.is_(None))
 
 
 def busy_tasks(tx: Tx) -> dict[ServerId, TaskState]:
