@@ -1,0 +1,382 @@
+"""The command lines of test_openstack_client.py: what operators and users type, each expected to end well.
+
+A line is what stands after `openstack`; `! line` must fail; `name = line` keeps the `id` of the answer as `{name}`
+(`name:field = line` another field of it); `line ~ text` looks for the text in what is printed.
+"""
+
+SERVERS = """
+    key = keypair create --public-key {pubkey} k1
+    keypair list ~ k1
+    keypair show k1
+    keypair show --public-key k1 ~ ssh-ed25519
+    s = server create --image tiny --flavor m1.nano --network private --key-name k1 --property a=b --wait s1 ~ ACTIVE
+    server list ~ s1
+    server list --long ~ ACTIVE
+    server list --name s1 --status ACTIVE ~ s1
+    server list --no-name-lookup ~ {s}
+    server list --flavor m1.nano --image tiny ~ s1
+    server list --limit 1
+    server list --sort-column name ~ s1
+    server list --ip 10.20 ~ s1
+    server list --changes-since 2020-01-01T00:00:00Z ~ s1
+    server show s1 ~ m1.nano
+    server show {s} ~ {s}
+    server set --property c=d s1
+    server show s1 ~ c
+    server unset --property a s1
+    server set --name s2 s1
+    server show s2 ~ s2
+    console log show s2
+    server stop s2
+    wait SHUTOFF s2
+    server start s2
+    wait ACTIVE s2
+    server pause s2
+    wait PAUSED s2
+    server unpause s2
+    wait ACTIVE s2
+    server suspend s2
+    wait SUSPENDED s2
+    server resume s2
+    wait ACTIVE s2
+    server reboot --wait s2
+    server reboot --hard --wait s2
+    server lock s2
+    ! server stop s2 ~ locked
+    server unlock s2
+    server event list s2 ~ create
+    server event list --long s2 ~ create
+    server volume list s2
+    server create --image tiny --flavor m1.nano --network private --min 2 --max 2 many
+    wait ACTIVE many-1
+    wait ACTIVE many-2
+    server list --name many ~ many-2
+    server delete --wait many-1 many-2
+    hinted = server group create --policy anti-affinity g1
+    server group list ~ g1
+    server group list --long ~ anti-affinity
+    server group show g1 ~ anti-affinity
+    server create --image tiny --flavor m1.nano --network private --hint group={hinted} --wait grouped ~ ACTIVE
+    server delete --wait grouped
+    server group delete g1
+    p = port create --network private p1
+    server create --image tiny --flavor m1.nano --port p1 --wait ported ~ ACTIVE
+    port show p1 ~ ACTIVE
+    port list --server ported ~ {p}
+    server delete --wait ported
+    port show p1 ~ DOWN
+    port delete p1
+    server delete --wait s2
+    ! server show s2 ~ No
+    keypair delete k1
+    quota show ~ instances
+    usage show
+    availability zone list ~ nova
+    flavor list ~ m1.tiny
+    flavor show m1.tiny ~ 512
+    versions show --service compute ~ 2.104
+    extension list --compute
+"""
+
+SERVERS_SINCE_2_74 = """
+    t = server create --image tiny --flavor m1.nano --network private --tag red --description words --wait tagged
+    server show tagged ~ red
+    server show tagged ~ words
+    server set --tag blue tagged
+    server list --tags red,blue ~ tagged
+    server unset --tag red tagged
+    server set --description other tagged
+    server show tagged ~ other
+    server unset --description tagged
+    server set --hostname moved tagged
+    server lock --reason upgrade tagged
+    server show tagged ~ upgrade
+    server list --locked ~ tagged
+    server unlock tagged
+    server event list tagged ~ create
+    server volume list tagged
+    server migration list --server tagged
+    server delete --wait tagged
+    server list --deleted --all-projects ~ tagged
+    server create --image tiny --flavor m1.nano --nic auto --wait automatic ~ ACTIVE
+    server delete --wait automatic
+    ! server create --image tiny --flavor m1.nano --network routed --network nowhere lost ~ nowhere
+    server create --image tiny --flavor m1.nano --nic none --wait lonely ~ ACTIVE
+    server delete --wait lonely
+    server group create --policy anti-affinity --rule max_server_per_host=2 ruled ~ max_server_per_host
+    server group delete ruled
+"""
+
+LIMITS = """
+    limits show --absolute ~ max_total_instances
+    limits show --rate
+    limits show --absolute --project demo ~ max_total_cores
+"""
+# From 2.75 on Nova refuses the query `reserved`, which the client sends at every version that is asked for by number.
+
+HOSTS = """
+    compute service list ~ nova-compute
+    compute service list --long ~ host1
+    compute service list --service nova-conductor ~ nova-conductor
+    compute service set --disable --disable-reason broken host1 nova-compute
+    compute service list --long --host host1 ~ broken
+    compute service set --enable host1 nova-compute
+    hypervisor list ~ host1
+    hypervisor list --long ~ host1
+    hypervisor list --matching host1 ~ host1
+    hypervisor show host1 ~ up
+    a = aggregate create --zone z1 --property ssd=true a1
+    aggregate list --long ~ z1
+    aggregate show a1 ~ ssd
+    aggregate add host a1 host1 ~ host1
+    availability zone list --compute --long ~ z1
+    server create --image tiny --flavor m1.nano --network private --availability-zone z1 --wait zoned ~ ACTIVE
+    server show zoned ~ z1
+    server list --all-projects --host host1 --long ~ zoned
+    server delete --wait zoned
+    aggregate set --name a2 --property ssd=false --property gpu=true a1
+    aggregate unset --property gpu a2
+    aggregate remove host a2 host1
+    aggregate delete a2
+    server list --all-projects
+    flavor create --ram 64 --disk 1 --vcpus 1 --private --property hw:cpu_policy=shared mine
+    flavor show mine ~ hw:cpu_policy
+    flavor set --property hw:mem_page_size=small --project demo mine
+    flavor unset --property hw:cpu_policy --project demo mine
+    flavor list --all --long ~ mine
+    flavor list --private ~ mine
+    flavor delete mine
+    quota set --instances 11 demo
+    quota show demo ~ 11
+    quota list --compute ~ 11
+    quota set --instances 10 demo
+    quota delete --compute demo
+    quota show --default ~ instances
+    usage list
+    server migration list
+"""
+
+HOSTS_SINCE_2_74 = """
+    keypair list --user demo
+    flavor create --ram 64 --disk 1 --vcpus 1 --description words worded ~ words
+    flavor set --description others worded
+    flavor delete worded
+    compute service set --down host2 nova-compute
+    compute service list --host host2 ~ down
+    compute service set --up host2 nova-compute
+    server create --image tiny --flavor m1.nano --network private --host host3 --wait placed ~ ACTIVE
+    server show placed ~ host3
+    server delete --wait placed
+"""
+
+NETWORK = """
+    net = network create --description words n1
+    network list --long ~ n1
+    network show n1 ~ words
+    network set --name n2 --disable n1
+    network set --enable n2
+    subnet create --network n2 --subnet-range 192.0.2.0/24 --dns-nameserver 192.0.2.53 sub ~ 192.0.2.1
+    subnet list --network n2 ~ sub
+    subnet show sub ~ 192.0.2.53
+    subnet set --no-dhcp --name sub2 sub
+    port create --network n2 --fixed-ip subnet=sub2,ip-address=192.0.2.77 --tag red p2 ~ 192.0.2.77
+    port list --network n2 --long ~ p2
+    port list --tags red ~ p2
+    port show p2 ~ 192.0.2.77
+    port set --name p3 --description words --disable p2
+    port unset --fixed-ip subnet=sub2,ip-address=192.0.2.77 p3
+    security group create --description words sg
+    security group list ~ sg
+    security group show sg ~ words
+    rule = security group rule create --protocol tcp --dst-port 22:23 --remote-ip 192.0.2.0/24 sg ~ 22
+    security group rule list sg ~ tcp
+    security group rule show {rule} ~ 192.0.2.0/24
+    port set --security-group sg p3
+    port unset --security-group sg p3
+    security group rule delete {rule}
+    security group set --name sg2 sg
+    security group delete sg2
+    router create r1
+    router add subnet r1 sub2
+    router show r1 ~ 192.0.2.1
+    router remove subnet r1 sub2
+    router delete r1
+    port delete p3
+    subnet delete sub2
+    network delete n2
+    network segment list ~ rack-b
+    network agent list
+    extension list --network ~ segment
+    quota show --network ~ ports
+    ip availability list ~ private
+    network rbac list
+    subnet pool list
+    network qos policy list
+    floating ip list
+    network trunk list
+"""
+
+IDENTITY = """
+    domain create --description words d1
+    domain list ~ d1
+    domain show d1 ~ words
+    project create --domain d1 --description words pr1
+    project list --domain d1 ~ pr1
+    project show --domain d1 pr1 ~ words
+    project set --domain d1 --name pr2 --property a=b pr1
+    user create --domain d1 --project pr2 --project-domain d1 --password secret --email u@example.org u1
+    user list --domain d1 --long ~ u1
+    user show --domain d1 u1 ~ u@example.org
+    user set --domain d1 --name u2 --disable u1
+    user set --domain d1 --enable u2
+    gr = group create --domain d1 gr1
+    group list --domain d1 ~ gr1
+    group add user --group-domain d1 --user-domain d1 gr1 u2
+    group contains user --group-domain d1 --user-domain d1 gr1 u2
+    user list --group {gr} ~ u2
+    group set --domain d1 --description words gr1
+    group show --domain d1 gr1 ~ words
+    role create ro1
+    role list ~ ro1
+    role show ro1 ~ ro1
+    role set --name ro2 ro1
+    role add --user u2 --user-domain d1 --project pr2 --project-domain d1 member
+    role add --group gr1 --group-domain d1 --project pr2 --project-domain d1 ro2
+    role assignment list --user u2 --user-domain d1 --names ~ member
+    role assignment list --effective --project pr2 --project-domain d1 --names ~ ro2
+    role remove --group gr1 --group-domain d1 --project pr2 --project-domain d1 ro2
+    role remove --user u2 --user-domain d1 --project pr2 --project-domain d1 member
+    implied role create --implied-role ro2 reader
+    implied role list ~ ro2
+    implied role delete --implied-role ro2 reader
+    role delete ro2
+    group remove user --group-domain d1 --user-domain d1 gr1 u2
+    group delete --domain d1 gr1
+    user delete --domain d1 u2
+    project delete --domain d1 pr2
+    domain set --disable d1
+    domain delete d1
+    service create --name sv --description words thing
+    service list --long ~ thing
+    service show sv ~ words
+    service set --name sv2 sv
+    region create --description words North
+    region list ~ North
+    region set --description other North
+    region show North ~ other
+    ep = endpoint create --region North thing public http://example.org/
+    endpoint list --service thing ~ example.org
+    endpoint show {ep} ~ North
+    endpoint set --url http://example.com/ {ep}
+    endpoint delete {ep}
+    region delete North
+    service delete sv2
+    catalog list ~ compute
+    catalog show compute ~ nova
+    token issue ~ project_id
+    application credential create --role member --secret hidden ac
+    application credential list ~ ac
+    application credential show ac ~ ac
+    application credential delete ac
+    registered limit list
+    limit list
+    versions show ~ identity
+"""
+
+IMAGE = """
+    im = image create --disk-format raw --container-format bare --file {data} --property os_distro=ubuntu i1 ~ active
+    image list ~ i1
+    image list --long --property os_distro=ubuntu ~ i1
+    image list --private
+    image show i1 ~ ubuntu
+    image show {im} ~ raw
+    image set --name i2 --min-disk 1 --tag red --property a=b i1
+    image list --tag red ~ i2
+    image unset --tag red --property a i2
+    image save --file {saved} i2
+    image set --shared i2
+    image add project i2 demo
+    image member list i2
+    image remove project i2 demo
+    image set --deactivate i2
+    image set --activate i2
+    image set --protected i2
+    ! image delete i2
+    image set --unprotected i2
+    image task list
+    image stores list
+    image import info
+    image delete i2
+"""
+
+PLACEMENT = """
+    rp = resource provider create rp1
+    resource provider list ~ host1
+    resource provider list --name rp1 ~ rp1
+    resource provider list --resource VCPU=1 ~ host1
+    resource provider show {rp} ~ rp1
+    resource provider show --allocations {rp}
+    resource provider set --name rp2 {rp}
+    resource class list ~ VCPU
+    resource class create CUSTOM_GOLD
+    resource class set CUSTOM_SILVER
+    resource class show CUSTOM_GOLD ~ GOLD
+    resource provider inventory set --resource CUSTOM_GOLD=8 --resource VCPU=4 --resource VCPU:allocation_ratio=2 {rp}
+    resource provider inventory list {rp} ~ CUSTOM_GOLD
+    resource provider inventory show {rp} VCPU ~ 4
+    resource provider inventory class set --total 9 {rp} VCPU
+    resource provider usage show {rp} ~ VCPU
+    trait list ~ HW_CPU_X86_AVX2
+    trait create CUSTOM_FAST
+    trait show CUSTOM_FAST ~ FAST
+    trait list --name in:CUSTOM_FAST ~ FAST
+    resource provider trait set --trait CUSTOM_FAST {rp}
+    resource provider trait list {rp} ~ FAST
+    resource provider list --required CUSTOM_FAST ~ rp2
+    allocation candidate list --resource CUSTOM_GOLD=1 --required CUSTOM_FAST ~ CUSTOM_GOLD
+    allocation candidate list --group 1 --resource VCPU=1 --group-policy none ~ VCPU
+    resource provider allocation set --allocation rp={rp},CUSTOM_GOLD=2 --project-id {project} --user-id {project} --consumer-type TEST {project}
+    resource provider allocation show {project} ~ CUSTOM_GOLD
+    resource provider show --allocations {rp} ~ {project}
+    resource usage show {project} ~ CUSTOM_GOLD
+    resource provider allocation unset --provider {rp} {project}
+    g:generation = resource provider show {rp}
+    resource provider aggregate set --aggregate 33333333-3333-3333-3333-333333333333 --generation {g} {rp}
+    resource provider aggregate list {rp}
+    resource provider trait delete {rp}
+    resource provider inventory delete {rp}
+    resource provider delete {rp}
+    trait delete CUSTOM_FAST
+    resource class delete CUSTOM_GOLD
+    resource class delete CUSTOM_SILVER
+"""
+
+PLAIN_USER = """
+    token issue ~ project_id
+    catalog list ~ compute
+    network list ~ private
+    image list ~ tiny
+    flavor list ~ m1.tiny
+    s = server create --image tiny --flavor m1.nano --network private --wait mine ~ ACTIVE
+    server list --long ~ mine
+    server show mine ~ hostId
+    ! server list --all-projects
+    ! hypervisor list
+    ! compute service list
+    ! aggregate create nope
+    ! flavor create --ram 1 --disk 1 --vcpus 1 nope
+    server delete --wait mine
+    keypair create --public-key {pubkey} k2
+    keypair delete k2
+    server group create --policy affinity g2
+    server group delete g2
+    quota show ~ instances
+    limits show --absolute ~ max_total_instances
+    availability zone list ~ nova
+    security group list ~ default
+    application credential create ac2
+    application credential delete ac2
+    ! user list
+    ! project create nope
+    usage show
+"""

@@ -1,0 +1,191 @@
+"""The `openstack` client of the field against a cloud of `moorage up`: every noun and verb that is built.
+
+One cloud, one client process; `MOORAGE_CLOUDS_YAML` names a running cloud to use in place of one of our own.
+"""
+
+import importlib.util
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import openstack_script as script
+import pytest
+
+from moorage.testing.set import free_ports
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("openstackclient") is None or importlib.util.find_spec("osc_placement") is None,
+    reason="python-openstackclient and osc-placement are not installed (the extra `client`)",
+)
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIsjfXiOjqrvVQxtElgj+kXx/V/CmyyIvfhxEZRx/BMS me@here\n"
+HERE = Path(__file__).parent
+START_S = 30.0
+WAIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def clouds_yaml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    if running := os.environ.get("MOORAGE_CLOUDS_YAML"):
+        yield Path(running)
+        return
+    place = tmp_path_factory.mktemp("cloud")
+    names = ("compute", "placement", "identity", "image", "network")
+    ports = [word for name, port in zip(names, free_ports(5), strict=True) for word in (f"--{name}-port", str(port))]
+    with (place / "log").open("wb") as log:
+        cloud = subprocess.Popen(
+            [sys.executable, "-m", "moorage", "up", "--data-dir", str(place / "data"), "--durability", "process", *ports],
+            cwd=place, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + START_S
+        while "Moorage is up" not in (place / "log").read_text():
+            assert cloud.poll() is None, (place / "log").read_text()
+            assert time.monotonic() < deadline, (place / "log").read_text()
+            time.sleep(0.05)
+        yield place / "clouds.yaml"
+    finally:
+        cloud.send_signal(signal.SIGINT)
+        cloud.wait(START_S)
+
+
+class Kept(dict[str, str]):
+    """What lines before kept; a name whose line failed stays as it is written."""
+
+    def __missing__(self, name: str) -> str:
+        return "{" + name + "}"
+
+
+class Client:
+    """What is typed, said to the one client process."""
+
+    def __init__(self, clouds_yaml: Path, place: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "openstack_driver.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=place,
+            env={**os.environ, "OS_CLIENT_CONFIG_FILE": str(clouds_yaml)},
+        )  # fmt: skip
+        (place / "key.pub").write_text(PUBLIC_KEY)
+        (place / "data").write_bytes(b"\0" * 2048)
+        (place / "saved").unlink(missing_ok=True)
+        self.answer = ""
+        self.kept = {"pubkey": str(place / "key.pub"), "data": str(place / "data"), "saved": str(place / "saved")}
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(WAIT_S)
+        self._process.stdout.close()
+
+    def say(self, words: list[str]) -> tuple[int, str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        self.answer = answer["answer"]
+        return answer["status"], answer["answer"] + answer["errors"]
+
+    def run(self, text: str, *options: str) -> list[str]:
+        """Every line in turn; what did not go as expected."""
+        wrong: list[str] = []
+        for line in filter(None, map(str.strip, text.splitlines())):
+            fails, line = line.startswith("! "), line.removeprefix("! ")
+            line, _, wanted = line.partition(" ~ ")
+            name, _, rest = line.partition(" = ")
+            line = f"{rest} -f json" if rest else line
+            line, wanted = (part.format_map(Kept(self.kept)) for part in (line, wanted))
+            status, told = self._one(line, options)
+            if (status != 0) is not fails or wanted not in told:
+                wrong.append(f"openstack {line}   (status {status}, looked for {wanted!r})\n{told}")
+            elif rest:
+                found = json.loads(self.answer)
+                name, _, field = name.partition(":")
+                self.kept[name] = str(found[field] if field else found.get("id") or found["uuid"])
+        return wrong
+
+    def _one(self, line: str, options: tuple[str, ...]) -> tuple[int, str]:
+        """One line; the client's own `--wait` sleeps for seconds between two looks, ours does not."""
+        words = shlex.split(line)
+        if words[0] == "wait":
+            return self._until(words[1], words[2], options)
+        if "--wait" not in words:
+            return self.say([*options, *words])
+        words.remove("--wait")
+        status, told = self.say([*options, *words])
+        answer = self.answer
+        if status != 0:
+            return status, told
+        names = words[2:] if words[1] == "delete" else [word for word in words if word not in {"-f", "json"}][-1:]
+        for name in names:
+            status, after = self._until("" if words[1] == "delete" else "ACTIVE", name, options)
+            told += after
+        self.answer = answer
+        return status, told
+
+    def _until(self, wanted: str, server: str, options: tuple[str, ...]) -> tuple[int, str]:
+        """Look until a server has the wanted status; "" is gone."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            status, told = self.say([*options, "server", "show", "-c", "status", "-f", "value", server])
+            reached = status != 0 if wanted == "" else wanted in told
+            if reached or time.monotonic() > deadline:
+                return 0 if reached else 1, told
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def client(clouds_yaml: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    started = Client(clouds_yaml, tmp_path_factory.mktemp("client"))
+    yield started
+    started.close()
+
+
+def told(wrong: list[str]) -> None:
+    assert not wrong, "\n\n".join(wrong)
+
+
+ADMIN = ("--os-cloud", "moorage")
+USER = ("--os-cloud", "moorage-demo")
+
+
+def at(version: str) -> tuple[str, str]:
+    return "--os-compute-api-version", version
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.74", "2.latest"])
+def test_servers(client: Client, version: str) -> None:
+    told(client.run(script.SERVERS, *USER, *at(version)))
+
+
+def test_what_newer_versions_brought(client: Client) -> None:
+    told(client.run(script.SERVERS_SINCE_2_74, *ADMIN, *at("2.96")))
+    told(client.run(script.HOSTS_SINCE_2_74, *ADMIN, *at("2.96")))
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.37", "2.latest"])
+def test_hosts_and_flavors(client: Client, version: str) -> None:
+    told(client.run(script.LIMITS, *ADMIN, *at(version)))
+    told(client.run(script.HOSTS, *ADMIN, *at(version)))
+
+
+@pytest.mark.parametrize("text", ["NETWORK", "IDENTITY", "IMAGE"])
+def test_the_neighbours(client: Client, text: str) -> None:
+    told(client.run(getattr(script, text), *ADMIN))
+
+
+def test_placement(client: Client) -> None:
+    status, project = client.say([*ADMIN, "token", "issue", "-c", "project_id", "-f", "value"])
+    assert status == 0
+    client.kept["project"] = project.strip()
+    told(client.run(script.PLACEMENT, *ADMIN, "--os-placement-api-version", "1.39"))
+
+
+def test_a_plain_user(client: Client) -> None:
+    told(client.run(script.PLAIN_USER, *USER, *at("2.latest")))
