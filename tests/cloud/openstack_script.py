@@ -335,11 +335,11 @@ PLACEMENT = """
     resource provider list --required CUSTOM_FAST ~ rp2
     allocation candidate list --resource CUSTOM_GOLD=1 --required CUSTOM_FAST ~ CUSTOM_GOLD
     allocation candidate list --group 1 --resource VCPU=1 --group-policy none ~ VCPU
-    resource provider allocation set --allocation rp={rp},CUSTOM_GOLD=2 --project-id {project} --user-id {project} --consumer-type TEST {project}
-    resource provider allocation show {project} ~ CUSTOM_GOLD
-    resource provider show --allocations {rp} ~ {project}
+    resource provider allocation set --allocation rp={rp},CUSTOM_GOLD=2 --project-id {project} --user-id {project} --consumer-type TEST {consumer}
+    resource provider allocation show {consumer} ~ CUSTOM_GOLD
+    resource provider show --allocations {rp} ~ {consumer}
     resource usage show {project} ~ CUSTOM_GOLD
-    resource provider allocation unset --provider {rp} {project}
+    resource provider allocation unset --provider {rp} {consumer}
     g:generation = resource provider show {rp}
     resource provider aggregate set --aggregate 33333333-3333-3333-3333-333333333333 --generation {g} {rp}
     resource provider aggregate list {rp}
