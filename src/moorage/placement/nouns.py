@@ -25,11 +25,6 @@ def need(tx: Tx, uuid: str) -> int:
 
 def create(tx: Tx, uuid: str, name: str, parent: str | None) -> None:
     """A new provider; raises Conflict for a taken uuid or name, Invalid for a parent that is not there."""
-    taken = [f"uuid: {uuid}"] if sql.find(tx, uuid) is not None else []
-    if sql.find_by_name(tx, name) is not None:
-        taken.append(f"name: {name}")
-    if taken:
-        raise Conflict(f"Conflicting resource provider {', '.join(taken)} already exists.", code=codes.DUPLICATE_NAME)
     root = uuid
     if parent is not None:
         above = sql.find(tx, parent)
@@ -41,6 +36,11 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None) -> None:
             )
             raise Invalid(f'Unable to create resource provider "{name}", {uuid}: {why}: {parent}.')
         root = above.root
+    taken = [f"uuid: {uuid}"] if sql.find(tx, uuid) is not None else []
+    if sql.find_by_name(tx, name) is not None:
+        taken.append(f"name: {name}")
+    if taken:
+        raise Conflict(f"Conflicting resource provider {', '.join(taken)} already exists.", code=codes.DUPLICATE_NAME)
     sql.create(tx, uuid, name, parent, root, stamp(tx))
 
 
@@ -161,6 +161,8 @@ def update_inventory(
 ) -> int:
     """One class that is there; raises Invalid when it is not."""
     generation = need(tx, uuid)
+    if unknown := known_classes(tx, [resource]):
+        raise NotFound(f"No such resource class {unknown[0]}.")
     if expected != generation:
         raise Conflict("resource provider generation conflict", code=codes.CONCURRENT_UPDATE)
     _checked(tx, uuid, {resource: inventory}, full_reserve)

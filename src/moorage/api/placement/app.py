@@ -257,7 +257,9 @@ class _Door:
         if rep.body is not None or rep.raw is not None:
             headers["content-type"] = "application/json"
         if rep.stamped and version >= (1, 15):
-            headers |= {"last-modified": http_date(rep.modified), "cache-control": "no-cache"}
+            headers["cache-control"] = "no-cache"
+            if rep.dated:
+                headers["last-modified"] = http_date(rep.modified)
         return Response(content, rep.status, headers)
 
     def _fault(self, problem: Problem, version: Version | None, request_id: str, accept: str | None = None) -> Response:

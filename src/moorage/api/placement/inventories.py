@@ -48,6 +48,7 @@ async def index(req: Req) -> Rep:
             "inventories": {name: _body(stock) for name, stock in sorted(provider.stocks.items())},
         },
         modified=provider.updated_at,
+        dated=bool(provider.stocks),
     )
 
 
@@ -80,7 +81,7 @@ async def replace(req: Req) -> Rep:
         lambda tx: nouns.set_inventories(tx, uuid, wanted, expected, full_reserve=req.since(26))
     )
     inventories = {name: _body(inventory) for name, inventory in wanted.items()}
-    return Rep(body={"resource_provider_generation": generation, "inventories": inventories})
+    return Rep(body={"resource_provider_generation": generation, "inventories": inventories}, dated=bool(inventories))
 
 
 async def clear(req: Req) -> Rep:

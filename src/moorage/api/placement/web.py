@@ -84,6 +84,8 @@ class Rep:
     headers: dict[str, str] = field(default_factory=dict)
     stamped: bool = True
     modified: int | None = None
+    dated: bool = True
+    """False: nothing is there that could have been modified."""
     raw: bytes | None = None
 
 
