@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from moorage.api.hosts import past_number
 from moorage.model.errors import Unavailable
@@ -15,9 +16,11 @@ from moorage.model.ids import CellId, ConductorId, HostId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
 from moorage.placement import inventory
 from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 from moorage.store.region.placement import providers
 from moorage.testing.frontdesk import MEMBER, Cells, Client, cells_in, front_desk
+from moorage.testing.servers import a_server, keep
 
 STOCK = {"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 100}
 
@@ -267,3 +270,25 @@ async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
     rows = (await cloud.get("/os-services?binary=nova-compute", at="2.69")).json()["services"]
     assert rows[1] == {"binary": "nova-compute", "host": "host2", "status": "UNKNOWN"}
     assert (await cloud.get("/os-availability-zone", by=MEMBER)).status_code == 200
+
+
+async def test_a_host_with_servers_does_not_change_its_zone(cloud: Client) -> None:
+    async def act(number: int, verb: str) -> int:
+        body = {verb: {"host": "host1"}}
+        return (await cloud.ask("POST", f"/os-aggregates/{number}/action", body)).status_code
+
+    assert cloud.desk.cells is not None
+    north, plain = [
+        (await cloud.ask("POST", "/os-aggregates", {"aggregate": {"name": name, **zone}})).json()["aggregate"]["id"]
+        for name, zone in (("north", {"availability_zone": "north"}), ("plain", {}))
+    ]
+    await keep(cloud.desk.region, cloud.desk.cells.all()["cell1"], a_server(1, host="host1"))
+    assert await act(north, "add_host") == 409
+    assert await act(plain, "add_host") == 200  # no zone, no change
+    assert await act(plain, "remove_host") == 200
+    emptied = sa.update(cell_servers.servers).values(deleted_at=1)
+    await cloud.desk.cells.all()["cell1"].write(lambda tx: tx.run(emptied))
+    assert await act(north, "add_host") == 200
+    await cloud.desk.cells.all()["cell1"].write(lambda tx: tx.run(emptied.values(deleted_at=None)))
+    assert await act(north, "remove_host") == 409
+    assert (await cloud.get(f"/os-aggregates/{north}")).json()["aggregate"]["hosts"] == ["host1"]

@@ -99,6 +99,9 @@ async def test_locks(servers: Any) -> None:
     assert (await act(servers, {"lock": {"locked_reason": "x"}}, at="2.72")).status_code == 202
     assert (await servers.shown())["locked_reason"] is None
     assert (await act(servers, {"lock": {"locked_reason": "upgrade"}}, at="2.73")).status_code == 202
+    assert (await servers.shown())["locked_reason"] is None  # it was locked already
+    assert (await act(servers, {"unlock": None})).status_code == 202
+    assert (await act(servers, {"lock": {"locked_reason": "upgrade"}}, at="2.73")).status_code == 202
     shown = await servers.shown()
     assert (shown["locked"], shown["locked_reason"]) == (True, "upgrade")
     assert (await act(servers, {"os-stop": None})).status_code == 409
@@ -107,6 +110,21 @@ async def test_locks(servers: Any) -> None:
     assert (await act(servers, {"unlock": None})).status_code == 403
     assert (await act(servers, {"unlock": None}, by=ADMIN)).status_code == 202
     assert (await servers.shown())["locked_reason"] is None
+
+
+async def test_locks_and_resets_are_actions(servers: Any) -> None:
+    await servers.keep(a_server())
+    await act(servers, {"lock": None})
+    await act(servers, {"lock": None})  # nothing: it is locked already
+    await act(servers, {"unlock": None})
+    reset = await act(servers, {"os-resetState": {"state": "error"}}, by=ADMIN)
+    path = f"/servers/{ID}/os-instance-actions"
+    rows = (await servers.get(path, by=MEMBER, at="latest")).json()["instanceActions"]
+    assert sorted(row["action"] for row in rows) == ["lock", "resetState", "unlock"]
+    who = {row["action"]: (row["user_id"], row["project_id"]) for row in rows}
+    assert who["resetState"] == (ADMIN.user, MEMBER.project)
+    shown = await servers.get(f"{path}/{reset.headers['x-compute-request-id']}", by=ADMIN, at="latest")
+    assert shown.json()["instanceAction"]["action"] == "resetState"
 
 
 async def test_reset_force_delete_console(servers: Any) -> None:

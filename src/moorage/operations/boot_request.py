@@ -428,9 +428,10 @@ async def _accept(
             )
             rows.append((held, new))
         if group is not None:
-            had = server_groups.join(tx, group.id, [server.id for server, _ in rows], defaults["server_group_members"])
+            members = quotas.limits(tx, project, defaults)["server_group_members"]
+            had = server_groups.join(tx, group.id, [server.id for server, _ in rows], members)
             if had is not None:
-                tx.refuse(Shortfall((Over("server_group_members", len(rows), had, defaults["server_group_members"]),)))
+                tx.refuse(Shortfall((Over("server_group_members", len(rows), had, members),)))
         region_servers.insert(tx, [server for server, _ in rows])
         region_operations.accept(tx, [new for _, new in rows])
         return rows

@@ -83,7 +83,7 @@ async def mark_deleted(run: DeleteRun) -> None:
     if found.server is None or found.cell is None:
         return  # the region's own record is marked by the commit that ends the story
     now = _now()
-    event = Event("compute_terminate_instance", run.asked.server.created_at, now, "Success", found.server.host)
+    event = Event("compute_terminate_instance", now, now, "Success", found.server.host)
     action = Action(
         server=found.server.id,
         action=run.asked.action,

@@ -74,7 +74,7 @@ async def fail_action(run: PowerRun) -> None:
     found = await records.find(run.rooms, run.asked.server.id)
     if found.cell is not None:
         now = _now()
-        events = (Event(EFFECTS[run.asked.verb].event, run.asked.server.created_at, now, "Error"),)
+        events = (Event(EFFECTS[run.asked.verb].event, now, now, "Error"),)
         await run.rooms.cells[found.cell].write(
             lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
         )

@@ -144,14 +144,14 @@ async def add_host(call: Call[AddHostBody]) -> Reply:
         await host_named(call, name)
     except NotFound as failure:
         raise NotFound(f"Compute host {name} could not be found.") from failure
-    changed = await writes.add_host(call.desk.region, number, name, now_us(call.desk.clock))
+    changed = await writes.add_host(call.desk.region, cells_of(call), number, name, now_us(call.desk.clock))
     return await _changed(call, changed)
 
 
 async def remove_host(call: Call[RemoveHostBody]) -> Reply:
     call.require(RULE + "remove_host", {})
     number, name = _number(call), call.body.remove_host.host
-    changed = await writes.remove_host(call.desk.region, number, name, now_us(call.desk.clock))
+    changed = await writes.remove_host(call.desk.region, cells_of(call), number, name, now_us(call.desk.clock))
     return await _changed(call, changed)
 
 

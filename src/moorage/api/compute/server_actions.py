@@ -12,6 +12,7 @@ from moorage.api.gather import cells_of
 from moorage.api.routes import Route
 from moorage.api.when import now_us
 from moorage.api.wire import Body, NovaInt
+from moorage.model.action import Action, Event
 from moorage.model.errors import Conflict, HostFailed, NotBuilt
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.nouns import servers as writes
@@ -82,27 +83,45 @@ class LockBody(Body):
     lock: LockReason | None
 
 
-async def _write(call: Call[Any], server: Server, changed: writes.Changed) -> None:
-    await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now_us(call.desk.clock))
+async def _write(call: Call[Any], server: Server, action: str, changed: writes.Changed, event: str = "") -> None:
+    """The change, and the action that says who made it."""
+    now = now_us(call.desk.clock)
+    shown = Action(
+        server=server.id,
+        action=action,
+        request_id=call.request_id,
+        user=call.asker.user,
+        project=server.project,
+        started_at=now,
+        updated_at=now,
+        finished_at=now,
+        events=(Event(event, now, now, "Success"),) if event else (),
+    )
+    await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now, shown)
 
 
 async def lock(call: Call[LockBody]) -> Reply:
-    """An owner's lock may be taken off by the owner; an administrator's by administrators."""
+    """A lock by the server's own project may be taken off by it; one by another project, by administrators.
+
+    Whoever is in the project changes nothing about a server that is locked already.
+    """
     server = await the_server(call, "os_compute_api:os-lock-server:lock")
     reason = call.body.lock.locked_reason if call.body.lock is not None else None
     owner = server.project == call.asker.project
-    by = "owner" if owner and not call.is_admin else "admin"
-    if server.locked_by == "admin" and by == "owner":
+    if server.locked and owner:
         return Reply(202)
-    await _write(call, server, writes.with_fields(locked=True, locked_by=by, locked_reason=reason))
+    by = "owner" if owner else "admin"
+    await _write(call, server, "lock", writes.with_fields(locked=True, locked_by=by, locked_reason=reason), "api_lock")
     return Reply(202)
 
 
 async def unlock(call: Call[Any]) -> Reply:
     server = await the_server(call, "os_compute_api:os-lock-server:unlock")
-    if server.locked_by == "admin":
+    by = "owner" if server.project == call.asker.project else "admin"
+    if server.locked_by and server.locked_by != by:
         call.require("os_compute_api:os-lock-server:unlock:unlock_override", target_of(server))
-    await _write(call, server, writes.with_fields(locked=False, locked_by=None, locked_reason=None))
+    unlocked = writes.with_fields(locked=False, locked_by=None, locked_reason=None)
+    await _write(call, server, "unlock", unlocked, "api_unlock")
     return Reply(202)
 
 
@@ -117,7 +136,7 @@ class ResetBody(Body):
 async def reset_state(call: Call[ResetBody]) -> Reply:
     server = await the_server(call, "os_compute_api:os-admin-actions:reset_state")
     state = VmState.ACTIVE if call.body.reset.state == "active" else VmState.ERROR
-    await _write(call, server, writes.with_fields(vm_state=state, task_state=None))
+    await _write(call, server, "resetState", writes.with_fields(vm_state=state, task_state=None))
     return Reply(202)
 
 

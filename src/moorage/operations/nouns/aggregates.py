@@ -57,7 +57,12 @@ async def update(
     return await region.write(work)
 
 
-async def add_host(region: Database, number: int, host: str, now: int) -> Aggregate:
+async def add_host(region: Database, cells: Mapping[str, Database], number: int, host: str, now: int) -> Aggregate:
+    """Raises NotFound, and Conflict when the host is in it, in another zone, or has servers that would change their zone."""
+    zone = (await region.read(lambda tx: aggregates.get(tx, number))).zone
+    if zone is not None:
+        await _refuse_other_zone(region, cells, host, zone, f"Cannot add host to aggregate {number}.")
+
     def work(tx: Tx) -> Aggregate:
         found = aggregates.get(tx, number, to_change=True)
         if host in found.hosts:
@@ -72,7 +77,16 @@ async def add_host(region: Database, number: int, host: str, now: int) -> Aggreg
     return await region.write(work)
 
 
-async def remove_host(region: Database, number: int, host: str, now: int) -> Aggregate:
+async def remove_host(region: Database, cells: Mapping[str, Database], number: int, host: str, now: int) -> Aggregate:
+    """Raises NotFound, and Conflict when the host has servers that would change their zone."""
+    found = await region.read(lambda tx: aggregates.get(tx, number))
+    if found.zone is not None and host in found.hosts:
+        zone = await region.read(lambda tx: _zone_of(tx, host, but=number))
+        if zone != found.zone and await _servers_on(cells, host):
+            raise Conflict(
+                f"Cannot remove host from aggregate {number}. Reason: The availability zone of host {host} would change from "
+                f"'{found.zone}' to '{zone}', and it has servers."
+            )
     return await region.write(lambda tx: take_out(tx, number, host, now))
 
 
@@ -113,6 +127,28 @@ def _refuse_two_zones(tx: Tx, aggregate: Aggregate, hosts: Sequence[str], zone: 
     if others:
         raise Invalid(
             f"Cannot update aggregate {aggregate.number}. Reason: One or more hosts already in availability zone(s) {others}."
+        )
+
+
+def _zone_of(tx: Tx, host: str, *, but: int | None = None) -> str | None:
+    """The zone that aggregates give a host."""
+    return next(
+        (each.zone for each in aggregates.every(tx) if each.zone and each.number != but and host in each.hosts), None
+    )
+
+
+async def _servers_on(cells: Mapping[str, Database], host: str) -> bool:
+    for cell in cells.values():
+        if await cell.read(lambda tx: cell_servers.on_host(tx, host)):
+            return True
+    return False
+
+
+async def _refuse_other_zone(region: Database, cells: Mapping[str, Database], host: str, zone: str, doing: str) -> None:
+    now = await region.read(lambda tx: _zone_of(tx, host))
+    if now is None and await _servers_on(cells, host):  # a second zone is refused for every host, below
+        raise Conflict(
+            f"{doing} Reason: The availability zone of host {host} would change from '{now}' to '{zone}', and it has servers."
         )
 
 

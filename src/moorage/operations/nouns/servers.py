@@ -6,14 +6,17 @@ server meanwhile is not touched: these writes leave the fence alone.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from moorage.model.action import Action
 from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota
 from moorage.model.ids import ServerId
 from moorage.model.server import Server, VmState
-from moorage.sql import Database
+from moorage.sql import Database, Tx
+from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 from moorage.store.servers import replace_server
@@ -25,8 +28,18 @@ METADATA_ITEMS_MAX = 128
 Changed = Callable[[Server], Server]
 
 
-async def change(region: Database, cells: Mapping[str, Database], server_id: str, changed: Changed, now: int) -> Server:
-    """Apply `changed` to the record as it is now, and write it. Raises NotFound, Conflict, or what `changed` raises."""
+async def change(
+    region: Database,
+    cells: Mapping[str, Database],
+    server_id: str,
+    changed: Changed,
+    now: int,
+    action: Action | None = None,
+) -> Server:
+    """Apply `changed` to the record as it is now, and write it. Raises NotFound, Conflict, or what `changed` raises.
+
+    `action` is what people are shown of it; it is written with the change, where the server has a cell.
+    """
     for _ in range(TRIES):
         database, table, found, being_built = await _record(region, cells, ServerId(server_id))
         if found is None or found.deleted:
@@ -35,14 +48,21 @@ async def change(region: Database, cells: Mapping[str, Database], server_id: str
             await asyncio.sleep(BUILT_SOON_S)
             continue
         wanted = changed(found)
-        if wanted == found:
+        if wanted == found and action is None:
             return found
         wanted = msgspec.structs.replace(wanted, updated_at=now)
-        was = found.generation
-        written = await database.write(lambda tx, t=table, w=wanted, g=was: replace_server(tx, t, w, was=g))  # type: ignore[misc]
+        shown = action if table is cell_servers.servers else None
+        written = await database.write(partial(_write, table=table, server=wanted, was=found.generation, action=shown))
         if written is not None:
             return written
     raise Conflict(f"Server {server_id} is being changed by others all the time; try again later.")
+
+
+def _write(tx: Tx, *, table: Any, server: Server, was: int, action: Action | None) -> Server | None:
+    written = replace_server(tx, table, server, was=was)
+    if written is not None and action is not None:
+        actions.write(tx, action)
+    return written
 
 
 async def _record(

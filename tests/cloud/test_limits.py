@@ -1,0 +1,29 @@
+"""Limits of one project, as its administrator set them, hold where a server is asked for."""
+
+from typing import Any
+
+from conftest import Running
+
+
+async def set_limits(running: Running, project: str, **limits: int) -> None:
+    reply = await running.admin.compute("PUT", f"/os-quota-sets/{project}", {"quota_set": limits})
+    assert reply.status_code == 200, reply.text
+
+
+def refused(reply: Any) -> str:
+    assert reply.status_code == 403, reply.text
+    return str(reply.json()["forbidden"]["message"])
+
+
+async def test_a_projects_own_limits(running: Running) -> None:
+    async with running.person("demo", "demo") as demo:
+        group = await demo.compute("POST", "/os-server-groups", {"server_group": {"name": "g", "policy": "affinity"}})
+        hints = {"group": group.json()["server_group"]["id"]}
+        await set_limits(running, demo.project, server_group_members=1, metadata_items=1)
+        assert "server_group_members" in refused(await demo.ask_boot("many", hints=hints, min_count=2))
+        first = await demo.active("first", hints=hints, metadata={"a": "b"}, networks="none")
+        assert "server_group_members" in refused(await demo.ask_boot("second", hints=hints))
+        assert "metadata" in refused(await demo.ask_boot("much", metadata={"a": "b", "c": "d"}))
+        await demo.gone(first["id"])
+        await set_limits(running, demo.project, server_group_members=-1, metadata_items=-1)
+        await demo.active("again", hints=hints, metadata={"a": "b", "c": "d"}, networks="none")
