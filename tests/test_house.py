@@ -33,7 +33,6 @@ LINES_MAX = 600
 OPEN_ROUTES = {
     "GET /flavors": "everybody with a token may list the public flavors, as in Nova",
     "action:resetNetwork": "410, whoever asks",
-    "action:injectNetworkInfo": "410, whoever asks",
     "action:os-getRDPConsole": "410, whoever asks",
 }
 """Routes that ask no policy rule, and why."""

@@ -60,3 +60,11 @@ async def test_the_version_document_may_be_asked_with_a_slash(cloud: Client) -> 
 async def test_no_aggregate_has_a_number_below_one(cloud: Client) -> None:
     assert (await cloud.get("/os-aggregates/-1", by=ADMIN)).status_code == 404
     assert (await cloud.get("/os-aggregates/one", by=ADMIN)).status_code == 400
+
+
+async def test_network_information_is_taken_and_needs_no_injection(servers: Any) -> None:
+    await servers.keep(a_server())
+    body = {"injectNetworkInfo": None}
+    assert (await servers.ask("POST", f"{ME}/action", body, at="2.1", by=ADMIN)).status_code == 202
+    assert (await servers.ask("POST", f"{ME}/action", body, at="2.1", by=MEMBER)).status_code == 403
+    assert (await servers.ask("POST", "/servers/nobody/action", body, at="2.1", by=ADMIN)).status_code == 404

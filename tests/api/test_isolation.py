@@ -34,7 +34,7 @@ BODIES: dict[str, Any] = {
     "PUT /servers/{id}/metadata/{key}": {"meta": {"role": "b"}},
     "PUT /servers/{id}/tags": {"tags": ["red"]},
 }
-OPEN = {"POST /servers/{id}/action:resetNetwork", "POST /servers/{id}/action:injectNetworkInfo"}
+OPEN = {"POST /servers/{id}/action:resetNetwork"}
 OPEN |= {"POST /servers/{id}/action:os-getRDPConsole"}
 """Gone for everybody, whether there is a server or not."""
 

@@ -81,7 +81,6 @@ ROUTES = tuple(
         (TOMBSTONES, gone),
         (ENDED_BY_36, later),
         (ENDED_BY_39, later),
-        (ENDED_BY_43, later),
         (STILL_THERE, later),
     )
     for method, path in listed(text)

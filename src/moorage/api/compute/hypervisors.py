@@ -82,6 +82,13 @@ async def _stocks(call: Call[Any], hosts: Sequence[Host]) -> list[Stock]:
     return await call.desk.region.read(work)
 
 
+async def filled(call: Call[Any], hosts: Sequence[Host]) -> list[dict[str, int]]:
+    """How full each host is, in the words of hypervisors."""
+    servers = await servers_on(call, hosts)
+    stocks = await _stocks(call, hosts)
+    return [_fill(stock, len(servers[host.host])) for host, stock in zip(hosts, stocks, strict=True)]
+
+
 async def _rows(call: Call[Any], hosts: Sequence[Host], *, detail: bool, with_servers: bool) -> list[dict[str, Any]]:
     rows = [_detailed(call, host) if detail else _brief(call, host) for host in hosts]
     fill = detail and call.version < v2_088.FILL_IS_PLACEMENTS

@@ -140,6 +140,13 @@ async def reset_state(call: Call[ResetBody]) -> Reply:
     return Reply(202)
 
 
+async def inject_network_info(call: Call[Any]) -> Reply:
+    """Guests ask for their addresses (DHCP, config drive), so there is nothing to put into them."""
+    server = await the_server(call, "os_compute_api:os-admin-actions:inject_network_info")
+    not_locked(call, server)
+    return Reply(202)
+
+
 async def force_delete(call: Call[Any]) -> Reply:
     server = await the_server(call, "os_compute_api:os-deferred-delete:force")
     not_locked(call, server)
@@ -197,6 +204,7 @@ ROUTES = (
     Route("POST", PATH, lock, takes=LockBody, action="lock"),
     Route("POST", PATH, unlock, action="unlock"),
     Route("POST", PATH, reset_state, takes=ResetBody, action="os-resetState"),
+    Route("POST", PATH, inject_network_info, action="injectNetworkInfo"),
     Route("POST", PATH, force_delete, action="forceDelete"),
     Route("POST", PATH, restore, action="restore"),
     Route("POST", PATH, console_output, takes=ConsoleBody, action="os-getConsoleOutput"),

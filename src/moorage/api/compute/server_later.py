@@ -35,7 +35,7 @@ ACTIONS = {
     "os-getSPICEConsole": "os-remote-consoles",
     "os-getSerialConsole": "os-remote-consoles",
 }
-GONE_ACTIONS = ("resetNetwork", "injectNetworkInfo", "os-getRDPConsole")
+GONE_ACTIONS = ("resetNetwork", "os-getRDPConsole")
 PARTS = {
     ("GET", "/servers/{id}/diagnostics"): "os_compute_api:os-server-diagnostics",
     ("GET", "/servers/{id}/topology"): "compute:server:topology:index",
