@@ -99,8 +99,6 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_attempts: int = 3
     """Hosts tried for one boot; lost claims do not count."""
-    step_patience_s: float = 300.0
-    """How long a step waits for a neighbour that is out."""
     host_deadline_s: float = 60.0
     """How long a host may take for one command."""
     lease_s: float = 15.0

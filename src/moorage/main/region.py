@@ -92,7 +92,7 @@ async def open_region(
         draw_segments=segments.run,
         settings=Settings(
             max_attempts=config.compute.max_attempts,
-            step_patience_s=config.compute.step_patience_s,
+            auto_refusal=config.compute.auto_refusal,
             host_deadline_s=config.compute.host_deadline_s,
             default_availability_zone=config.compute.default_availability_zone,
             vif_plugging_timeout_s=config.compute.vif_plugging_timeout,

@@ -15,7 +15,7 @@ from moorage.clients.http import request_id as carried
 from moorage.clients.network.checks import Wanted
 from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest, NicWish
-from moorage.model.errors import Forbidden, Invalid, NotFound
+from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
 from moorage.model.flavor import Flavor
 from moorage.model.group import ServerGroup
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId, new_uuid
@@ -40,6 +40,8 @@ from moorage.store.region import servers as region_servers
 SERVERS_AT_ONCE_MAX = 1000
 HOSTNAME_CHARACTERS_MAX = 63
 NAME_CHARACTERS_MAX = 255
+AUTO_REFUSED = "auto_allocate_refused"
+NOVAS_AUTO_REFUSAL = 400
 MIB_PER_GIB = 1024
 BYTES_PER_GIB = 1024**3
 
@@ -87,15 +89,7 @@ async def begin(
     image = await _image(rooms, token, request, known.flavor, rights)
     place = _place(rooms, request, rights)
     same, different = await _hinted_hosts(rooms, request.hints)
-    checked = await rooms.network.check(
-        token,
-        project,
-        _wanted(request),
-        security_groups=request.security_groups,
-        servers=request.min_count,
-        hostname=request.hostname or "",
-        external_allowed=rights.may_external_network,
-    )
+    checked = await _checked(rooms, token, project, request, rights)
     _check_counts(request, checked)
     await _draw_segments(rooms, checked)
     boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
@@ -237,6 +231,24 @@ def _nic(index: int, wish: NicWish) -> NicAsk:
         tag=wish.tag,
         ours=wish.port is None,
     )
+
+
+async def _checked(rooms: Rooms, token: str, project: str, request: BootRequest, rights: BootRights) -> CheckedNics:
+    """What the network service says of the request, asked with the user's token."""
+    try:
+        return await rooms.network.check(
+            token,
+            project,
+            _wanted(request),
+            security_groups=request.security_groups,
+            servers=request.min_count,
+            hostname=request.hostname or "",
+            external_allowed=rights.may_external_network,
+        )
+    except Conflict as refused:
+        if refused.code == AUTO_REFUSED and rooms.settings.auto_refusal == NOVAS_AUTO_REFUSAL:
+            raise Invalid(refused.public, private=refused.private, code=refused.code) from refused
+        raise
 
 
 async def _draw_segments(rooms: Rooms, checked: CheckedNics) -> None:

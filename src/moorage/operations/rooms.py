@@ -19,7 +19,8 @@ class Settings:
     """What an operator may turn (`main/config.py` says what each is for)."""
 
     max_attempts: int = 3
-    step_patience_s: float = 300.0
+    auto_refusal: int = 409
+    """Decision D1: what a refused `auto` is answered with; 400 is Nova's."""
     host_deadline_s: float = 60.0
     default_availability_zone: str = "nova"
     quota: Mapping[str, int] | None = None
