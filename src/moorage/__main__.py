@@ -1,6 +1,7 @@
 """`moorage ROLE …`: roles and local tools start in `main`; everything else speaks HTTP to a running cloud, from `cli`."""
 
 import importlib
+import os
 import sys
 
 ROLES = "moorage.main.roles"
@@ -37,7 +38,11 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     module = importlib.import_module(COMMANDS[words[0]][0])
     rest = words if COMMANDS[words[0]][0] == ROLES else words[1:]
-    return int(module.main(rest))
+    try:
+        return int(module.main(rest))
+    except BrokenPipeError:  # whoever reads along has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,10 @@ import msgspec
 
 from moorage.model.errors import Invalid
 
+HOSTS_MAX = 10_000
+CELLS_MAX = 100
+PORT_MAX = 65_535
+
 
 class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where one HTTP door listens; `public_url` is what the catalog and links say when it differs."""
@@ -181,11 +185,28 @@ def read_config(path: Path | None) -> Config:
     if path is None:
         return Config()
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=Config)
+        return checked(msgspec.toml.decode(path.read_bytes(), type=Config))
     except FileNotFoundError as missing:
         raise Invalid(f"there is no configuration file {path}") from missing
+    except OSError as unreadable:
+        raise Invalid(f"the configuration file {path} cannot be read: {unreadable.strerror}") from unreadable
     except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
         raise Invalid(f"{path}: {wrong}") from wrong
+
+
+def checked(config: Config) -> Config:
+    """The same. Raises Invalid for numbers that cannot be meant, and says which."""
+    if not 0 <= config.hosts.count <= HOSTS_MAX:
+        raise Invalid(f"{config.hosts.count} simulated hosts: from 0 to {HOSTS_MAX} are possible")
+    if not 1 <= len(config.cells) <= CELLS_MAX:
+        raise Invalid(f"{len(config.cells)} cells: from 1 to {CELLS_MAX} are possible")
+    if len({cell.name for cell in config.cells}) < len(config.cells):
+        raise Invalid("two cells have the same name")
+    for name in ("compute", "placement", "identity", "image", "network"):
+        port = getattr(config.api, name).port
+        if not 0 < port <= PORT_MAX:
+            raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
+    return config
 
 
 def secret(data: Path, name: str, length: int = 24) -> str:

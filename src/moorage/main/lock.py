@@ -4,16 +4,21 @@ import fcntl
 import os
 from pathlib import Path
 
-from moorage.model.errors import Conflict
+from moorage.model.errors import Conflict, Invalid
 
 
 class DataLock:
     """Held until the process ends or `release`."""
 
     def __init__(self, data: Path) -> None:
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = data / "lock"
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as failure:
+            raise Invalid(
+                f"state cannot be kept in {data} ({failure.strerror}): choose another directory with --data-dir"
+            ) from failure
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,10 @@ class Doorway:
             self._socket.bind((listen.host, listen.port))
         except OSError as taken:
             self._socket.close()
+            if taken.errno != errno.EADDRINUSE:
+                raise Invalid(
+                    f"the {name} service cannot listen on {listen.host} port {listen.port}: {taken.strerror or taken}"
+                ) from taken
             raise Invalid(
                 f"port {listen.port} on {listen.host} is taken, and the {name} service needs it: stop what listens there, "
                 f"or choose another with --{name}-port (or --port-shift for all)"

@@ -16,7 +16,7 @@ from moorage.conductor.rounds import Rounds
 from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.api import make_frontdesk
 from moorage.main.clouds import ADMIN, write_clouds
-from moorage.main.config import Api, Cell, Config, Hosts, read_config
+from moorage.main.config import Api, Cell, Config, Hosts, checked, read_config
 from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
 from moorage.main.events import EventDoor
 from moorage.main.hosts import Fleet, HostPlan, planned_hosts
@@ -67,14 +67,16 @@ def configured(arguments: argparse.Namespace) -> Config:
     region = config.region
     if arguments.durability:
         region = replace(region, durability=arguments.durability)
-    return replace(
-        config,
-        api=api,
-        hosts=hosts,
-        cells=cells,
-        region=region,
-        data_dir=arguments.data_dir or config.data_dir,
-        log_level=arguments.log_level or config.log_level,
+    return checked(
+        replace(
+            config,
+            api=api,
+            hosts=hosts,
+            cells=cells,
+            region=region,
+            data_dir=arguments.data_dir or config.data_dir,
+            log_level=arguments.log_level or config.log_level,
+        )
     )
 
 

@@ -1,0 +1,52 @@
+"""What cannot be meant is said in one sentence, before anything is started."""
+
+from pathlib import Path
+
+import pytest
+
+from moorage.main.config import Listen
+from moorage.main.lock import DataLock
+from moorage.main.servers import Doorway
+from moorage.main.up import main
+from moorage.model.errors import Invalid
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--hosts", "-1"], "-1 simulated hosts: from 0 to"),
+        (["--cells", "0"], "0 cells: from 1 to"),
+        (["--port-shift", "70000"], "78774 is no port for the compute service"),
+        (["--config", "/nowhere.toml"], "there is no configuration file /nowhere.toml"),
+        (["--config", "/"], "the configuration file / cannot be read: Is a directory"),
+    ],
+)
+def test_options_that_cannot_be_meant(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*options, "--data-dir", "/nowhere/to/be/written"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("moorage: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_is_checked_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, said in (
+        ("[hosts]\ncount = -3", "-3 simulated hosts"),
+        ("[api]\nsheep = 1", "unknown field `sheep`"),
+        ('cells = [{name = "a"}, {name = "a"}]', "same name"),
+    ):
+        file = tmp_path / "moorage.toml"
+        file.write_text(text)
+        assert main(["--config", str(file)]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Invalid, match=r"state cannot be kept in .*: choose another directory"):
+        DataLock(tmp_path / "file")
+
+
+def test_an_address_that_is_not_ours_is_not_called_taken() -> None:
+    with pytest.raises(Invalid, match=r"cannot listen on 203\.0\.113\.1 port 9"):
+        Doorway("compute", Listen(host="203.0.113.1", port=9))
