@@ -78,7 +78,34 @@ async def test_roles_of_a_domain_work_only_through_what_they_imply(identity: Ide
     assert {role["name"] for role in token.json()["token"]["roles"]} == {"member", "reader"}
 
 
+async def test_limits_are_made_in_bulk(identity: IdentityCloud) -> None:
+    service = (await identity.made("service", type="compute"))["id"]
+    said = [{"service_id": service, "resource_name": name, "default_limit": 5} for name in ("a", "b")]
+    made = await identity.ask("POST", "/registered_limits", json={"registered_limits": said})
+    assert made.status_code == 201, made.text
+    rows = made.json()["registered_limits"]
+    assert [(row["resource_name"], row["default_limit"]) for row in rows] == [("a", 5), ("b", 5)]
+    assert (await identity.ask("GET", f"/registered_limits/{rows[0]['id']}")).status_code == 200
+    own = [{"service_id": service, "resource_name": "a", "resource_limit": 2, "project_id": "p"}]
+    assert (await identity.ask("POST", "/limits", json={"limits": own})).json()["limits"][0]["resource_limit"] == 2
+    for body in ({}, {"limits": []}, {"limits": {}}, {"limits": ["x"]}, {"limits": [{}]}):
+        assert (await identity.ask("POST", "/limits", json=body)).status_code == 400
+
+
 # ------------------------------------------------------------------------------------------------ network
+
+
+@pytest.mark.parametrize("path", ["networks", "qos/policies"])
+async def test_tags_are_added_replaced_and_seen(network: NetworkCloud, path: str) -> None:
+    noun = {"networks": "network", "qos/policies": "policy"}[path]
+    made = (await network.ok("POST", f"/{path}", {noun: {"name": "n"}}))[noun]
+    at = f"/{path}/{made['id']}"
+    await network.ok("PUT", f"{at}/tags", {"tags": ["blue"]})
+    assert (await network.ok("GET", at))[noun]["tags"] == ["blue"]
+    added = await network.call("POST", f"{at}/tags", {"tags": ["red", "blue"]})
+    assert (added.status_code, added.json()) == (201, {"tags": ["blue", "red"]})
+    assert (await network.ok("GET", at))[noun]["tags"] == ["blue", "red"]
+    assert (await network.call("POST", f"{at}/tags", {"tags": "red"})).status_code == 400
 
 
 @pytest.mark.parametrize("content", [b"", b"null", b'"{}"', b"{}"])

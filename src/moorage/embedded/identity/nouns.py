@@ -32,6 +32,8 @@ class Noun:
     filters: tuple[str, ...]
     hidden: frozenset[str] = frozenset()
     own_id: bool = False
+    in_bulk: bool = False
+    """Several are made by one call, and answered as a list."""
     equal: Mapping[str, Any] = field(default_factory=dict)
     """What is true of all rows of this noun in its table."""
     usually: Mapping[str, Any] = field(default_factory=dict)
@@ -91,12 +93,14 @@ _LIMITED = {
 REGISTERED_LIMIT = Noun(
     "registered_limit", "registered_limits", "registered_limits",
     {**_LIMITED, "default_limit": Field("number", required=True)}, ("service_id", "region_id", "resource_name"),
+    in_bulk=True,
 )  # fmt: skip
 LIMIT = Noun(
     "limit", "limits", "limits",
     {**_LIMITED, "resource_limit": Field("number", required=True), "project_id": Field("id", fixed=True),
      "domain_id": Field("id", fixed=True)},
     ("service_id", "region_id", "resource_name", "project_id", "domain_id"),
+    in_bulk=True,
 )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ class Ways:
     may_write: Allow = lambda call, row: call.may_write(_home(row))
 
 
+BULK_MAX = 100
 FLAGS = {"enabled", "is_domain"}
 TRUE = {"true", "1", "yes", "on", "t", ""}
 
@@ -85,6 +86,28 @@ class _Plain:
 
     async def create(self, call: Call) -> Response:
         return await self._create(call, await call.body(self.noun.one))
+
+    async def create_many(self, call: Call) -> Response:
+        """All of them or none."""
+        said = (await call.document()).get(self.noun.many)
+        if (
+            not isinstance(said, list)
+            or not 0 < len(said) <= BULK_MAX
+            or not all(isinstance(one, dict) for one in said)
+        ):
+            raise Invalid(f"'{self.noun.many}' is a required property and must be a list of 1 to {BULK_MAX} objects.")
+        rows = [fresh(self.noun, one) for one in said]
+        for values in rows:
+            await self.ways.prepare(call, values)
+            call.require(self.ways.may_write(call, values))
+
+        def work(tx: Tx) -> None:
+            for values in rows:
+                self.ways.look(tx, values)
+                store.insert(tx, self.noun.table, values, self.noun.one)
+
+        await call.desk.write(work)
+        return answer({self.noun.many: [shown(self.noun, values, call.desk.url) for values in rows]}, 201)
 
     async def create_named(self, call: Call) -> Response:
         """The row whose id is in the path."""
@@ -148,7 +171,7 @@ def plain(desk: Desk, noun: Noun, ways: Ways) -> list[Route]:
     """The five routes of a noun; one whose ids are chosen by those who make it may be put, too."""
     told, path = _Plain(noun, ways), f"/v3/{noun.many}"
     return [
-        route(desk, "POST", path, told.create),
+        route(desk, "POST", path, told.create_many if noun.in_bulk else told.create),
         route(desk, "GET", path, told.index),
         route(desk, "GET", f"{path}/{{id}}", told.show),
         route(desk, "PATCH", f"{path}/{{id}}", told.update),

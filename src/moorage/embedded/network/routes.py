@@ -69,6 +69,7 @@ def _of_tags(noun: Noun) -> dict[tuple[str, int], Route]:
     skip = noun.place.count("/") + 1
     return {
         ("GET", 2): Route(lambda call, ask: tags.show(call, noun, ask.parts[skip])),
+        ("POST", 2): Route(lambda call, ask: tags.extend(call, noun, ask.parts[skip], ask.body), True, 201),
         ("PUT", 2): Route(lambda call, ask: tags.replace(call, noun, ask.parts[skip], ask.body), True),
         ("DELETE", 2): Route(lambda call, ask: tags.clear(call, noun, ask.parts[skip]), True, 204),
         ("GET", 3): Route(lambda call, ask: tags.check(call, noun, ask.parts[skip], ask.parts[skip + 2]), status=204),

@@ -29,16 +29,28 @@ def _keep(call: Call, noun: Noun, doc: Doc, tags: list[str]) -> Doc:
     return {"tags": doc["tags"]}
 
 
+def _said(body: Any) -> list[str]:
+    if not isinstance(body, dict) or set(body) != {"tags"}:
+        raise bad("Invalid tags body")
+    if reason := _tags(body["tags"]):
+        raise bad(f"Invalid input for tags. Reason: {reason}.")
+    return list(body["tags"])
+
+
 def show(call: Call, noun: Noun, id: str) -> Doc:
     return {"tags": verbs.find(call, noun, id)["tags"]}
 
 
 def replace(call: Call, noun: Noun, id: str, body: Any) -> Doc:
-    if not isinstance(body, dict) or set(body) != {"tags"}:
-        raise bad("Invalid tags body")
-    if reason := _tags(body["tags"]):
-        raise bad(f"Invalid input for tags. Reason: {reason}.")
-    return _keep(call, noun, _locked(call, noun, id), body["tags"])
+    said = _said(body)
+    return _keep(call, noun, _locked(call, noun, id), said)
+
+
+def extend(call: Call, noun: Noun, id: str, body: Any) -> Doc:
+    """Several added to those there are."""
+    said = _said(body)
+    doc = _locked(call, noun, id)
+    return _keep(call, noun, doc, [*doc["tags"], *(tag for tag in said if tag not in doc["tags"])])
 
 
 def clear(call: Call, noun: Noun, id: str) -> None:
