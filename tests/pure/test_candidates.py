@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.model.ids import ProviderId
-from moorage.placement.candidates import SHARES, Group, Wide, find
+from moorage.placement.candidates import SHARES, Group, Wide, find, find_alone
 from moorage.placement.known import Provider, Stock
 from moorage.placement.world import Picture
 
@@ -134,6 +134,10 @@ def test_the_set_of_candidates_is_the_oracles(specs, wanted, spread, policy) -> 
     expected = set(oracle(picture, groups, policy))
     assert set(found) == expected
     assert len(found) == len(set(found))
+    if (alone := find_alone(picture, groups, Wide(group_policy=policy))) is not None:
+        assert {frozenset(p for (p, _), _ in amounts) for amounts, _ in expected} == {
+            frozenset([p.uuid]) for p in alone
+        }
     limited = find(picture, groups, Wide(group_policy=policy, limit=2))
     assert len(limited) == min(2, len(expected))
     assert {one.key() for one in limited} <= expected

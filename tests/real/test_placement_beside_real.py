@@ -46,10 +46,8 @@ class Stream:
         return known if self.dice.random() < 0.9 else self.dice.randint(0, 9)
 
     def inventory(self) -> dict[str, Any]:
-        dice, one = (
-            self.dice,
-            {"total": self.dice.choice([0, 1, 4, 8, 16, -1, 2**31]) if self.dice.random() < 0.1 else 16},
-        )
+        dice = self.dice
+        one: dict[str, Any] = {"total": dice.choice([0, 1, 4, 8, 16, -1, 2**31]) if dice.random() < 0.1 else 16}
         for name, values in (
             ("reserved", [0, 1, 16, 20]), ("min_unit", [1, 2]), ("max_unit", [4, 8]), ("step_size", [1, 2]),
             ("allocation_ratio", [1.0, 1.5, 4]),

@@ -84,6 +84,43 @@ def find(picture: Picture, groups: Sequence[Group], wide: Wide) -> list[Candidat
     return list(found.values())[:most]
 
 
+def find_alone(picture: Picture, groups: Sequence[Group], wide: Wide) -> list[Provider] | None:
+    """The same answer where no provider has children or shares and one group is asked: each provider by itself.
+
+    None: it is not so, and `find` must be asked.  Most hosts of most clouds are like that, and one look at each is enough.
+    """
+    if len(groups) != 1 or len(picture.trees) != len(picture.providers) or picture.sharing(SHARES):
+        return None
+    group = groups[0]
+    if group.in_tree is not None or wide.same_subtree:
+        return None
+    plain = not (group.required or group.forbidden or group.member_of or group.not_member_of)
+    rooted = bool(wide.root_required or wide.root_forbidden)
+    most = min(wide.limit or CANDIDATES_MAX, CANDIDATES_MAX)
+    providers = list(picture.providers.values())
+    if wide.limit is not None and len(providers) > 1:
+        start = random.randrange(len(providers))
+        providers = providers[start:] + providers[:start]
+    asked = tuple(group.resources.items())
+    found: list[Provider] = []
+    for root in providers:
+        stocks = root.stocks
+        for resource, amount in asked:
+            stock = stocks.get(resource)
+            if stock is None or stock.used + amount > stock.cap or amount > stock.max_unit:
+                break
+            if amount < stock.min_unit or amount % stock.step:
+                break
+        else:
+            if rooted and not (wide.root_required <= root.traits and not wide.root_forbidden & root.traits):
+                continue
+            if plain or serves(root, group):
+                found.append(root)
+                if len(found) == most:
+                    break
+    return found
+
+
 def _alone(root: Provider, groups: Sequence[Group], wide: Wide) -> Candidate | None:
     """The only candidate of a provider without children or sharing neighbours: most hosts of most clouds."""
     if root.uuid != root.root or (wide.group_policy == "isolate" and sum(1 for g in groups if g.suffix) > 1):

@@ -31,6 +31,7 @@ class Provider:
         "name",
         "parent",
         "root",
+        "shown",
         "stocks",
         "traits",
         "updated_at",
@@ -46,6 +47,8 @@ class Provider:
         self.generation = 0
         self.version = -1
         self.updated_at = 0
+        self.shown: dict[object, bytes] = {}
+        """What was written of it in answers, by their kind; emptied when anything of it changes."""
         self.stocks: dict[str, Stock] = {}
         self.traits: frozenset[str] = frozenset()
         self.aggregates: frozenset[str] = frozenset()

@@ -92,6 +92,7 @@ class Picture:
             elif row.version < provider.version:
                 continue
             self._apply_provider(provider, row)
+            provider.shown.clear()
             provider.traits = self._intern(traits.get(row.uuid, ()))
             self._set_aggregates(provider, self._intern(aggregates.get(row.uuid, ())))
             self._set_stocks(provider, whole.get(row.uuid, ()))
@@ -141,6 +142,7 @@ class Picture:
         if provider is None or stock is None or version < stock.version:
             return
         stock.used, stock.cap, stock.version = used, cap, version
+        provider.shown.clear()
         self._redraw(provider, resource)
 
     def _remove(self, uuid: ProviderId) -> None:

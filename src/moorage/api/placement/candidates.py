@@ -1,5 +1,6 @@
 """`GET /allocation_candidates`: the engine's answer, in the shape of the version asked for."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -7,10 +8,13 @@ import msgspec
 from moorage.api.placement import query, schemas
 from moorage.api.placement.web import Rep, Req, ordered
 from moorage.model.errors import Invalid
+from moorage.model.ids import ProviderId
 from moorage.placement import nouns
-from moorage.placement.candidates import Candidate, find
+from moorage.placement.candidates import Candidate, Group, find, find_alone
 from moorage.placement.known import Provider
 from moorage.sql import Tx
+
+SHOWN_KINDS_MAX = 4
 
 
 async def index(req: Req) -> Rep:
@@ -30,13 +34,37 @@ async def index(req: Req) -> Rep:
     if missing:
         raise Invalid(f"No such trait(s): {', '.join(missing)}.")
     await req.engine.catch_up()
-    found = find(req.engine.picture, list(groups.values()), wide)
-    requests = [_request(req, one) for one in found]
-    return Rep(
-        raw=msgspec.json.encode(
-            {"allocation_requests": requests, "provider_summaries": _summaries(req, found, classes)}
-        )
-    )
+    picture, asked = req.engine.picture, list(groups.values())
+    if req.since(12) and (alone := find_alone(picture, asked, wide)) is not None:
+        return Rep(raw=_raw(_fragments(req, asked[0], alone), req, alone, classes))
+    found = find(picture, asked, wide)
+    requests = [msgspec.json.encode(_request(req, one)) for one in found]
+    return Rep(raw=_raw(requests, req, _concerned(req, found), classes))
+
+
+def _raw(requests: list[bytes], req: Req, providers: Iterable[Provider], classes: list[str]) -> bytes:
+    """The body from its parts; what is said of a provider is kept until something of it changes."""
+    kind = (req.since(29), req.since(17), None if req.since(27) else tuple(classes))
+    summaries = []
+    for provider in providers:
+        said = provider.shown.get(kind)
+        if said is None:
+            if len(provider.shown) >= SHOWN_KINDS_MAX:
+                provider.shown.clear()
+            body = msgspec.json.encode(_summary(req, provider, classes))
+            said = provider.shown[kind] = b'"%s":%s' % (provider.uuid.encode(), body)
+        summaries.append(said)
+    parts = b",".join(requests), b",".join(summaries)
+    return b'{"allocation_requests":[%s],"provider_summaries":{%s}}' % parts
+
+
+def _fragments(req: Req, group: Group, providers: Iterable[Provider]) -> list[bytes]:
+    """Requests that one provider serves alone: all alike but for its id."""
+    here = ProviderId("@")
+    amounts = {(here, name): amount for name, amount in group.resources.items()}
+    like = msgspec.json.encode(_request(req, Candidate(amounts, {group.suffix: frozenset([here])})))
+    parts = like.split(b'"@"')
+    return [(b'"%s"' % provider.uuid.encode()).join(parts) for provider in providers]
 
 
 def _request(req: Req, one: Candidate) -> dict[str, Any]:
@@ -52,7 +80,7 @@ def _request(req: Req, one: Candidate) -> dict[str, Any]:
     return body
 
 
-def _summaries(req: Req, found: list[Candidate], classes: list[str]) -> dict[str, Any]:
+def _concerned(req: Req, found: list[Candidate]) -> Iterable[Provider]:
     """Every provider of the trees concerned; before 1.29 only those that give something."""
     picture = req.engine.picture
     used = {uuid for one in found for uuid, _ in one.amounts}
@@ -61,7 +89,7 @@ def _summaries(req: Req, found: list[Candidate], classes: list[str]) -> dict[str
         provider = picture.providers[uuid]
         members = picture.trees[provider.root].values() if req.since(29) else [provider]
         wanted.update((member.uuid, member) for member in members)
-    return {uuid: _summary(req, provider, classes) for uuid, provider in wanted.items()}
+    return wanted.values()
 
 
 def _summary(req: Req, provider: Provider, classes: list[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from moorage.testing.bench import counts, machine, peers, placement, rates, reads, startup
+from moorage.testing.bench import candidates, counts, machine, peers, placement, rates, reads, startup
 from moorage.testing.bench.clouds import Kind, backing, cloud
 from moorage.testing.bench.table import Table, say
 
@@ -44,6 +44,7 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
     if "placement" in parts:
         table.title(f"Placement in process, SQLite (durability {arguments.durability})")
         await placement.placement(table, arguments.durability)
+        await candidates.candidates(table)
 
 
 async def on(kind: Kind, parts: tuple[str, ...], arguments: argparse.Namespace, table: Table) -> None:

@@ -42,7 +42,7 @@ async def placement(table: Table, durability: Durability = "power") -> None:
 
 async def _over(table: Table, database: Database, hosts: int) -> None:
     await database.create(tables.placement_metadata)
-    await database.write(lambda tx: _fill(tx, hosts))
+    await database.write(lambda tx: fill(tx, hosts))
     engine = Engine(database, partial(rank, profile=Profile()))
     resident, began = _resident_mib(), time.perf_counter()
     await engine.start()
@@ -101,7 +101,8 @@ def _take(tx: Tx, *, engine: Engine, consumer: str, choice: Choice, ask: Ask) ->
     return answer
 
 
-def _fill(tx: Tx, hosts: int) -> None:
+def fill(tx: Tx, hosts: int) -> None:
+    """So many flat hosts."""
     at = tables.stamp(tx).changed
     stamps: dict[str, Any] = {"changed": at, "version": at}
     uuids = [new_uuid() for _ in range(hosts)]
