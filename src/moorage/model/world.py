@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.request_groups import RequestGroup, Subtree
 
 Mask: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int32]
@@ -61,6 +62,11 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts of the servers named by the hint; an empty tuple refuses every host."""
     different_host: tuple[HostId, ...] = ()
     group: GroupAsk | None = None
+    groups: tuple[RequestGroup, ...] = ()
+    """What ports and flavor ask of single providers, beside the host's own amounts."""
+    same_subtree: tuple[Subtree, ...] = ()
+    group_policy: Literal["none", "isolate"] = "none"
+    """`isolate`: no two groups on one provider."""
     project: str = ""
     extra_specs: dict[str, str] = {}
     image_properties: dict[str, str] = {}
@@ -71,12 +77,14 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A host that would do, and for each NIC of the ask the segment its address would come from (None: not claimed)."""
+    """A host that would do: for each NIC the segment of its address (None: not claimed), for each group its provider."""
 
     host: HostId
     name: str
     cell: CellId
     segments: tuple[ProviderId | None, ...] = ()
+    providers: dict[str, ProviderId] = {}
+    """Group id → the provider that gives what the group asks."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from moorage.store.region.placement.tables import Stamp, stamp
 
 
 def portions(choice: Choice, ask: Ask) -> list[tuple[ProviderId, str, int]]:
-    """What the ask takes there, one entry per request group: the host's own amounts, then each NIC's addresses."""
+    """What the ask takes there: the host's own amounts, each NIC's addresses, and each group's of its provider."""
     host = ProviderId(choice.host)
     own = [(host, resource, amount) for resource, amount in ask.resources.items() if amount > 0]
     nics = [
@@ -24,7 +24,13 @@ def portions(choice: Choice, ask: Ask) -> list[tuple[ProviderId, str, int]]:
         for nic, segment in zip(ask.nics, choice.segments, strict=True)
         if segment is not None and nic.addresses > 0
     ]
-    return own + nics
+    groups = [
+        (choice.providers[group.id], resource, amount)
+        for group in ask.groups
+        for resource, amount in group.resources.items()
+        if amount > 0
+    ]
+    return own + nics + groups
 
 
 def amounts_of(parts: Iterable[tuple[ProviderId, str, int]]) -> dict[Key, int]:

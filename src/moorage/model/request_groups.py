@@ -1,0 +1,99 @@
+"""Request groups: amounts that one provider must give together, be it the host or a device below it.
+
+A port with a guarantee says what it needs in `resource_request`, in one of two forms; a flavor says it with suffixes
+(`resources1:…`).  Both become groups of the one question that the scheduler is asked, and the provider that is chosen for a
+port's group is named to the network service in the binding profile's `allocation`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from moorage.model.errors import Internal
+from moorage.model.ids import ProviderId
+
+GROUPS_MAX = 256
+"""Groups of one server: more are refused before anybody looks for a place."""
+
+ALLOCATION = "allocation"
+"""The key of a binding profile that names the chosen provider, or one for each group."""
+
+Subtree: TypeAlias = tuple[str, ...]
+"""Ids of groups whose providers must lie in one subtree: one of them at or above all the others."""
+
+ResourceRequest: TypeAlias = Mapping[str, Any]
+
+
+class RequestGroup(msgspec.Struct, frozen=True):
+    """What one provider is asked for."""
+
+    id: str
+    """The network service's id of the group; the port's id in the older form; the suffix of a flavor's group."""
+    resources: dict[str, int]
+    required: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    port: str = ""
+    """The port that asks; empty: the flavor does."""
+
+
+def groups_of(request: ResourceRequest | None, port: str) -> tuple[tuple[RequestGroup, ...], tuple[Subtree, ...]]:
+    """A port's groups, and which of them belong together; nothing for a port without a guarantee.
+
+    `{"resources", "required"}` is one group under the port's own id; `{"request_groups", "same_subtree"}` names its groups.
+    """
+    if not request:
+        return (), ()
+    if "request_groups" not in request:
+        return _some((_group(port, port, request),)), ()
+    groups = _some(tuple(_group(each["id"], port, each) for each in request["request_groups"]))
+    together = tuple(request.get("same_subtree") or ())
+    return groups, (together,) if len(together) > 1 else ()
+
+
+def _group(id: str, port: str, said: ResourceRequest) -> RequestGroup:
+    resources = {name: int(amount) for name, amount in (said.get("resources") or {}).items()}
+    return RequestGroup(id, resources, tuple(said.get("required") or ()), port=port)
+
+
+def _some(groups: tuple[RequestGroup, ...]) -> tuple[RequestGroup, ...]:
+    return tuple(group for group in groups if group.resources or group.required)
+
+
+def allocation_of(
+    request: ResourceRequest | None, port: str, providers: Mapping[str, ProviderId]
+) -> str | dict[str, str] | None:
+    """What the binding profile's `allocation` says: one provider in the older form, one for each group in the newer.
+
+    `providers` is a choice's; None: the port has no guarantee. Raises Internal when a group of the port was given no provider.
+    """
+    groups, _ = groups_of(request, port)
+    if not request or not groups:
+        return None
+    if missing := [group.id for group in groups if group.id not in providers]:
+        raise Internal(f"no provider was chosen for the groups {', '.join(missing)} of port {port}")
+    if "request_groups" not in request:
+        return str(providers[port])
+    return {group.id: str(providers[group.id]) for group in groups}
+
+
+def providers_in(request: ResourceRequest | None, port: str, allocation: object) -> dict[str, ProviderId]:
+    """The way back: group id → provider, as a bound port's profile names them; empty when it names none."""
+    groups, _ = groups_of(request, port)
+    if isinstance(allocation, str):
+        return {group.id: ProviderId(allocation) for group in groups if group.id == port}
+    if not isinstance(allocation, Mapping):
+        return {}
+    return {group.id: ProviderId(allocation[group.id]) for group in groups if group.id in allocation}
+
+
+def amounts_held(request: ResourceRequest | None, port: str, allocation: object) -> dict[tuple[ProviderId, str], int]:
+    """What a bound port holds of which provider: given back when the interface is detached or its port deleted."""
+    groups, _ = groups_of(request, port)
+    providers = providers_in(request, port, allocation)
+    held: dict[tuple[ProviderId, str], int] = {}
+    for group in groups:
+        if (provider := providers.get(group.id)) is not None:
+            for resource, amount in group.resources.items():
+                held[provider, resource] = held.get((provider, resource), 0) + amount
+    return held
