@@ -7,7 +7,7 @@ SAGA   ?=
 WORLD  ?=
 ASK    ?=
 
-.PHONY: help up set demo test test-real check ci fmt lint types rooms prove soak bless why bench bench-peers clean
+.PHONY: help up set demo test test-real check ci fmt lint types rooms prove soak revision bless why bench bench-peers clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,9 @@ prove: $(VENV)/.dev  ## break one operation, or all of them: fail, repeat and ki
 
 soak: $(VENV)/.dev  ## the long tests
 	@$(BIN)/python -m pytest -q -m soak $(ARGS)
+
+revision: $(VENV)/.dev  ## draft a revision of changed tables: make revision TREE=region SAYS="hosts have a rack"
+	@$(BIN)/python -m moorage.testing.revise $(TREE) "$(SAYS)"
 
 bless: $(VENV)/.dev  ## accept new golden files after reading the diff
 	@MOORAGE_BLESS=1 $(BIN)/python -m pytest -q -m "not soak and not real" -k golden $(ARGS); git --no-pager diff --stat -- tests/golden

@@ -20,6 +20,7 @@ COMMANDS = {
     "operation": ("moorage.cli.operation", "list | show: what is being done, and how far it is"),
     "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
     "schedule": ("moorage.main.schedule", "replay a scheduler decision from files, or write them from a region"),
+    "db": ("moorage.main.db", "show | upgrade: which revision the tables are at, and bringing them forward"),
     "policy": ("moorage.main.policy", "list: every policy rule, its default and what it guards"),
 }
 

@@ -1,22 +1,28 @@
 """The databases of a region and its cells: opened, and brought to this release's tables."""
 
+import importlib
+import pkgutil
 from dataclasses import dataclass
+from pathlib import Path
 
+import moorage.store.cell as _cell_room
+import moorage.store.region as _region_room
+import moorage.store.region.placement as _placement_room
 from moorage.main.config import Config
 from moorage.model.ids import CellId
 from moorage.sql import Database, Meter, open_database
-from moorage.store.cell import actions as _actions
-from moorage.store.cell import hosts as _hosts
-from moorage.store.cell import servers as _cell_servers
+from moorage.sql.migrate import Tree, bring_forward
 from moorage.store.cell.tables import cell_metadata
-from moorage.store.region import conductors as _conductors
-from moorage.store.region import operations as _operations
-from moorage.store.region import servers as _region_servers
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 
-KNOWN_TABLES = (_actions, _hosts, _cell_servers, _conductors, _operations, _region_servers)
-"""Importing a noun's file declares its tables; they are named so that none is forgotten."""
+for _room in (_region_room, _cell_room):  # importing a noun's file declares its tables: none can be forgotten
+    for _noun in pkgutil.iter_modules(_room.__path__):
+        importlib.import_module(f"{_room.__name__}.{_noun.name}")
+
+REGION = Tree("region", region_metadata, Path(_region_room.__path__[0]) / "revisions")
+PLACEMENT = Tree("placement", placement_metadata, Path(_placement_room.__path__[0]) / "revisions")
+CELL = Tree("cell", cell_metadata, Path(_cell_room.__path__[0]) / "revisions")
 
 
 @dataclass(frozen=True)
@@ -30,14 +36,14 @@ class Databases:
 
 
 async def open_databases(config: Config, meter: Meter | None = None) -> Databases:
-    """Open all of them and make what tables are missing."""
+    """Open all of them; their tables are made, or brought forward from an earlier release."""
     durability = config.region.durability
     region = await open_database(config.region_url(), name="region", meter=meter, durability=durability)
-    await region.create(region_metadata)
-    await region.create(placement_metadata)
+    await bring_forward(region, REGION)
+    await bring_forward(region, PLACEMENT)
     cells: dict[CellId, Database] = {}
     for cell in config.cells:
         database = await open_database(config.cell_url(cell), name=cell.name, meter=meter, durability=durability)
-        await database.create(cell_metadata)
+        await bring_forward(database, CELL)
         cells[CellId(cell.name)] = database
     return Databases(region, cells)

@@ -21,6 +21,7 @@ from moorage.api.placement.policy import PlacementPolicy
 from moorage.clients.http import Neighbour, ServiceTokens
 from moorage.clients.identity import IdentityClient
 from moorage.main.config import Config, read_config
+from moorage.main.databases import PLACEMENT
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
 from moorage.main.neighbours import service_password
 from moorage.main.servers import Doorway
@@ -30,7 +31,7 @@ from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, World
 from moorage.placement.engine import Engine
 from moorage.sql import open_database
-from moorage.store.region.placement.tables import placement_metadata
+from moorage.sql.migrate import bring_forward
 
 
 def keystone(identity: IdentityClient) -> Authenticate:
@@ -64,7 +65,7 @@ async def run(config: Config) -> None:
     if not mine.database:
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = await open_database(url, name="placement", durability=config.region.durability)
-    await database.create(placement_metadata)
+    await bring_forward(database, PLACEMENT)
     engine = Engine(database, _unranked)
     await engine.start()
     asking: tuple[Neighbour, ...] = ()

@@ -121,6 +121,10 @@ class Database(Protocol):
         """Make the tables that are missing."""
         ...
 
+    async def alter(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in one transaction of its own, with the bare connection: for `moorage.sql.migrate` alone."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -225,7 +229,10 @@ class SqliteDatabase:
         return cast("T", await member.done)
 
     async def create(self, metadata: sa.MetaData) -> None:
-        await self.write(lambda tx: metadata.create_all(tx._connection))  # pyright: ignore[reportPrivateUsage]
+        await self.alter(metadata.create_all)
+
+    async def alter(self, work: Callable[[Connection], T]) -> T:
+        return await self.write(lambda tx: work(tx._connection))  # pyright: ignore[reportPrivateUsage]
 
     async def close(self) -> None:
         if self._closed:
@@ -425,8 +432,11 @@ class PostgresqlDatabase:
             raise Unavailable(f"the {self.name} database does not answer", private=repr(failure)) from failure
 
     async def create(self, metadata: sa.MetaData) -> None:
+        await self.alter(metadata.create_all)
+
+    async def alter(self, work: Callable[[Connection], T]) -> T:
         async with self._engine.begin() as connection:
-            await connection.run_sync(metadata.create_all)
+            return await connection.run_sync(work)
 
     async def close(self) -> None:
         await self._engine.dispose()

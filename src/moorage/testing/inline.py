@@ -5,6 +5,7 @@ It says no and takes back as the real ones do.  What it leaves out is threads, f
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from typing import TypeVar, cast
 
 import sqlalchemy as sa
@@ -63,6 +64,9 @@ class InlineDatabase:
     async def create(self, metadata: sa.MetaData) -> None:
         await asyncio.sleep(0)
         metadata.create_all(self._connection)
+
+    async def alter(self, work: Callable[[sa.Connection], T]) -> T:
+        return await self.write(lambda tx: work(tx._connection))  # pyright: ignore[reportPrivateUsage]
 
     async def close(self) -> None:
         self._connection.close()

@@ -13,11 +13,12 @@ from moorage.embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, First
 from moorage.embedded.identity.call import answer, lost
 from moorage.embedded.identity.desk import TOKEN_LIFE_S, Desk
 from moorage.embedded.identity.passwords import Passwords
-from moorage.embedded.identity.store import Record, metadata
+from moorage.embedded.identity.store import TABLES, Record
 from moorage.embedded.identity.tokens import Seal
 from moorage.model.asker import Asker
 from moorage.model.errors import NotFound
 from moorage.sql import Database
+from moorage.sql.migrate import bring_forward
 
 __all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_identity"]
 
@@ -41,7 +42,7 @@ class IdentityService:
 
     async def start(self) -> None:
         """Make the tables, and what the cloud begins with; safe at every start."""
-        await self._desk.database.create(metadata)
+        await bring_forward(self._desk.database, TABLES)
         await bootstrap(self._desk, self._first)
 
     async def validate(self, token: str) -> Asker:

@@ -5,6 +5,7 @@ together is removed together, in the same transaction, by `CHILDREN`.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -12,10 +13,12 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.model.errors import Conflict, NotFound
 from moorage.sql import Tx
+from moorage.sql.migrate import Tree
 
 Record: TypeAlias = dict[str, Any]
 
 metadata = sa.MetaData()
+TABLES = Tree("embedded_identity", metadata, Path(__file__).parent / "revisions")
 
 
 def _id() -> sa.Column[str]:

@@ -11,11 +11,12 @@ from moorage.embedded.image import attributes, data
 from moorage.embedded.image.call import Desk, Settings, touch
 from moorage.embedded.image.files import PIECE_BYTES, Files
 from moorage.embedded.image.formats import format_of
-from moorage.embedded.image.store import Doc, Store, metadata
+from moorage.embedded.image.store import TABLES, Doc, Store
 from moorage.embedded.image.who import Who
 from moorage.embedded.image.wire import ValidateToken, Wire
 from moorage.model.asker import Asker
 from moorage.sql import Database
+from moorage.sql.migrate import bring_forward
 
 __all__ = ["ImageService", "Settings", "make_image"]
 
@@ -33,7 +34,7 @@ class ImageService:
 
     async def start(self) -> None:
         """Make the tables that are missing; take back uploads that the last process left half done."""
-        await self._desk.database.create(metadata)
+        await bring_forward(self._desk.database, TABLES)
         keep = await self._desk.write(_recover)
         await asyncio.to_thread(self._desk.files.sweep, keep)
 

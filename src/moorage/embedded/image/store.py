@@ -7,16 +7,19 @@ Null words are '' and null sizes -1 in those columns: sorting and paging then ne
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 import sqlalchemy as sa
 
 from moorage.sql import Tx, upsert
+from moorage.sql.migrate import Tree
 
 Doc: TypeAlias = dict[str, Any]
 
 metadata = sa.MetaData()
+TABLES = Tree("embedded_image", metadata, Path(__file__).parent / "revisions")
 
 images = sa.Table(
     "image_images",

@@ -11,9 +11,10 @@ from moorage.embedded.network.facts import pool_size
 from moorage.embedded.network.hosts import HostNetworks
 from moorage.embedded.network.outbox import NotifyCompute, Outbox, SegmentInventory, SegmentReports
 from moorage.embedded.network.segments import create as create_segments
-from moorage.embedded.network.store import Doc, Store, metadata
+from moorage.embedded.network.store import TABLES, Doc, Store
 from moorage.embedded.network.wire import Runner, ValidateToken, Wire
 from moorage.sql import Database
+from moorage.sql.migrate import bring_forward
 
 __all__ = ["HostNetworks", "NetworkService", "SegmentInventory", "SegmentReports", "Settings", "make_network"]
 
@@ -37,7 +38,7 @@ class NetworkService:
 
     async def start(self) -> None:
         """Make the tables that are missing, and begin to tell compute and placement."""
-        await self._database.create(metadata)
+        await bring_forward(self._database, TABLES)
         self.outbox.start()
 
     async def stop(self) -> None:

@@ -1,8 +1,13 @@
 """Tables: nouns are documents; what must be unique, counted or found fast has a column or a table of its own."""
 
+from pathlib import Path
+
 import sqlalchemy as sa
 
+from moorage.sql.migrate import Tree
+
 metadata = sa.MetaData()
+TABLES = Tree("embedded_network", metadata, Path(__file__).parent / "revisions")
 
 records = sa.Table(
     "network_records",

@@ -1,0 +1,83 @@
+"""`moorage db`: which revision each database's tables are at, and bringing them forward before a process starts.
+
+Processes do it themselves when they start; an operator who wants it done first, or wants to see it, says it here.
+"""
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from moorage.main.config import Config, read_config
+from moorage.main.databases import CELL, PLACEMENT, REGION
+from moorage.model.errors import Problem
+from moorage.sql import Database, open_database
+from moorage.sql.migrate import Tree, bring_forward, number_of
+
+
+def trees(config: Config) -> list[tuple[str, str, Tree]]:
+    """(name for people, URL, tree) of every database the configuration names."""
+    region = config.region_url()
+    cells = [(f"cell {cell.name}", config.cell_url(cell), CELL) for cell in config.cells]
+    return [("region", region, REGION), ("placement", region, PLACEMENT), *cells]
+
+
+@asynccontextmanager
+async def _opened(url: str, name: str) -> AsyncIterator[Database]:
+    database = await open_database(url, name=name)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def _is_there(url: str) -> bool:
+    """A SQLite file would be made by opening it."""
+    return not url.startswith("sqlite:///") or Path(url.removeprefix("sqlite:///")).exists()
+
+
+async def show(config: Config) -> list[str]:
+    """A line for each database: the revision it is at, and the one this release knows."""
+    said = []
+    for name, url, tree in trees(config):
+        if not _is_there(url):
+            said.append(f"{name:20} not made yet; this release makes {tree.head}")
+            continue
+        async with _opened(url, name) as database:
+            number = await database.alter(partial(number_of, tree=tree))
+        said.append(f"{name:20} at {number or 'no revision'}; this release knows {tree.head}")
+    return said
+
+
+async def upgrade(config: Config) -> list[str]:
+    """Bring every database forward; a line for each."""
+    config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    said = []
+    for name, url, tree in trees(config):
+        async with _opened(url, name) as database:
+            before = await bring_forward(database, tree)
+        done = "is" if before == tree.head else f"was {before or 'without revision'}, is now"
+        said.append(f"{name:20} {done} at {tree.head}")
+    return said
+
+
+def main(argv: Sequence[str]) -> int:
+    """Entry; 2 for what the asker can mend."""
+    options = argparse.ArgumentParser(prog="moorage db", description="Revisions of the region's and the cells' tables.")
+    options.add_argument("verb", choices=("show", "upgrade"))
+    options.add_argument("--config", type=Path, help="the TOML file of the region")
+    options.add_argument("--data-dir", help="the data directory of `moorage up` (default: moorage-data)")
+    arguments = options.parse_args(argv)
+    try:
+        config = read_config(arguments.config)
+        if arguments.data_dir:
+            config = msgspec.structs.replace(config, data_dir=arguments.data_dir)
+        print("\n".join(asyncio.run({"show": show, "upgrade": upgrade}[arguments.verb](config))))
+    except Problem as problem:
+        print(f"moorage db: {problem.public}")
+        return 2
+    return 0

@@ -1,0 +1,112 @@
+"""Tables of a release: made where there are none, and brought forward where an earlier release made them.
+
+A *tree* is one kind of database's revisions, numbered files beside its tables.  An empty database gets today's tables at
+once and is stamped with the newest number; one that an earlier release left is brought forward by Alembic, revision by
+revision, in one transaction.  Revisions only expand (a table, a column, an index more), so processes of the earlier release
+go on working beside the new tables, and going back needs nothing (S0.10, docs/operating/upgrade.md).
+"""
+
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from moorage.sql.engine import Database
+
+logger = logging.getLogger(__name__)
+
+REVISION_FILE = re.compile(r"^(\d{4})_[a-z0-9_]+\.py$")
+LOCK_KEY = 0x4D4F4F52
+"""PostgreSQL: processes that start together bring tables forward one after the other."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One kind of database: its tables, and the directory of its revisions."""
+
+    name: str
+    metadata: sa.MetaData
+    directory: Path
+
+    @property
+    def version_table(self) -> str:
+        """Where the number is kept; each tree has its own, so several may share a database."""
+        return f"{self.name}_version"
+
+    @property
+    def head(self) -> str:
+        """The newest revision's number."""
+        return max(self.revisions())
+
+    def revisions(self) -> dict[str, Path]:
+        """Number → file."""
+        found = {match[1]: path for path in self.directory.iterdir() if (match := REVISION_FILE.match(path.name))}
+        if not found:
+            raise LookupError(f"the tree {self.name} has no revisions in {self.directory}")
+        return found
+
+
+async def bring_forward(database: Database, tree: Tree) -> str | None:
+    """Make or bring forward the tree's tables; the number they had before, or None for an empty database.
+
+    Safe from several processes at once, and cheap when there is nothing to do.  A database that is ahead of this release is
+    left as it is, with a warning: revisions only expand.
+    """
+    return await database.alter(lambda connection: _bring(connection, tree))
+
+
+def number_of(connection: Connection, tree: Tree) -> str | None:
+    """The stamped number; None where nothing is stamped."""
+    if not sa.inspect(connection).has_table(tree.version_table):
+        return None
+    return connection.execute(sa.text(f"SELECT version_num FROM {tree.version_table}")).scalar()
+
+
+def _bring(connection: Connection, tree: Tree) -> str | None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+    number, head = number_of(connection, tree), tree.head
+    if number == head:
+        return number
+    if number is not None and number > head:
+        logger.warning(
+            "the %s tables are of a newer release (%s, this one knows %s); going on", tree.name, number, head
+        )
+        return number
+    there = set(sa.inspect(connection).get_table_names())
+    if number is None and not there & tree.metadata.tables.keys():
+        tree.metadata.create_all(connection)
+        _stamp(connection, tree, head)
+        return None
+    upgrade(connection, tree)
+    logger.info("the %s tables were brought from %s to %s", tree.name, number or "no revision", head)
+    return number
+
+
+def _stamp(connection: Connection, tree: Tree, number: str) -> None:
+    connection.execute(
+        sa.text(
+            f"CREATE TABLE {tree.version_table} (version_num VARCHAR(32) NOT NULL, "
+            f"CONSTRAINT {tree.version_table}_pkc PRIMARY KEY (version_num))"
+        )
+    )
+    connection.execute(sa.text(f"INSERT INTO {tree.version_table} (version_num) VALUES (:number)"), {"number": number})
+
+
+def upgrade(connection: Connection, tree: Tree, to: str = "head") -> None:
+    """Run the revisions that are missing, up to `to`, inside the connection's transaction."""
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+    from alembic.script import ScriptDirectory
+
+    script = ScriptDirectory(str(tree.directory), version_locations=[str(tree.directory)])
+
+    def missing(revision: object, _context: object) -> object:
+        return script._upgrade_revs(to, revision)  # type: ignore[arg-type]
+
+    with EnvironmentContext(Config(), script, fn=missing) as environment:
+        environment.configure(connection=connection, version_table=tree.version_table)
+        environment.run_migrations()
