@@ -39,6 +39,8 @@ OPEN_ROUTES = {
 OPEN_MODULES = {
     "moorage.api.gone": "says that something is gone, or not built, whoever asks",
     "moorage.api.compute.extensions": "documents without data of anybody",
+    "moorage.api.compute.images": "passed on with the user's token: the image service's policy is asked, as in Nova",
+    "moorage.api.compute.image_metadata": "the same",
 }
 ASKS_POLICY = frozenset({"require", "allows"})
 LOOKED_THROUGH = 5

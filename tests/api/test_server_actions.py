@@ -201,7 +201,7 @@ class Groups:
     """A network service that knows one group."""
 
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
-        rule = {"id": "r", "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp"}
+        rule = {"id": "r", "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "security_group_id": "g"}
         out = {**rule, "direction": "egress"}
         return [{"id": "g", "name": "default", "project_id": "p", "security_group_rules": [rule, out]}]
 

@@ -21,6 +21,8 @@ class DeskConfig:
     """`http://host:port` that links begin with; empty means what the request's Host header says."""
     identity_url: str = ""
     """Told to clients that come without a token (`WWW-Authenticate`)."""
+    image_url: str = ""
+    """Where the image service is, for links to images."""
     body_max_bytes: int = 114_688
     page_max_rows: int = 1_000
     cors_origins: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """What is no more: calls that answer 410 at every version, and what Nova 34 itself keeps only for old versions.
 
-The second kind passed calls on to the image, network, volume and bare-metal services.  Below the version that ended
-them they answer 501 until they are built (docs/howto/not-built.md lists them); from it on they are unknown (404).
+The second kind passed calls on to the image, network, volume and bare-metal services; from the version that ended them on
+they are unknown (404).  Those in `WAITING` answer 501 below it (docs/howto/not-built.md lists them).
 """
 
 from typing import Any
@@ -38,16 +38,19 @@ TOMBSTONES = """
     GET POST /servers/{id}/consoles · GET DELETE /servers/{id}/consoles/{console}
     GET /servers/{id}/os-virtual-interfaces
 """
-ENDED_BY_36 = """
+PROXIES = """
     GET /images · GET /images/detail · GET DELETE /images/{id}
     GET /os-networks · GET /os-networks/{id} · GET /os-tenant-networks · GET /os-tenant-networks/{id}
     GET /os-floating-ip-pools · GET POST /os-floating-ips · GET DELETE /os-floating-ips/{id}
     GET POST /os-security-groups · GET PUT DELETE /os-security-groups/{id}
     POST /os-security-group-rules · DELETE /os-security-group-rules/{id}
+"""
+WAITING = """
     GET POST /os-volumes · GET /os-volumes/detail · GET DELETE /os-volumes/{id}
     GET POST /os-snapshots · GET /os-snapshots/detail · GET DELETE /os-snapshots/{id}
     GET POST /os-baremetal-nodes · GET DELETE /os-baremetal-nodes/{id} · POST /os-baremetal-nodes/{id}/action
 """
+ENDED_BY_36 = PROXIES + WAITING
 ENDED_BY_39 = """
     GET POST PUT /images/{id}/metadata · GET PUT DELETE /images/{id}/metadata/{key}
 """
@@ -79,8 +82,7 @@ ROUTES = tuple(
     Route(method, path, handler, params=AS_ASKED)
     for text, handler in (
         (TOMBSTONES, gone),
-        (ENDED_BY_36, later),
-        (ENDED_BY_39, later),
+        (WAITING, later),
         (STILL_THERE, later),
     )
     for method, path in listed(text)

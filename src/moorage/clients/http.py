@@ -48,6 +48,8 @@ from moorage.model.errors import (
 )
 
 Json: TypeAlias = dict[str, Any]
+Body: TypeAlias = Json | list[Json]
+"""What is sent: an object, or the list of changes of a JSON patch."""
 Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
 CONNECTIONS_MAX = 64
@@ -127,7 +129,7 @@ class Neighbour:
         path: str,
         *,
         token: str | None = None,
-        body: Json | None = None,
+        body: Body | None = None,
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
@@ -148,7 +150,7 @@ class Neighbour:
         method: str,
         path: str,
         token: str | None,
-        body: Json | None,
+        body: Body | None,
         params: Params | None,
         headers: dict[str, str],
     ) -> Reply:
@@ -166,7 +168,7 @@ class Neighbour:
         return Reply(status, answered, _decoded(self.name, content))
 
     async def _send(
-        self, method: str, path: str, body: Json | None, params: Params | None, headers: dict[str, str]
+        self, method: str, path: str, body: Body | None, params: Params | None, headers: dict[str, str]
     ) -> tuple[int, Mapping[str, str], bytes]:
         self.calls[f"{method} {_kind(path)}"] += 1
         if told := request_id.get():
@@ -174,7 +176,7 @@ class Neighbour:
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
-            headers["Content-Type"] = "application/json"
+            headers.setdefault("Content-Type", "application/json")
         if self._inside is not None and is_plain(path):
             try:
                 return await self._inside.ask(

@@ -1,13 +1,16 @@
-"""The image service (Glance v2 or the embedded one): what is this image?"""
+"""The image service (Glance v2 or the embedded one): what is this image? And what the Compute API passes on for users."""
 
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import Json, Neighbour
 from moorage.model.errors import NotFound
 from moorage.model.image import Image
 
+PAGE_SIZE = 1000
+PATCH = "application/openstack-images-v2.1-json-patch"
+UNSAID = object()
 _KNOWN = frozenset(
     {
         "id", "name", "status", "visibility", "owner", "disk_format", "container_format", "size", "virtual_size",
@@ -24,10 +27,57 @@ class ImageClient:
     async def show(self, image: str, token: str | None = None) -> Image:
         """The image as the holder of `token` may see it (None: as we may). Raises NotFound with Nova's sentence."""
         try:
-            reply = await self._image.call("GET", f"/v2/images/{quote(image, safe='')}", token=token)
+            reply = await self._image.call("GET", _path(image), token=token)
         except NotFound as missing:
             raise NotFound(f"Image {image} could not be found.") from missing
         return image_of(reply.body)
+
+    async def list_as(self, token: str, filters: Mapping[str, str], *, limit: int, marker: str | None) -> list[Json]:
+        """The service's own records of the images that the user may see, newest first."""
+        rows: list[Json] = []
+        while len(rows) < limit:
+            wanted = min(limit - len(rows), PAGE_SIZE)
+            asked = {**filters, "limit": str(wanted), **({"marker": marker} if marker else {})}
+            page: list[Json] = (await self._image.call("GET", "/v2/images", token=token, params=asked)).body["images"]
+            rows += page
+            if len(page) < wanted:
+                break
+            marker = page[-1]["id"]
+        return rows
+
+    async def show_as(self, token: str, image: str) -> Json:
+        """The service's own record. Raises NotFound."""
+        return (await self._image.call("GET", _path(image), token=token)).body
+
+    async def delete_as(self, token: str, image: str) -> None:
+        await self._image.call("DELETE", _path(image), token=token)
+
+    async def change_properties_as(self, token: str, record: Json, wanted: Mapping[str, Any]) -> Json:
+        """The record with these properties and no others."""
+        have = properties_of(record)
+        changes = [
+            {"op": "replace" if name in have else "add", "path": _pointer(name), "value": value}
+            for name, value in wanted.items()
+            if have.get(name, UNSAID) != value
+        ]
+        changes += [{"op": "remove", "path": _pointer(name)} for name in have if name not in wanted]
+        if not changes:
+            return record
+        headers = {"Content-Type": PATCH}
+        return (await self._image.call("PATCH", _path(record["id"]), token=token, body=changes, headers=headers)).body
+
+
+def _path(image: str) -> str:
+    return f"/v2/images/{quote(image, safe='')}"
+
+
+def _pointer(name: str) -> str:
+    return "/" + name.replace("~", "~0").replace("/", "~1")
+
+
+def properties_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything the service has no field for, as it stands there."""
+    return {name: value for name, value in record.items() if name not in _KNOWN}
 
 
 def image_of(body: Mapping[str, Any]) -> Image:

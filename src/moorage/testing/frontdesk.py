@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from moorage.api.app import Frontdesk
-from moorage.api.desk import Desk, DeskConfig
+from moorage.api.desk import Authenticate, Desk, DeskConfig
 from moorage.api.microversions import Change
 from moorage.api.past import CHANGES
 from moorage.api.policy import Policy
@@ -53,12 +53,12 @@ class Client:
         body: Any = None,
         *,
         at: str | None = None,
-        by: Asker | None = ADMIN,
+        by: Asker | str | None = ADMIN,
         headers: dict[str, str] | None = None,
     ) -> httpx.Response:
         sent = dict(headers or {})
         if by is not None:
-            sent["X-Auth-Token"] = token(by)
+            sent["X-Auth-Token"] = by if isinstance(by, str) else token(by)
         if at is not None:
             sent["OpenStack-API-Version"] = f"compute {at}"
         full = path if path.startswith(("/v2", "http")) or path in {"/", "/healthcheck"} else f"/v2.1{path}"
@@ -97,6 +97,7 @@ async def front_desk(
     config: DeskConfig | None = None,
     table: Sequence[Route] = TABLE,
     changes: tuple[Change, ...] = CHANGES,
+    authenticate: Authenticate = authenticate,
     **rooms: Any,
 ) -> AsyncIterator[Client]:
     region = await open_database(f"sqlite:///{directory}/region.db", name="region", durability="process")

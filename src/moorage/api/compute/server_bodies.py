@@ -3,6 +3,7 @@
 import base64
 import binascii
 import ipaddress
+import re
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -17,6 +18,7 @@ from moorage.model.errors import Invalid
 from moorage.model.server import BlockDevice
 
 UUID = r"^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
+UUID_FORM = re.compile(UUID)
 Uuid: TypeAlias = Annotated[str, Meta(pattern=UUID)]
 Text255: TypeAlias = Annotated[str, Meta(max_length=255)]
 Tag: TypeAlias = Annotated[str, Meta(pattern="^[^,/]*$", min_length=1, max_length=60)]

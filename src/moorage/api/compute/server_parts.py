@@ -6,7 +6,7 @@ from moorage.api.call import Call, Reply
 from moorage.api.compute.server_access import the_server
 from moorage.api.compute.server_view import addresses_of
 from moorage.api.routes import NUMBER, Param, Params, Route
-from moorage.model.errors import NotBuilt, NotFound
+from moorage.model.errors import NotFound
 from moorage.model.server import Nic, Server
 
 PAGED = Params({"limit": Param(form=NUMBER), "offset": Param(form=NUMBER)}, strict=(2, 75))
@@ -92,45 +92,7 @@ async def clear_password(call: Call[Any]) -> Reply:
     return Reply(204)
 
 
-async def security_groups(call: Call[Any]) -> Reply:
-    """The groups on the server's ports, in the words of Nova's old network: incoming rules only."""
-    server = await the_server(call, "os_compute_api:os-security-groups:list")
-    if call.desk.network is None:
-        raise NotBuilt("This front desk has no network service to ask.")
-    groups = await call.desk.network.security_groups_of(server.id, call.token)
-    return Reply(200, {"security_groups": [_group(each) for each in groups]})
-
-
-def _group(group: dict[str, Any]) -> dict[str, Any]:
-    rules = [rule for rule in group.get("security_group_rules", ()) if rule["direction"] == "ingress"]
-    return {
-        "id": group["id"],
-        "name": group["name"],
-        "description": group.get("description") or "",
-        "tenant_id": group.get("project_id") or group.get("tenant_id") or "",
-        "rules": [_rule(rule, group["id"]) for rule in rules],
-    }
-
-
-def _rule(rule: dict[str, Any], group: str) -> dict[str, Any]:
-    low, high = rule.get("port_range_min"), rule.get("port_range_max")
-    if low is None and high is None:
-        low, high = (1, 65535) if rule.get("protocol") in {"tcp", "udp"} else (-1, -1)
-    anywhere = "::/0" if rule.get("ethertype") == "IPv6" else "0.0.0.0/0"
-    remote = rule.get("remote_group_id")
-    return {
-        "id": rule["id"],
-        "parent_group_id": group,
-        "ip_protocol": rule.get("protocol"),
-        "from_port": low,
-        "to_port": high,
-        "group": {"name": remote, "tenant_id": rule.get("project_id") or ""} if remote else {},
-        "ip_range": {} if remote else {"cidr": rule.get("remote_ip_prefix") or anywhere},
-    }
-
-
 ROUTES = (
-    Route("GET", "/servers/{id}/os-security-groups", security_groups),
     Route("GET", "/servers/{id}/ips", addresses),
     Route("GET", "/servers/{id}/ips/{network}", addresses_on),
     Route("GET", "/servers/{id}/os-interface", interfaces),

@@ -1,7 +1,7 @@
 """2.36: what Nova only passed on to the network service is gone."""
 
 from moorage.api import gone
-from moorage.api.microversions import Change
+from moorage.api.microversions import Change, Json
 
 NETWORK_QUOTAS = ("fixed_ips", "floating_ips", "security_groups", "security_group_rules")
 NETWORK_LIMITS = (
@@ -13,10 +13,17 @@ NETWORK_LIMITS = (
 )
 SETS = {"quota_set": NETWORK_QUOTAS}
 
+
+def no_body_is_empty(body: Json) -> Json:
+    """A floating address was asked for with no body at all as well."""
+    return {} if body is None else body
+
+
 CHANGE = Change(
     at=(2, 36),
     says="Network limits and quotas are gone; images, networks, floating addresses and security groups are not proxied.",
     ends=gone.keys(gone.ENDED_BY_36),
+    request={"POST /os-floating-ips": no_body_is_empty},
     refuses_from={"PUT /os-quota-sets/{id}": SETS},
     retires={
         "GET /limits": {"limits.absolute": NETWORK_LIMITS},

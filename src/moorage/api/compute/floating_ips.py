@@ -1,0 +1,166 @@
+"""Floating addresses: below 2.36 the addresses themselves, below 2.44 `addFloatingIp` and `removeFloatingIp`.
+
+All of it is at the network service, and is asked and done there with the user's token.
+"""
+
+import ipaddress
+from typing import Any
+
+import msgspec
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.neighbours import network_of, wrong
+from moorage.api.compute.server_access import target_of, the_server
+from moorage.api.gather import find_server
+from moorage.api.routes import Params, Route
+from moorage.api.wire import Body
+from moorage.clients.http import Json
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.server import Server
+from moorage.operations.nouns import floating_ips as floats
+
+RULE = "os_compute_api:os-floating-ips:"
+
+
+class Wanted(msgspec.Struct):
+    """Unknown fields were always taken here."""
+
+    pool: str | None = None
+
+
+class Association(Body):
+    address: str
+    fixed_address: str | None = None
+
+
+class AddBody(Body):
+    add: Association = msgspec.field(name="addFloatingIp")
+
+
+class OneAddress(Body):
+    address: str
+
+
+class RemoveBody(Body):
+    remove: OneAddress = msgspec.field(name="removeFloatingIp")
+
+
+# ------------------------------------------------------------------------------------------------ addresses
+
+
+async def _shown(call: Call[Any], found: list[Json]) -> list[dict[str, Any]]:
+    network = network_of(call)
+    ids = sorted({row["floating_network_id"] for row in found})
+    asked = {"id": ids, "fields": ["id", "name"]}
+    names = {row["id"]: row["name"] for row in await network.list_as(call.token, "networks", asked)} if ids else {}
+    return [
+        {
+            "id": row["id"],
+            "ip": row["floating_ip_address"],
+            "fixed_ip": row["fixed_ip_address"],
+            "instance_id": await floats.device_of(network, call.token, row) or None,
+            "pool": names.get(row["floating_network_id"]) or row["floating_network_id"],
+        }
+        for row in found
+    ]
+
+
+async def _one(call: Call[Any]) -> Json:
+    try:
+        return await network_of(call).show_as(call.token, floats.FLOATING, call.path["id"])
+    except NotFound as missing:
+        raise NotFound(f"Floating IP not found for ID {call.path['id']}") from missing
+
+
+async def index(call: Call[None]) -> Reply:
+    call.require(RULE + "list")
+    found = await network_of(call).list_as(call.token, floats.FLOATING, {"project_id": call.project})
+    return Reply(200, {"floating_ips": await _shown(call, found)})
+
+
+async def show(call: Call[None]) -> Reply:
+    call.require(RULE + "show")
+    return Reply(200, {"floating_ip": (await _shown(call, [await _one(call)]))[0]})
+
+
+async def create(call: Call[Wanted]) -> Reply:
+    call.require(RULE + "create")
+    made = await floats.allocate(network_of(call), call.token, call.body.pool)
+    return Reply(200, {"floating_ip": (await _shown(call, [made]))[0]})
+
+
+async def delete(call: Call[None]) -> Reply:
+    call.require(RULE + "delete")
+    await floats.release(network_of(call), call.token, (await _one(call))["id"])
+    return Reply(202)
+
+
+# ------------------------------------------------------------------------------------------------ of servers
+
+
+def _address(name: str, value: str) -> str:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        wrong(name, value, "is not valid under any of the given schemas")
+    return value
+
+
+async def add(call: Call[AddBody]) -> Reply:
+    wanted = call.body.add
+    address = _address("address", wanted.address)
+    asked = None if wanted.fixed_address is None else _address("fixed_address", wanted.fixed_address)
+    server = await the_server(call, RULE + "add")
+    await floats.put_on(network_of(call), call.token, server, address, _fixed(server, address, asked))
+    return Reply(202)
+
+
+def _fixed(server: Server, address: str, asked: str | None) -> str:
+    """The server's address that the floating one will stand for. Raises Invalid."""
+    nics = [nic for nic in server.nics if nic.port]
+    if not nics:
+        raise Invalid("Instance network is not ready yet")
+    fixed = [each for nic in nics for each in nic.addresses]
+    if not fixed:
+        raise Invalid("No fixed IPs associated to instance")
+    if asked is not None:
+        if asked not in {each.address for each in fixed}:
+            raise Invalid("Specified fixed address not assigned to instance")
+        return asked
+    first = next((each.address for each in fixed if each.version == 4), None)
+    if first is None:
+        raise Invalid(
+            f"Unable to associate floating IP {address} to any fixed IPs for instance {server.id}. "
+            "Instance has no fixed IPv4 addresses to associate."
+        )
+    return first
+
+
+async def remove(call: Call[RemoveBody]) -> Reply:
+    address, network = _address("address", call.body.remove.address), network_of(call)
+    floating = await floats.by_address(network, call.token, address)
+    device = await floats.device_of(network, call.token, floating)
+    target: dict[str, Any] | None = None
+    if device:
+        server = await find_server(call.desk, device)
+        if server.project != call.asker.project and not call.is_admin:
+            raise NotFound(f"Instance {device} could not be found.")
+        target = target_of(server)
+    call.require(RULE + "remove", target)
+    if not device or device != call.path["id"]:
+        raise Conflict(f"Floating IP {address} is not associated with instance {call.path['id']}.")
+    await floats.take_off(network, call.token, floating)
+    return Reply(202)
+
+
+ACTION = "/servers/{id}/action"
+AS_ASKED = Params(strict=None)
+
+ROUTES = (
+    Route("POST", ACTION, add, takes=AddBody, action="addFloatingIp"),
+    Route("POST", ACTION, remove, takes=RemoveBody, action="removeFloatingIp"),
+    Route("GET", "/os-floating-ips", index, params=AS_ASKED),
+    Route("POST", "/os-floating-ips", create, takes=Wanted),
+    Route("GET", "/os-floating-ips/{id}", show, params=AS_ASKED),
+    Route("DELETE", "/os-floating-ips/{id}", delete),
+)

@@ -1,0 +1,98 @@
+"""Below 2.39: the properties of an image, as metadata; read and written at the image service with the user's token."""
+
+import json
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.images import AS_ASKED, NOT_FOUND, metadata_of, the_image
+from moorage.api.compute.neighbours import images_of
+from moorage.api.compute.server_bodies import Metadata
+from moorage.api.routes import Route
+from moorage.api.wire import Body
+from moorage.clients.http import Json
+from moorage.model.errors import Forbidden, Invalid, NotFound
+from moorage.store.region.quotas import limits
+
+SKIPPED_WHEN_NONE = ("kernel_id", "ramdisk_id")
+PATH = "/images/{id}/metadata"
+
+
+class MetadataBody(Body):
+    metadata: Metadata
+
+
+class MetaBody(Body):
+    meta: Metadata
+
+
+async def _write(call: Call[Any], image: Json, wanted: dict[str, Any]) -> Json:
+    """The image with this metadata, and no other. Raises Forbidden for too much of it, or for another's image."""
+    project, config = call.project, call.desk.config.quotas
+    most = (await call.desk.region.read(lambda tx: limits(tx, project, config)))["metadata_items"]
+    if 0 <= most < len(wanted):
+        raise Forbidden("Image metadata limit exceeded")
+    written = {
+        name: value if isinstance(value, str) or value is None else json.dumps(value)
+        for name, value in wanted.items()
+        if name not in SKIPPED_WHEN_NONE or str(value).strip().lower() not in {"none", ""} or value is None
+    }
+    try:
+        return await images_of(call).change_properties_as(call.token, image, written)
+    except Forbidden as refused:
+        raise Forbidden(f"Not authorized for image {image['id']}.", private=refused.public) from refused
+    except NotFound as missing:
+        raise NotFound(NOT_FOUND) from missing
+
+
+async def index(call: Call[None]) -> Reply:
+    return Reply(200, {"metadata": metadata_of(await the_image(call))})
+
+
+async def show(call: Call[None]) -> Reply:
+    found, key = metadata_of(await the_image(call)), call.path["key"]
+    if key not in found:
+        raise NotFound("The resource could not be found.")
+    return Reply(200, {"meta": {key: found[key]}})
+
+
+async def add(call: Call[MetadataBody]) -> Reply:
+    image = await the_image(call)
+    after = await _write(call, image, {**metadata_of(image), **call.body.metadata})
+    return Reply(200, {"metadata": metadata_of(after)})
+
+
+async def replace(call: Call[MetadataBody]) -> Reply:
+    await _write(call, await the_image(call), dict(call.body.metadata))
+    return Reply(200, {"metadata": call.body.metadata})
+
+
+async def change(call: Call[MetaBody]) -> Reply:
+    meta, key = call.body.meta, call.path["key"]
+    if len(meta) != 1:
+        why = "does not have enough properties" if not meta else "has too many properties"
+        raise Invalid(f"Invalid input for field/attribute meta. Value: {meta}. {meta!r} {why}")
+    if key not in meta:
+        raise Invalid("Request body and URI mismatch")
+    image = await the_image(call)
+    await _write(call, image, {**metadata_of(image), **meta})
+    return Reply(200, {"meta": meta})
+
+
+async def delete(call: Call[None]) -> Reply:
+    image, key = await the_image(call), call.path["key"]
+    found = metadata_of(image)
+    if key not in found:
+        raise NotFound("Invalid metadata key")
+    del found[key]
+    await _write(call, image, found)
+    return Reply(204)
+
+
+ROUTES = (
+    Route("GET", PATH, index, params=AS_ASKED),
+    Route("POST", PATH, add, takes=MetadataBody),
+    Route("PUT", PATH, replace, takes=MetadataBody),
+    Route("GET", PATH + "/{key}", show, params=AS_ASKED),
+    Route("PUT", PATH + "/{key}", change, takes=MetaBody),
+    Route("DELETE", PATH + "/{key}", delete),
+)

@@ -1,0 +1,170 @@
+"""Below 2.36: images, passed on to the image service and shown as they once were."""
+
+import json
+from typing import Any
+
+from typing_extensions import override
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.neighbours import images_of
+from moorage.api.microversions import Query, Version
+from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
+from moorage.clients.http import Json
+from moorage.clients.image import properties_of
+from moorage.model.errors import Forbidden, Invalid, NotFound
+
+FILTERS = {
+    "name": "name",
+    "status": "status",
+    "changes-since": "updated_at",
+    "server": "instance_uuid",
+    "type": "image_type",
+    "minRam": "min_ram",
+    "minDisk": "min_disk",
+}
+"""Our name → the image service's."""
+PROPERTY = "property-"
+STATUSES = {
+    "active": "ACTIVE",
+    "queued": "SAVING",
+    "saving": "SAVING",
+    "deleted": "DELETED",
+    "pending_delete": "DELETED",
+    "killed": "ERROR",
+}
+PROGRESS = {"queued": 25, "saving": 50, "active": 100}
+WRITTEN_AS_JSON = ("block_device_mapping", "mappings")
+TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
+NOT_FOUND = "Image not found."
+
+
+def metadata_of(image: Json) -> dict[str, Any]:
+    """Its properties; two of them are lists, and kept as JSON."""
+    found = properties_of(image)
+    for name in WRITTEN_AS_JSON:
+        if isinstance(found.get(name), str):
+            try:
+                found[name] = json.loads(found[name])
+            except ValueError as broken:
+                raise Invalid(f"The property {name} of image {image['id']} is not JSON.") from broken
+    return found
+
+
+async def the_image(call: Call[Any]) -> Json:
+    """The image service's record. Raises NotFound."""
+    try:
+        return await images_of(call).show_as(call.token, call.path["id"])
+    except NotFound as missing:
+        raise NotFound(NOT_FOUND) from missing
+
+
+def _links(call: Call[Any], image: str) -> list[dict[str, str]]:
+    href = f"{call.desk.config.image_url.rstrip('/')}/images/{image}"
+    return [
+        *call.links(f"images/{image}"),
+        {"rel": "alternate", "type": "application/vnd.openstack.image", "href": href},
+    ]
+
+
+def _basic(call: Call[Any], image: Json) -> dict[str, Any]:
+    return {"id": image["id"], "name": image.get("name"), "links": _links(call, image["id"])}
+
+
+def _full(call: Call[Any], image: Json) -> dict[str, Any]:
+    metadata = metadata_of(image)
+    shown: dict[str, Any] = {
+        **_basic(call, image),
+        "minRam": image.get("min_ram") or 0,
+        "minDisk": image.get("min_disk") or 0,
+        "metadata": metadata,
+        "created": image.get("created_at"),
+        "updated": image.get("updated_at"),
+        "status": STATUSES.get(image["status"], "UNKNOWN"),
+        "progress": PROGRESS.get(image["status"], 0),
+        "OS-EXT-IMG-SIZE:size": image.get("size") or 0,
+    }
+    if (server := metadata.get("instance_uuid")) is not None:
+        shown["server"] = {"id": server, "links": call.links(f"servers/{server}")}
+    if (automatic := metadata.get("auto_disk_config")) is not None:
+        shown["OS-DCF:diskConfig"] = "AUTO" if str(automatic).strip().lower() in TRUE else "MANUAL"
+    return shown
+
+
+# ------------------------------------------------------------------------------------------------ calls
+
+
+def _filters(call: Call[None]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in call.query:
+        value = call.first(name) or ""
+        if name.startswith(PROPERTY):
+            found[name.removeprefix(PROPERTY)] = value
+        elif name in FILTERS:
+            found[FILTERS[name]] = value
+    if "status" in found:
+        found["status"] = found["status"].lower()
+    if "updated_at" in found:
+        found["updated_at"] = f"gte:{found['updated_at']}"
+    if "instance_uuid" in found:  # a server may be named by its whole address
+        found["instance_uuid"] = found["instance_uuid"].rsplit("/", 1)[-1]
+    return found
+
+
+async def _listed(call: Call[None]) -> tuple[list[Json], int]:
+    most = call.desk.config.page_max_rows
+    limit = min(int(call.first("limit") or 0) or most, most)
+    rows = await images_of(call).list_as(call.token, _filters(call), limit=limit, marker=call.first("marker"))
+    return rows, limit
+
+
+def _page(call: Call[None], shown: list[dict[str, Any]], limit: int, path: str) -> Reply:
+    body: dict[str, Any] = {"images": shown}
+    if shown and (links := call.next_links(path, shown, shown[-1]["id"], limit)):
+        body["images_links"] = links
+    return Reply(200, body)
+
+
+async def index(call: Call[None]) -> Reply:
+    rows, limit = await _listed(call)
+    return _page(call, [_basic(call, row) for row in rows], limit, "images")
+
+
+async def detail(call: Call[None]) -> Reply:
+    rows, limit = await _listed(call)
+    return _page(call, [_full(call, row) for row in rows], limit, "images/detail")
+
+
+async def show(call: Call[None]) -> Reply:
+    return Reply(200, {"image": _full(call, await the_image(call))})
+
+
+async def delete(call: Call[None]) -> Reply:
+    try:
+        await images_of(call).delete_as(call.token, call.path["id"])
+    except NotFound as missing:
+        raise NotFound(NOT_FOUND) from missing
+    except Forbidden as refused:
+        raise Forbidden("You are not allowed to delete the image.", private=refused.public) from refused
+    return Reply(204)
+
+
+AS_ASKED = Params(strict=None)
+NUMBERED = Param(form=NUMBER)
+
+
+class Filters(Params):
+    """Any name may be a property's."""
+
+    @override
+    def check(self, query: Query, version: Version) -> Query:
+        numbers = Params({"limit": NUMBERED, "page_size": NUMBERED, "offset": NUMBERED, "marker": TEXT}, strict=None)
+        known = numbers.check(query, version)
+        return {**query, **known}
+
+
+ROUTES = (
+    Route("GET", "/images", index, params=Filters(strict=None)),
+    Route("GET", "/images/detail", detail, params=Filters(strict=None)),
+    Route("GET", "/images/{id}", show, params=AS_ASKED),
+    Route("DELETE", "/images/{id}", delete),
+)

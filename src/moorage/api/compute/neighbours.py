@@ -1,0 +1,29 @@
+"""What handlers share that pass a call on to a neighbour with the user's token."""
+
+from typing import Any, NoReturn
+
+from moorage.api.call import Call
+from moorage.clients.image import ImageClient
+from moorage.clients.network import NetworkClient
+from moorage.model.errors import Invalid, NotBuilt
+
+
+def network_of(call: Call[Any]) -> NetworkClient:
+    """The network service. Raises NotBuilt at a front desk that has none."""
+    found: NetworkClient | None = call.desk.network
+    if found is None:
+        raise NotBuilt("This front desk has no network service to ask.")
+    return found
+
+
+def images_of(call: Call[Any]) -> ImageClient:
+    """The image service. Raises NotBuilt at a front desk that has none."""
+    found: ImageClient | None = call.desk.image
+    if found is None:
+        raise NotBuilt("This front desk has no image service to ask.")
+    return found
+
+
+def wrong(name: str, value: object, why: str) -> NoReturn:
+    """A field of a body refused, in the words of Nova's schema validation."""
+    raise Invalid(f"Invalid input for field/attribute {name}. Value: {value}. {value!r} {why}")
