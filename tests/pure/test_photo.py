@@ -3,10 +3,11 @@
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_rank import Cloud
+from pictures import Cloud
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.photo import Photo, photo_of, world_of
+from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import DISABLED_TRAIT
 from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
 from moorage.placement.world import Picture
@@ -31,6 +32,7 @@ host = st.fixed_dictionaries(
         "failures": st.integers(0, 2),
         "members": st.integers(0, 2),
         "gone": st.sampled_from([False, False, False, True]),
+        "devices": st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=3),
     }
 )
 nics = st.builds(
@@ -45,6 +47,14 @@ groups = st.builds(
     id=st.just("g"),
     policy=st.sampled_from(["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]),
 )
+request_groups = st.sampled_from(
+    [
+        (),
+        (),
+        (RequestGroup("a", {"NET_BW_EGR_KILOBIT_PER_SEC": 1}, ("CUSTOM_A",)),),
+        tuple(RequestGroup(name, {"NET_BW_EGR_KILOBIT_PER_SEC": 2}) for name in "ab"),
+    ]
+)
 names = st.sets(st.sampled_from([HostId(name) for name in NAMES]), max_size=2).map(lambda found: tuple(sorted(found)))
 asks = st.builds(
     Ask,
@@ -58,6 +68,9 @@ asks = st.builds(
     same_host=st.none() | names,
     different_host=names,
     group=st.none() | groups,
+    groups=request_groups,
+    same_subtree=st.sampled_from([(), (("a", "b"),)]),
+    group_policy=st.sampled_from(["none", "isolate"]),
     project=st.sampled_from(["p", "q"]),
     extra_specs=st.sampled_from([{}, {"aggregate_instance_extra_specs:ssd": "true"}]),
     min_level=st.sampled_from([0, 3]),
@@ -71,6 +84,12 @@ def world_with(hosts: list[dict[str, object]], free: int, home: str | None) -> W
         known = {key: facts[key] for key in ("zone", "physnets", "level")}
         lists = {key: tuple(sorted(facts[key])) for key in ("traits", "wired")}  # type: ignore[call-overload]
         cloud.host(name, facts["vcpus"], facts["memory"], **known, **lists)  # type: ignore[arg-type]
+        above: str | None = None
+        for number, (free_kbps, of_a) in enumerate(facts["devices"]):  # type: ignore[arg-type, var-annotated]
+            traits = ("CUSTOM_A",) if of_a else ()
+            amounts = {"NET_BW_EGR_KILOBIT_PER_SEC": 3}
+            cloud.device(name, f"{name}:{number}", amounts, below=above, traits=traits, used=3 - free_kbps)
+            above = f"{name}:{number}" if of_a else None
     picture: Picture = cloud.picture()
     group = picture.groups.setdefault("g", Group())
     group.home = None if home is None else HostId(home)

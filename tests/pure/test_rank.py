@@ -1,80 +1,20 @@
 """Ranking: the right hosts, the right words for the others, and properties that no filter may break."""
 
 import random
-from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import Cloud
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.verdict import FAULT_CHARACTERS_MAX, LEDGER_BYTES_MAX, fault_message
 from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
-from moorage.placement.world import Picture
 from moorage.scheduler.filters.aggregates import matches
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.store.region.placement.changes import Changes
 
 SMALL = {"VCPU": 2, "MEMORY_MB": 512}
-
-
-class _Row(SimpleNamespace):
-    @property
-    def _mapping(self) -> dict[str, Any]:
-        return {"class": getattr(self, "resource", None), **self.__dict__}
-
-
-def _stock(provider: str, resource: str, cap: int, used: int = 0) -> _Row:
-    numbers = {"total": cap, "reserved": 0, "ratio": 1.0, "min_unit": 1, "max_unit": cap, "step": 1, "cap": cap}
-    return _Row(provider=provider, resource=resource, used=used, version=1, **numbers)
-
-
-class Cloud:
-    """Pictures by hand."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, list[_Row]] = {k: [] for k in ("providers", "whole", "traits", "aggregates", "hosts")}
-
-    def _provider(self, name: str, traits: tuple[str, ...], aggregates: tuple[str, ...]) -> None:
-        self.rows["providers"].append(
-            _Row(uuid=name, name=name, parent=None, root=name, generation=1, version=1, changed=1, updated_at=0)
-        )
-        self.rows["traits"] += [_Row(provider=name, trait=trait) for trait in traits]
-        self.rows["aggregates"] += [_Row(provider=name, aggregate=aggregate) for aggregate in aggregates]
-
-    def host(
-        self,
-        name: str,
-        vcpus: int = 8,
-        memory: int = 8192,
-        *,
-        traits: tuple[str, ...] = (),
-        wired: tuple[str, ...] = (),
-        zone: str = "nova",
-        physnets: str | None = None,
-        level: int = 3,
-    ) -> "Cloud":
-        self._provider(name, traits, wired)
-        self.rows["whole"] += [_stock(name, "VCPU", vcpus), _stock(name, "MEMORY_MB", memory)]
-        facts = {"host": name, "node": name + ".local", "cell": "c", "zone": zone, "physnets": physnets, "level": level}
-        self.rows["hosts"].append(_Row(provider=name, **facts))
-        return self
-
-    def segment(self, name: str, free: int, total: int | None = None) -> "Cloud":
-        self._provider(name, (), (name,))
-        total = free if total is None else total
-        self.rows["whole"].append(_stock(name, "IPV4_ADDRESS", total, total - free))
-        return self
-
-    def picture(self) -> Picture:
-        picture = Picture()
-        picture.apply(Changes(1, everything=True, **self.rows))  # type: ignore[arg-type]
-        return picture
-
-    def world(self) -> World:
-        return self.picture().world()
 
 
 def best(ask: Ask, world: World) -> list[str]:

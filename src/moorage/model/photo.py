@@ -5,13 +5,13 @@ World developed from it ranks as the one it was taken of: dice see only how many
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.world import Group, HostAggregate, Mask, Segment, Units, World
+from moorage.model.world import Group, HostAggregate, Mask, Nested, Segment, Units, World
 
 FORMAT = "moorage-world/1"
 INT32_MAX = 2_147_483_647
@@ -28,6 +28,16 @@ class Amount(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int = 1
 
 
+class DevicePhoto(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A provider below a host."""
+
+    id: ProviderId
+    name: str
+    parent: ProviderId | None
+    amounts: dict[str, Amount] = {}
+    traits: tuple[str, ...] = ()
+
+
 class HostPhoto(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     id: HostId
     name: str
@@ -42,6 +52,7 @@ class HostPhoto(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     traits: tuple[str, ...] = ()
     physnets: tuple[str, ...] | None = None
     """None: it never said what it is wired to."""
+    devices: tuple[DevicePhoto, ...] = ()
 
 
 class SegmentPhoto(msgspec.Struct, frozen=True):
@@ -62,6 +73,9 @@ class GroupPhoto(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     hosts: dict[HostId, int] = {}
     home: HostId | None = None
+
+
+_Some: TypeAlias = Sequence[HostPhoto] | Sequence[DevicePhoto]
 
 
 class Photo(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,20 +111,8 @@ def _ids(world: World, mask: Mask) -> tuple[HostId, ...]:
 
 
 def _host(world: World, slot: int) -> HostPhoto:
-    amounts = {
-        name: Amount(
-            int(world.free[name][slot]),
-            int(world.capacity[name][slot]),
-            int(world.units[name].minimum[slot]),
-            int(world.units[name].maximum[slot]),
-            int(world.units[name].step[slot]),
-        )
-        for name in sorted(world.free)
-        if world.capacity[name][slot] or world.free[name][slot]
-    }
-    words = [int(word) for word in world.trait_words[:, slot]]
-    traits = (name for name, bit in world.trait_bits.items() if words[bit // WORD_BITS] >> (bit % WORD_BITS) & 1)
     known = bool(world.physnets_known[slot])
+    below = sorted(world.nested.below.get(world.host_ids[slot], ()), key=lambda each: world.nested.ids[each])
     return HostPhoto(
         id=world.host_ids[slot],
         name=world.names[slot],
@@ -121,9 +123,37 @@ def _host(world: World, slot: int) -> HostPhoto:
         alive=bool(world.alive[slot]),
         level=int(world.level[slot]),
         failures=int(world.failures[slot]),
-        amounts=amounts,
-        traits=tuple(sorted(traits)),
+        amounts=_amounts(world, slot),
+        traits=_traits(world, slot),
         physnets=tuple(sorted(name for name, mask in world.physnets.items() if mask[slot])) if known else None,
+        devices=tuple(_device(world.nested, each) for each in below),
+    )
+
+
+def _device(nested: Nested, slot: int) -> DevicePhoto:
+    return DevicePhoto(
+        nested.ids[slot], nested.names[slot], nested.parents[slot], _amounts(nested, slot), _traits(nested, slot)
+    )
+
+
+def _amounts(numbers: World | Nested, slot: int) -> dict[str, Amount]:
+    return {
+        name: Amount(
+            int(numbers.free[name][slot]),
+            int(numbers.capacity[name][slot]),
+            int(numbers.units[name].minimum[slot]),
+            int(numbers.units[name].maximum[slot]),
+            int(numbers.units[name].step[slot]),
+        )
+        for name in sorted(numbers.free)
+        if numbers.capacity[name][slot] or numbers.free[name][slot]
+    }
+
+
+def _traits(numbers: World | Nested, slot: int) -> tuple[str, ...]:
+    words = [int(word) for word in numbers.trait_words[:, slot]]
+    return tuple(
+        sorted(name for name, bit in numbers.trait_bits.items() if words[bit // WORD_BITS] >> (bit % WORD_BITS) & 1)
     )
 
 
@@ -136,8 +166,7 @@ def world_of(photo: Photo) -> World:
     slots = {host.id: slot for slot, host in enumerate(hosts)}
     zones = list(dict.fromkeys(host.zone for host in hosts))
     cells = list(dict.fromkeys(host.cell for host in hosts))
-    classes = sorted({name for host in hosts for name in host.amounts})
-    traits = {name: bit for bit, name in enumerate(sorted({name for host in hosts for name in host.traits}))}
+    classes, traits = _classes(hosts), _bits(hosts)
     physnets = sorted({name for host in hosts for name in host.physnets or ()})
     return World(
         host_ids=[host.id for host in hosts],
@@ -167,25 +196,54 @@ def world_of(photo: Photo) -> World:
         aggregates=[HostAggregate(each.name, each.metadata, _mask(slots, each.hosts)) for each in photo.aggregates],
         groups={each.id: Group(dict(each.hosts), each.home) for each in photo.groups},
         failures=np.array([host.failures for host in hosts], dtype=np.int16),
+        nested=_nested(hosts),
     )
 
 
-def _column(hosts: Sequence[HostPhoto], name: str, part: str, absent: int) -> Any:
+def _nested(hosts: Sequence[HostPhoto]) -> Nested:
+    devices = [device for host in hosts for device in host.devices]
+    classes, traits = _classes(devices), _bits(devices)
+    below: dict[HostId, list[int]] = {}
+    for index, owner in enumerate(host.id for host in hosts for _ in host.devices):
+        below.setdefault(owner, []).append(index)
+    return Nested(
+        ids=[device.id for device in devices],
+        names=[device.name for device in devices],
+        parents=[device.parent for device in devices],
+        host=np.array([slot for slot, host in enumerate(hosts) for _ in host.devices], dtype=np.intp),
+        free={name: _column(devices, name, "free", 0) for name in classes},
+        capacity={name: _column(devices, name, "capacity", 0) for name in classes},
+        units={name: _units(devices, name) for name in classes},
+        trait_bits=traits,
+        trait_words=_trait_words(devices, traits),
+        below=below,
+    )
+
+
+def _classes(of: _Some) -> list[str]:
+    return sorted({name for each in of for name in each.amounts})
+
+
+def _bits(of: _Some) -> dict[str, int]:
+    return {name: bit for bit, name in enumerate(sorted({name for each in of for name in each.traits}))}
+
+
+def _column(hosts: _Some, name: str, part: str, absent: int) -> Any:
     found = [getattr(host.amounts[name], part) if name in host.amounts else absent for host in hosts]
     return np.array(found, dtype=np.int32)
 
 
-def _units(hosts: Sequence[HostPhoto], name: str) -> Units:
+def _units(hosts: _Some, name: str) -> Units:
     minimum = _column(hosts, name, "min_unit", 1)
     maximum = _column(hosts, name, "max_unit", INT32_MAX)
     step = _column(hosts, name, "step", 1)
     return Units(minimum, maximum, step, int(minimum.max()), int(maximum.min()), int(step.max()))
 
 
-def _trait_words(hosts: Sequence[HostPhoto], bits: dict[str, int]) -> Any:
+def _trait_words(hosts: _Some, bits: dict[str, int]) -> Any:
     words = np.zeros((len(bits) // WORD_BITS + 1, len(hosts)), dtype=np.uint64)
-    for slot, host in enumerate(hosts):
-        for name in host.traits:
+    for slot, traits in enumerate([each.traits for each in hosts]):
+        for name in traits:
             words[bits[name] // WORD_BITS, slot] |= np.uint64(1 << (bits[name] % WORD_BITS))
     return words
 

@@ -65,6 +65,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[RequestGroup, ...] = ()
     """What ports and flavor ask of single providers, beside the host's own amounts."""
     same_subtree: tuple[Subtree, ...] = ()
+    same_device: tuple[Subtree, ...] = ()
+    """Ids of groups whose providers must stand for one interface: a virtual function, and the bandwidth of its device."""
     group_policy: Literal["none", "isolate"] = "none"
     """`isolate`: no two groups on one provider."""
     project: str = ""
@@ -144,6 +146,30 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Nested:
+    """Providers below hosts (a bridge, a physical function, an agent), in columns of their own: one slot for each."""
+
+    ids: Sequence[ProviderId] = ()
+    names: Sequence[str] = ()
+    parents: Sequence[ProviderId | None] = ()
+    host: Slots = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    """The slot of its host in the World; -1: the slot is empty, or what it is below is no host."""
+    free: Mapping[str, Ints] = field(default_factory=dict)
+    capacity: Mapping[str, Ints] = field(default_factory=dict)
+    units: Mapping[str, Units] = field(default_factory=dict)
+    trait_bits: Mapping[str, int] = field(default_factory=dict)
+    trait_words: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((1, 0), dtype=np.uint64))
+    below: Mapping[HostId, Sequence[int]] = field(default_factory=dict)
+    """The slots of everything below a host."""
+    pending: Mapping[tuple[ProviderId, str], int] = field(default_factory=dict)
+    """What claims that are under way in this process hold; `free` is less by it."""
+
+    @property
+    def size(self) -> int:
+        return len(self.host)
+
+
+@dataclass(frozen=True)
 class World:
     """All hosts in columns of equal length. To be read only, and only until the next `await`: the picture moves on."""
 
@@ -176,6 +202,7 @@ class World:
     groups: Mapping[str, Group]
     failures: NDArray[np.int16]
     """Builds that failed there lately, in this process."""
+    nested: Nested = field(default_factory=Nested)
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""Columns that grow: one array per fact, one slot per root provider (the layout of CORE §9, roots only)."""
+"""Columns that grow: one array per fact, one slot per provider (the layout of CORE §9): hosts in one set, what is below them in another."""
 
 from typing import Any
 

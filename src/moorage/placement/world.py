@@ -1,4 +1,4 @@
-"""The picture: all providers in memory, and every root provider's numbers in columns (RULES §6).
+"""The picture: all providers in memory, and their numbers in columns, roots and what is below them apart (RULES §6).
 
 SQL decides; each process has its own picture, written by one task in it.  It is what was read (absolute values; a newer
 `version` wins) less what this process is about to claim (`pending`).  It may be late, never wrong for long: a claim on a stale
@@ -15,6 +15,7 @@ from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
 from moorage.model.verdict import Row
 from moorage.model.world import Group, HostAggregate, Mask, Segment, World
 from moorage.placement.columns import INT32_MAX, Columns, clipped
+from moorage.placement.devices import Devices
 from moorage.placement.known import HostFacts, Provider, Stock
 from moorage.store.region.placement.changes import Changes
 
@@ -23,7 +24,7 @@ ZONE_KEY = "availability_zone"
 
 
 class Picture:
-    """Providers by id, trees, aggregates, and the columns of all roots."""
+    """Providers by id, trees, aggregates, and the columns of all providers."""
 
     def __init__(self) -> None:
         self._pending: dict[tuple[ProviderId, str], int] = {}
@@ -40,6 +41,7 @@ class Picture:
         self.slots: dict[HostId, int] = {}
         self.slots_by_name: dict[str, int] = {}
         self.columns = Columns()
+        self.devices = Devices(self._pending)
         self.host_ids: list[HostId] = []
         self.names: list[str] = []
         self.nodes: list[str] = []
@@ -99,7 +101,10 @@ class Picture:
             if row.uuid in facts:
                 self.hosts[provider.uuid] = HostFacts(facts[row.uuid])
             if provider.root == provider.uuid:
+                self.devices.drop(provider.uuid)
                 self._draw_root(provider)
+            else:
+                self.devices.draw(provider, self.slots.get(HostId(provider.root), -1))
 
     def _apply_provider(self, provider: Provider, row: Any) -> None:
         if (old := self.trees.get(provider.root)) is not None and provider.root != row.root:
@@ -156,6 +161,7 @@ class Picture:
                 del self.trees[provider.root]
         self.hosts.pop(uuid, None)
         self._segments.pop(uuid, None)
+        self.devices.drop(uuid)
         if (host := HostId(uuid)) in self.slots:
             self._give_slot(host)
 
@@ -172,6 +178,7 @@ class Picture:
                 self.names.append(provider.name)
                 self.nodes.append(provider.name)
             self.host_ids[slot] = host
+            self.devices.place(host, slot)
             columns.masks["alive"][slot] = True
             self._wiring_stale = True
         self._world = None
@@ -219,6 +226,8 @@ class Picture:
             self.columns.set_units(resource, slot, stock.min_unit, min(stock.max_unit, INT32_MAX), stock.step)
             if self._world is not None and resource not in self._world.free:
                 self._world = None
+        else:
+            self.devices.redraw(provider.uuid, resource, stock)
         if resource == IPV4_ADDRESS and (segment := self._segments.get(provider.uuid)) is not None:
             segment.free, segment.total = free, stock.cap
 
@@ -227,6 +236,7 @@ class Picture:
         if self.slots_by_name.get(self.names[slot]) == slot:
             del self.slots_by_name[self.names[slot]]
         self.columns.give_slot(slot)
+        self.devices.place(host, -1)
         self._world = None
         self._wiring_stale = True
 
@@ -285,7 +295,7 @@ class Picture:
         """The World as it is now; views of the columns, not copies."""
         if self._wiring_stale:
             self._wire()
-        if self._world is None:
+        if self._world is None or self.devices.grown:
             self._world = self._views()
         return self._world
 
@@ -349,6 +359,7 @@ class Picture:
             aggregates=self._aggregates,
             groups=self.groups,
             failures=columns.failures[:size],
+            nested=self.devices.view(),
         )
 
 

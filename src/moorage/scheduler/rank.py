@@ -1,12 +1,13 @@
 """(Ask, World, Profile) → Verdict: who is willing, who of them is best, and why the others were refused."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from moorage.model.verdict import Ledger, Miss, Verdict, fitted
 from moorage.model.world import Ask, Choice, Mask, Refusals, Scores, Slots, World
 from moorage.scheduler.filters.network import choose_segments
+from moorage.scheduler.placed import place
 from moorage.scheduler.profile import Profile
 
 NAMED_HOSTS_MAX = 1000
@@ -28,8 +29,23 @@ def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
             willing &= ~refusals.where
     dice = np.random.default_rng(ask.seed & 0xFFFF_FFFF_FFFF_FFFF)
     slots = np.flatnonzero(willing)
-    best = _best(ask, world, profile, slots, dice)
-    return Verdict(best, _ledger(world, profile, considered, len(slots), refused, nobody=not best))
+    if not ask.groups:
+        best = _best(ask, world, profile, slots, dice)
+        return Verdict(best, _ledger(world, profile, considered, len(slots), refused, nobody=not best))
+    placed = place(ask, world, _runs(ask, world, profile, slots, dice), profile.placed)
+    in_vain = list(placed.refusals(ask, world))
+    would_do = len(slots) - sum(int(np.count_nonzero(here)) for _, _, here in in_vain)
+    best = tuple(placed.best)
+    return Verdict(best, _ledger(world, profile, considered, would_do, [*refused, *in_vain], nobody=not best))
+
+
+def _runs(ask: Ask, world: World, profile: Profile, slots: Slots, dice: np.random.Generator) -> Iterator[Slots]:
+    """All willing hosts, from a random one on, `scored_max` at a time, the best of each run first."""
+    if len(slots) > profile.scored_max:
+        slots = np.roll(slots, -int(dice.integers(len(slots))))
+    for start in range(0, len(slots), profile.scored_max):
+        run = slots[start : start + profile.scored_max]
+        yield run[best_k(profile.score(ask, world, run), len(run), dice)]
 
 
 def _name(judge: object) -> str:

@@ -2,24 +2,10 @@
 
 import numpy as np
 
-from moorage.model.world import Ask, Mask, Refusals, World
+from moorage.model.world import Ask, Refusals, World
+from moorage.scheduler.amounts import short
 
 WORDS = {"VCPU": "vCPUs", "MEMORY_MB": "memory", "DISK_GB": "disk"}
-
-
-def _short(world: World, resource: str, amount: int) -> Mask:
-    free = world.free.get(resource)
-    if free is None:
-        return np.ones(world.size, dtype=np.bool_)
-    mask: Mask = free < amount
-    units, size = world.units[resource], world.size
-    if amount > units.lowest_maximum:
-        mask |= units.maximum[:size] < amount
-    if amount < units.highest_minimum:
-        mask |= units.minimum[:size] > amount
-    if units.highest_step > 1:
-        mask |= amount % units.step[:size] != 0
-    return mask
 
 
 def _why(world: World, resource: str, amount: int, slot: int) -> str:
@@ -40,13 +26,13 @@ def fits(ask: Ask, world: World) -> Refusals | None:
     """Everything asked of the host itself is free there."""
     if not ask.resources:
         return None
-    short = {resource: _short(world, resource, amount) for resource, amount in ask.resources.items()}
+    shorts = {resource: short(world, resource, amount) for resource, amount in ask.resources.items()}
     mask = np.zeros(world.size, dtype=np.bool_)
-    for part in short.values():
+    for part in shorts.values():
         mask |= part
 
     def why(slot: int) -> str:
-        return "; ".join(_why(world, name, ask.resources[name], slot) for name, part in short.items() if part[slot])
+        return "; ".join(_why(world, name, ask.resources[name], slot) for name, part in shorts.items() if part[slot])
 
-    words = [WORDS.get(name, name) for name, part in short.items() if (part & world.present).any()]
+    words = [WORDS.get(name, name) for name, part in shorts.items() if (part & world.present).any()]
     return Refusals(mask, why, f"not enough {' or '.join(words)}" if words else "not enough resources")

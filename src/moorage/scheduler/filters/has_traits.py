@@ -2,25 +2,16 @@
 
 import numpy as np
 
-from moorage.model.world import Ask, Mask, Refusals, World
-
-WORD_BITS = 64
-
-
-def _has(world: World, trait: str) -> Mask:
-    bit = world.trait_bits.get(trait)
-    if bit is None:
-        return np.zeros(world.size, dtype=np.bool_)
-    found: Mask = (world.trait_words[bit // WORD_BITS] & np.uint64(1 << (bit % WORD_BITS))) != 0
-    return found
+from moorage.model.world import Ask, Refusals, World
+from moorage.scheduler.amounts import has_trait
 
 
 def has_traits(ask: Ask, world: World) -> Refusals | None:
     """Every required trait is there, no forbidden one is."""
     if not ask.required and not ask.forbidden:
         return None
-    missing = {trait: ~_has(world, trait) for trait in ask.required}
-    unwanted = {trait: _has(world, trait) for trait in ask.forbidden}
+    missing = {trait: ~has_trait(world, trait) for trait in ask.required}
+    unwanted = {trait: has_trait(world, trait) for trait in ask.forbidden}
     mask = np.zeros(world.size, dtype=np.bool_)
     for part in (*missing.values(), *unwanted.values()):
         mask |= part

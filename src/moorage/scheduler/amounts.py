@@ -1,0 +1,53 @@
+"""Columns asked for an amount or a trait: the same for hosts and for what is below them."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.model.world import Ints, Mask, Units
+
+WORD_BITS = 64
+
+
+class Numbers(Protocol):
+    """A World, or the providers nested in it."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def free(self) -> Mapping[str, Ints]: ...
+    @property
+    def capacity(self) -> Mapping[str, Ints]: ...
+    @property
+    def units(self) -> Mapping[str, Units]: ...
+    @property
+    def trait_bits(self) -> Mapping[str, int]: ...
+    @property
+    def trait_words(self) -> NDArray[np.uint64]: ...
+
+
+def short(numbers: Numbers, resource: str, amount: int) -> Mask:
+    """Where the amount cannot be given: too little is free, or it is no portion that is given away."""
+    free = numbers.free.get(resource)
+    if free is None:
+        return np.ones(numbers.size, dtype=np.bool_)
+    mask: Mask = free < amount
+    units, size = numbers.units[resource], numbers.size
+    if amount > units.lowest_maximum:
+        mask |= units.maximum[:size] < amount
+    if amount < units.highest_minimum:
+        mask |= units.minimum[:size] > amount
+    if units.highest_step > 1:
+        mask |= amount % units.step[:size] != 0
+    return mask
+
+
+def has_trait(numbers: Numbers, trait: str) -> Mask:
+    """Where the trait is."""
+    bit = numbers.trait_bits.get(trait)
+    if bit is None:
+        return np.zeros(numbers.size, dtype=np.bool_)
+    found: Mask = (numbers.trait_words[bit // WORD_BITS] & np.uint64(1 << (bit % WORD_BITS))) != 0
+    return found

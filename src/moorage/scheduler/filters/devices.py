@@ -1,0 +1,145 @@
+"""Groups, each by itself: some one provider of the host's tree must be of the right kind, and have enough free.
+
+This is the cheap look at all hosts; whether all groups find their place *together* is searched for on the best hosts only
+(`scheduler/search.py`).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from moorage.model.request_groups import RequestGroup
+from moorage.model.world import Ask, Mask, Refusals, World
+from moorage.scheduler.amounts import Numbers, has_trait, short
+
+_PHYSNET = re.compile(r"^CUSTOM_PHYSNET_(.+)$")
+_VNIC_TYPE = re.compile(r"^CUSTOM_VNIC_TYPE_(.+)$")
+_WORDS = (
+    (re.compile("^NET_BW_"), "guaranteed bandwidth"),
+    (re.compile("^NET_PACKET_RATE"), "guaranteed packet rate"),
+    (re.compile("^SRIOV_NET_VF$"), "virtual functions"),
+)
+
+
+def _kinds(ask: Ask) -> list[RequestGroup]:
+    """Equal groups are asked about once."""
+    found: dict[object, RequestGroup] = {}
+    for group in ask.groups:
+        key = (tuple(sorted(group.resources.items())), group.required, group.forbidden)
+        found.setdefault(key, group)
+    return list(found.values())
+
+
+def _right_kind(numbers: Numbers, group: RequestGroup) -> Mask:
+    """Providers with the traits, that have the classes at all."""
+    mask = np.ones(numbers.size, dtype=np.bool_)
+    for trait in group.required:
+        mask &= has_trait(numbers, trait)
+    for trait in group.forbidden:
+        mask &= ~has_trait(numbers, trait)
+    for resource in group.resources:
+        capacity = numbers.capacity.get(resource)
+        mask &= np.zeros(numbers.size, dtype=np.bool_) if capacity is None else capacity > 0
+    return mask
+
+
+def _room(numbers: Numbers, group: RequestGroup) -> Mask:
+    mask = np.ones(numbers.size, dtype=np.bool_)
+    for name, amount in group.resources.items():
+        mask &= ~short(numbers, name, amount)
+    return mask
+
+
+def _anywhere(world: World, on_hosts: Mask, on_devices: Mask) -> Mask:
+    """Hosts that are such a provider themselves, or have one below them."""
+    hosts = world.nested.host[on_devices]
+    found = on_hosts.copy()
+    found[hosts[hosts >= 0]] = True
+    return found
+
+
+def device_kinds(ask: Ask, world: World) -> Refusals | None:
+    """For each group there is a provider with the traits and the classes."""
+    lacking: list[tuple[RequestGroup, Mask]] = []
+    for group in _kinds(ask):
+        there = _anywhere(world, _right_kind(world, group), _right_kind(world.nested, group))
+        lacking.append((group, ~there))
+    if not lacking:
+        return None
+
+    def why(slot: int) -> str:
+        return "; ".join(_kind_words(group) for group, mask in lacking if mask[slot])
+
+    groups = [group for group, mask in lacking if (mask & world.present).any()]
+    ports = any(group.port for group in groups)
+    cause = "no device for a port with a guarantee" if ports else "no device of the kind that the flavor asks for"
+    return Refusals(np.logical_or.reduce([mask for _, mask in lacking]), why, cause)
+
+
+def _kind_words(group: RequestGroup) -> str:
+    physnets = [found[1] for name in group.required if (found := _PHYSNET.match(name))]
+    vnics = [found[1].lower() for name in group.required if (found := _VNIC_TYPE.match(name))]
+    others = [name for name in group.required if not _PHYSNET.match(name) and not _VNIC_TYPE.match(name)]
+    words = ["no device"]
+    words += [f"on physical network {' and '.join(physnets)}"] if physnets else []
+    words += [f"for vnic type {' and '.join(vnics)}"] if vnics else []
+    words += [f"with trait {', '.join(others)}"] if others else []
+    words += [f"without trait {', '.join(group.forbidden)}"] if group.forbidden else []
+    words += [f"that offers {' and '.join(group.resources)}"] if group.resources else []
+    return " ".join(words)
+
+
+@dataclass(frozen=True)
+class _Lack:
+    """One group: where it has no place by itself, and which providers are of the right kind."""
+
+    group: RequestGroup
+    where: Mask
+    hosts: Mask
+    devices: Mask
+
+
+def device_room(ask: Ask, world: World) -> Refusals | None:
+    """For each group one provider of the right kind has all of it free, in portions it gives away."""
+    lacks: list[_Lack] = []
+    for group in _kinds(ask):
+        if group.resources:
+            hosts, devices = _right_kind(world, group), _right_kind(world.nested, group)
+            there = _anywhere(world, hosts & _room(world, group), devices & _room(world.nested, group))
+            lacks.append(_Lack(group, ~there, hosts, devices))
+    if not lacks:
+        return None
+
+    def why(slot: int) -> str:
+        return "; ".join(_room_words(world, slot, lack) for lack in lacks if lack.where[slot])
+
+    short_of = [lack.group for lack in lacks if (lack.where & world.present).any()]
+    cause = f"not enough {_class_words(short_of)} on any one device" if short_of else "not enough on any one device"
+    return Refusals(np.logical_or.reduce([lack.where for lack in lacks]), why, cause)
+
+
+def _class_words(groups: Sequence[RequestGroup]) -> str:
+    names = dict.fromkeys(name for group in groups for name in group.resources)
+    words = (next((words for pattern, words in _WORDS if pattern.match(name)), name) for name in names)
+    return " or ".join(dict.fromkeys(words))
+
+
+def _room_words(world: World, slot: int, lack: _Lack) -> str:
+    """The greatest free amount of each class on any one provider of the right kind."""
+    nested, group = world.nested, lack.group
+    below = [each for each in nested.below.get(world.host_ids[slot], ()) if lack.devices[each]]
+    said: list[str] = []
+    for resource, amount in group.resources.items():
+        free = [int(nested.free[resource][each]) for each in below]
+        if lack.hosts[slot]:
+            free.append(int(world.free[resource][slot]))
+        if (most := max(free, default=0)) < amount:
+            held = max((nested.pending.get((nested.ids[each], resource), 0) for each in below), default=0)
+            wait = f", {held} held by claims under way" if held else ""
+            said.append(f"{resource}: {amount} asked, at most {max(0, most)} free on one device{wait}")
+    if said:
+        return "; ".join(said)
+    asked = " and ".join(f"{amount} {resource}" for resource, amount in group.resources.items())
+    return f"no one device has {asked} free, in portions it gives away"
