@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import batches, claims
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
 STATEMENTS = {
@@ -12,6 +12,12 @@ STATEMENTS = {
     "take_all_that_fit.sqlite.sql": str(claims._take_sqlite(2)),
     "write_allocations.postgresql.sql": str(claims._WRITE_POSTGRESQL),
     "write_allocations.sqlite.sql": str(claims._write_sqlite(2)),
+    "lock_for_a_batch.postgresql.sql": str(batches._LOCK_POSTGRESQL),
+    "lock_for_a_batch.sqlite.sql": str(batches._LOCK_SQLITE),
+    "take_a_batch.postgresql.sql": str(batches._TAKE_POSTGRESQL),
+    "count_a_batch.sqlite.sql": str(batches._COUNT_SQLITE),
+    "own_a_batch.sqlite.sql": str(batches._OWN_SQLITE),
+    "allocate_a_batch.sqlite.sql": str(batches._ALLOCATE_SQLITE),
 }
 
 

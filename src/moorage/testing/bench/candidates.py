@@ -13,7 +13,7 @@ from moorage.model.world import Ask, World
 from moorage.placement.engine import Engine
 from moorage.sql import open_database
 from moorage.store.region.placement import tables
-from moorage.testing.bench.placement import fill
+from moorage.testing.bench.fleet import fill
 from moorage.testing.bench.table import Row, Table
 
 HOSTS = (1_000, 10_000, 100_000)

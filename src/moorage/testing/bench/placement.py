@@ -9,7 +9,6 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from moorage.model.ids import new_uuid
 from moorage.model.verdict import Claimed, Shortage
@@ -19,6 +18,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Durability, Tx, open_database
 from moorage.store.region.placement import tables
+from moorage.testing.bench.fleet import fill
 from moorage.testing.bench.table import Row, Table
 
 HOSTS = (1_000, 10_000, 100_000)
@@ -99,29 +99,6 @@ def _take(tx: Tx, *, engine: Engine, consumer: str, choice: Choice, ask: Ask) ->
     if isinstance(answer, Shortage):
         tx.refuse(answer)
     return answer
-
-
-def fill(tx: Tx, hosts: int) -> None:
-    """So many flat hosts."""
-    at = tables.stamp(tx).changed
-    stamps: dict[str, Any] = {"changed": at, "version": at}
-    uuids = [new_uuid() for _ in range(hosts)]
-    tx.run(
-        tables.providers.insert(),
-        [
-            {"uuid": each, "name": f"h{n}", "root": each, "generation": 0, "updated_at": 0, **stamps}
-            for n, each in enumerate(uuids)
-        ],
-    )
-    stock = {"reserved": 0, "ratio": 1.0, "min_unit": 1, "step": 1, "used": 0, **stamps}
-    for resource, total in (("VCPU", 64), ("MEMORY_MB", 262_144), ("DISK_GB", 4_000)):
-        amounts = {"class": resource, "total": total, "max_unit": total, "cap": total, **stock}
-        tx.run(tables.inventories.insert(), [{"provider": each, **amounts} for each in uuids])
-    facts = {"cell": "cell1", "zone": "nova", "physnets": "", "level": 3}
-    tx.run(
-        tables.hosts.insert(),
-        [{"provider": each, "host": f"h{n}", "node": f"h{n}", **facts} for n, each in enumerate(uuids)],
-    )
 
 
 def _resident_mib() -> float:

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects import postgresql, sqlite
 
 from moorage.sql import Tx
 
 placement_metadata = sa.MetaData()
 
-UUID = sa.String(36)
-NAME = sa.String(255)
+UUID = sa.String(36).with_variant(postgresql.VARCHAR(36, collation="C"), "postgresql")
+NAME = sa.String(255).with_variant(postgresql.VARCHAR(255, collation="C"), "postgresql")
+"""Keys are compared byte by byte: a language's order of letters costs a sixth of a claim."""
 
 versions = sa.Sequence("placement_versions", metadata=placement_metadata)
 

@@ -1,0 +1,113 @@
+"""Many claims in one transaction, each taken or refused by itself, as if they had come one after the other (CORE P10).
+
+`claims.claim` is for the one claim that shares its transaction with an operation's line.  Here several consumers' claims are
+judged together on rows that are locked once; the outcome is that of `claims.claim` for each of them in the same order.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from moorage.model.errors import Internal
+from moorage.model.verdict import Claimed, Row, Shortage
+from moorage.model.world import Ask, Choice
+from moorage.placement import claims
+from moorage.sql import Tx
+from moorage.store.region.placement import batches as sql
+from moorage.store.region.placement import groups
+from moorage.store.region.placement.batches import Accepted, Level
+from moorage.store.region.placement.claims import Key, Owner, Want
+from moorage.store.region.placement.providers import now_s
+from moorage.store.region.placement.tables import Stamp, stamp
+
+
+class Bid(NamedTuple):
+    """One consumer's claim; what the consumer holds already it keeps."""
+
+    owner: Owner
+    choice: Choice
+    ask: Ask
+
+
+class _Refused(NamedTuple):
+    """Which rows were short, which not offered so; or the group had no place."""
+
+    short: Sequence[Want] = ()
+    gone: Sequence[Want] = ()
+    group: bool = False
+
+
+def claim(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
+    """One answer per bid, in their order. The transaction is to be committed whatever they are: who is refused wrote nothing."""
+    if len(bids) > sql.CLAIMS_PER_BATCH_MAX:
+        raise Internal("too many claims at once", private=str(len(bids)))
+    if len({bid.owner.consumer for bid in bids}) != len(bids):
+        raise Internal("a consumer may come once in a batch")
+    at = stamp(tx)
+    wanted = [claims.wants(claims.portions(bid.choice, bid.ask), {}) for bid in bids]
+    levels = sql.lock(tx, ((want.provider, want.resource) for wants in wanted for want in wants))
+    left = {key: level.cap - level.used for key, level in levels.items()}
+    refusals: list[_Refused | None] = []
+    accepted: list[Accepted] = []
+    for bid, wants in zip(bids, wanted, strict=True):
+        refused = _judge(wants, levels, left) or _join(tx, bid, at)
+        refusals.append(refused)
+        if refused is None:
+            amounts = {(want.provider, want.resource): want.change for want in wants}
+            for key, amount in amounts.items():
+                left[key] -= amount
+            accepted.append(Accepted(_owner(bid), amounts))
+    now = levels | sql.take(tx, accepted, at, now_s())
+    return [
+        _claimed(bid, wants, now) if refused is None else _shortage(tx, bid, refused, now)
+        for bid, wants, refused in zip(bids, wanted, refusals, strict=True)
+    ]
+
+
+def _judge(wants: Iterable[Want], levels: dict[Key, Level], left: dict[Key, int]) -> _Refused | None:
+    """None: it fits, in portions that are given, beside those that were accepted before it."""
+    short: list[Want] = []
+    gone: list[Want] = []
+    for want in wants:
+        key = want.provider, want.resource
+        level = levels.get(key)
+        if level is None:
+            gone.append(want)
+        elif want.change > left[key]:
+            short.append(want)
+        elif want.least < level.min_unit or want.most > level.max_unit or want.unit % level.step:
+            gone.append(want)
+    return _Refused(short, gone) if short or gone else None
+
+
+def _join(tx: Tx, bid: Bid, at: Stamp) -> _Refused | None:
+    """The rows of the host are ours by now, so a member that is counted stays counted."""
+    if bid.ask.group is None or groups.join(tx, bid.ask.group, bid.choice.host, at):
+        return None
+    return _Refused(group=True)
+
+
+def _owner(bid: Bid) -> Owner:
+    group = bid.ask.group
+    return bid.owner._replace(
+        host=bid.choice.host,
+        server_group=None if group is None else group.id,
+        group_policy=None if group is None else group.policy,
+    )
+
+
+def _row(want: Want, now: dict[Key, Level]) -> Row:
+    level = now[want.provider, want.resource]
+    return Row(want.provider, want.resource, want.change, level.used, level.cap, level.version)
+
+
+def _claimed(bid: Bid, wants: Iterable[Want], now: dict[Key, Level]) -> Claimed:
+    group = None if bid.ask.group is None else (bid.ask.group.id, None, bid.choice.host)
+    return Claimed(bid.owner.consumer, bid.choice, tuple(_row(want, now) for want in wants), group)
+
+
+def _shortage(tx: Tx, bid: Bid, refused: _Refused, now: dict[Key, Level]) -> Shortage:
+    """With the numbers after the whole batch, which are the newest."""
+    if refused.group and bid.ask.group is not None:
+        return Shortage(bid.choice, group=bid.ask.group.id, group_home=groups.home(tx, bid.ask.group.id))
+    rows = tuple(_row(want, now) for want in refused.short)
+    return Shortage(bid.choice, rows, tuple((want.provider, want.resource) for want in refused.gone))
