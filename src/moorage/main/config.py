@@ -54,6 +54,13 @@ class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Empty: the embedded service."""
 
 
+class Network(Neighbour, frozen=True, forbid_unknown_fields=True):
+    """The network service."""
+
+    reports_segments: bool = False
+    """Its `segments` plug-in writes the segments into our Placement and our host aggregates: we draw none ourselves."""
+
+
 class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whom our own calls are made as: roles admin and service on `project`."""
 
@@ -152,7 +159,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bus: Bus = Bus()
     api: Api = Api()
     identity: Neighbour = Neighbour()
-    network: Neighbour = Neighbour()
+    network: Network = Network()
     image: Neighbour = Neighbour()
     service_user: ServiceUser = ServiceUser()
     admin_password: str = ""

@@ -89,7 +89,7 @@ async def open_region(
         images=clients.images,
         hosts=hosts,
         tellers=tellers,
-        draw_segments=segments.run,
+        draw_segments=None if config.network.reports_segments else segments.run,
         settings=Settings(
             max_attempts=config.compute.max_attempts,
             auto_refusal=config.compute.auto_refusal,

@@ -11,6 +11,8 @@ from moorage.store.region.placement import providers as sql
 from moorage.store.region.placement.tables import Stamp, stamp
 
 HOSTS_NAMESPACE = uuid.UUID("6f1a8a0e-8f4d-5b43-9c0b-6d2f4f6f9e11")
+REPORTED_BY_NEUTRON = "Neutron segment id "
+"""How the names of providers begin that Neutron's `segments` plug-in makes; it counts their addresses itself."""
 SEGMENTS_NAMESPACE = uuid.UUID("0c9c2f35-52c1-5d7e-8f57-3a9d4d0f7b52")
 
 
@@ -122,13 +124,18 @@ def set_enabled(tx: Tx, provider: HostId, enabled: bool) -> bool:
 
 
 def report_segment(tx: Tx, report: SegmentReport) -> ProviderId:
-    """Make or mend the segment's provider (its id is the segment's), and tie it to its hosts by an aggregate."""
+    """Make or mend the segment's provider (its id is the segment's), and tie it to its hosts by an aggregate.
+
+    One that Neutron made is left alone: two who count the same addresses would count them twice.
+    """
     provider = ProviderId(report.segment)
     known = sql.find(tx, provider)
     at: Stamp | None = None
     if known is None:
         at = stamp(tx)
         sql.ensure_root(tx, provider, report.name, at)
+    elif known.name.startswith(REPORTED_BY_NEUTRON):
+        return provider
     inventory = Inventory(total=report.total, reserved=report.reserved, max_unit=1)
     have = sql.inventories_of(tx, provider)
     if IPV4_ADDRESS not in have or have[IPV4_ADDRESS][0] != inventory:
@@ -149,17 +156,25 @@ def report_segment(tx: Tx, report: SegmentReport) -> ProviderId:
 
 
 def drop_segment(tx: Tx, segment: SegmentId) -> bool:
-    """The segment is gone; False: addresses of it are still held, and it stays."""
+    """The segment is gone, and with it our tie to its hosts; False: addresses of it are still held, and it stays.
+
+    One that Neutron made is Neutron's to delete.
+    """
     provider = ProviderId(segment)
-    if sql.find(tx, provider) is None:
+    known = sql.find(tx, provider)
+    if known is not None and known.name.startswith(REPORTED_BY_NEUTRON):
         return True
-    if sql.in_use(tx, provider):
+    if known is not None and sql.in_use(tx, provider):
         return False
-    at = stamp(tx)
     aggregate = segment_aggregate(segment)
-    for member in sorted(sql.members(tx, aggregate) - {provider}):
+    tied = sql.members(tx, aggregate) - {provider}
+    if known is None and not tied:
+        return True
+    at = stamp(tx)
+    for member in sorted(tied):
         aggregates = sql.aggregates_of(tx, member)
         sql.set_aggregates(tx, member, aggregates, aggregates - {aggregate})
         sql.advance(tx, member, at)
-    sql.delete(tx, provider, at)
+    if known is not None:
+        sql.delete(tx, provider, at)
     return True

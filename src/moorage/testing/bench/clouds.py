@@ -14,7 +14,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from moorage.main.config import Api, Bus, Cell, Compute, Config, Hosts, Listen, Neighbour, Quota, Region, ServiceUser
+from moorage.main.config import (
+    Api,
+    Bus,
+    Cell,
+    Compute,
+    Config,
+    Hosts,
+    Listen,
+    Neighbour,
+    Network,
+    Quota,
+    Region,
+    ServiceUser,
+)
 from moorage.sql import Durability
 from moorage.testing.bench.load import Caller, token_of
 from moorage.testing.bench.machine import cpu_s_of_tree
@@ -194,7 +207,7 @@ def config_of(
         ),
         identity=Neighbour(real.identity),
         image=Neighbour(real.image),
-        network=Neighbour(real.network),
+        network=Network(real.network),
         service_user=real.user,
         log_level="info",
     )

@@ -6,6 +6,7 @@
     fixtures    the same, for pytest
     inside      what runs in their environment, not in ours
 
-Nothing is patched.  Neutron has no agents: their rows are written once, with a heartbeat far in the future, so its openvswitch
-mechanism driver binds ports on those hosts and refuses all others, as it would in production.
+Nothing is patched but one name in Neutron (`inside/neutron_with_agents.py` says why).  It has no agents: their rows are written
+once, with a heartbeat far in the future, so its openvswitch mechanism driver binds ports on those hosts and refuses all others,
+as it would in production.  A test may report an agent's state as that agent would, and Neutron takes it as every agent's.
 """

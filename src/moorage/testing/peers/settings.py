@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 Sections: TypeAlias = Mapping[str, Mapping[str, str | int]]
-NEUTRON_PLUGINS = "router,qos,segments,auto_allocate,network_ip_availability,trunk"
+NEUTRON_PLUGINS = "router,qos,segments,placement,auto_allocate,network_ip_availability,trunk"
+OURS = "Moorage"
+"""The region of the catalog where Neutron finds our compute service and our Placement."""
+DAY_S = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class Site:
     image_port: int
     network_port: int
     placement_port: int
+    our_compute_port: int
+    our_placement_port: int
 
     @property
     def identity_url(self) -> str:
@@ -58,7 +63,7 @@ def _database(site: Site, name: str) -> dict[str, str | int]:
     return {"connection": f"sqlite:///{site.database(name)}?timeout=30"}
 
 
-def _account(site: Site, user: str) -> dict[str, str | int]:
+def _account(site: Site, user: str, region: str = "RegionOne") -> dict[str, str | int]:
     return {
         "auth_type": "password",
         "auth_url": site.identity_url,
@@ -67,7 +72,7 @@ def _account(site: Site, user: str) -> dict[str, str | int]:
         "project_name": "service",
         "user_domain_name": "Default",
         "project_domain_name": "Default",
-        "region_name": "RegionOne",
+        "region_name": region,
     }
 
 
@@ -125,7 +130,9 @@ def _neutron(site: Site) -> Sections:
             "auth_strategy": "keystone",
             "api_paste_config": f"{site.venv}/etc/neutron/api-paste.ini",
             "state_path": str(state),
-            "transport_url": "fake:/",  # no broker: nobody listens
+            "transport_url": "fake:/",  # no broker: only its own process listens
+            "agent_down_time": DAY_S,  # an agent that reported once stays alive
+            "send_events_interval": 1,  # the least it takes
             "notify_nova_on_port_status_changes": "false",
             "notify_nova_on_port_data_changes": "false",
             "dhcp_agent_notification": "false",
@@ -133,13 +140,15 @@ def _neutron(site: Site) -> Sections:
         },
         "database": _database(site, "neutron"),
         "keystone_authtoken": _middleware(site, "neutron"),
+        "placement": _account(site, "neutron", OURS),
+        "nova": _account(site, "neutron", OURS),
         "oslo_concurrency": {"lock_path": str(state / "lock")},
         "oslo_policy": {"policy_file": str(site.etc("neutron") / "policy.yaml")},  # absent: the defaults
     }
 
 
 def _ml2() -> Sections:
-    ranges = ",".join(f"physnet{number}:100:1999" for number in (1, 2, 3))
+    ranges = ",".join(f"physnet{number}:100:1999" for number in range(1, 6))
     return {
         "ml2": {
             "type_drivers": "flat,vlan,vxlan",

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ import httpx
 import msgspec
 
 from moorage.testing.peers.install import install
-from moorage.testing.peers.settings import Site, write_settings
+from moorage.testing.peers.settings import OURS, Site, write_settings
 
 INSIDE = Path(__file__).parent / "inside"
 START_DEADLINE_S = 120
@@ -115,8 +116,9 @@ def start_stack(root: Path | None = None) -> Stack:
     python = install()
     root = root or Path(tempfile.mkdtemp(prefix="moorage-real-"))
     shutil.rmtree(root, ignore_errors=True)
-    identity, image, network, placement = _free_ports(4)
-    site = Site(root, python.parent.parent, secrets.token_hex(12), identity, image, network, placement)
+    ports = _free_ports(6)
+    identity, image, network, placement, *_ours = ports
+    site = Site(root, python.parent.parent, secrets.token_hex(12), *ports)
     write_settings(site)
     stack = Stack(site)
     try:
@@ -135,12 +137,10 @@ def start_stack(root: Path | None = None) -> Stack:
         )
         _wait(stack, "keystone", stack.identity_url)
         _make_accounts(stack)
-        _serve(
+        _start(
             stack,
             "neutron",
-            "neutron.wsgi.api",
-            network,
-            1,
+            ("neutron_with_agents.py", str(network)),
             OS_NEUTRON_CONFIG_DIR=site.etc("neutron"),
             OS_NEUTRON_CONFIG_FILES="neutron.conf;ml2.ini",
         )
@@ -231,9 +231,14 @@ def _neutron_tables(site: Site) -> None:
 
 
 def _serve(stack: Stack, name: str, module: str, port: int, threads: int, **environment: str | Path) -> None:
+    _start(stack, name, ("serve.py", module, str(port), str(threads)), **environment)
+
+
+def _start(stack: Stack, name: str, words: Sequence[str], **environment: str | Path) -> None:
+    script, *rest = words
     with stack.site.log(name).open("ab") as out:
         stack.processes[name] = subprocess.Popen(
-            [str(stack.site.venv / "bin" / "python"), str(INSIDE / "serve.py"), module, str(port), str(threads)],
+            [str(stack.site.venv / "bin" / "python"), str(INSIDE / script), *rest],
             stdout=out,
             stderr=out,
             stdin=subprocess.DEVNULL,
@@ -271,6 +276,8 @@ def _make_accounts(stack: Stack) -> None:
         accounts.service("image", stack.image_url)
         accounts.service("network", stack.network_url)
         accounts.service("placement", stack.placement_url)
+        accounts.service("compute", f"http://127.0.0.1:{stack.site.our_compute_port}/v2.1", OURS)
+        accounts.service("placement", f"http://127.0.0.1:{stack.site.our_placement_port}/placement", OURS)
 
 
 class _Accounts:
@@ -303,7 +310,8 @@ class _Accounts:
             self._call("PUT", f"/projects/{project}/users/{user}/roles/{self._roles[role]}")
         return Login(login.user, login.password, login.project, user, project)
 
-    def service(self, kind: str, url: str) -> None:
+    def service(self, kind: str, url: str, region: str = "RegionOne") -> None:
+        self._client.post(f"{self._url}/regions", json={"region": {"id": region}})  # 409: it is there
         service = self._ensure("service", kind, type=kind)
-        endpoint = {"service_id": service, "interface": "public", "region_id": "RegionOne", "url": url}
+        endpoint = {"service_id": service, "interface": "public", "region_id": region, "url": url}
         self._call("POST", "/endpoints", {"endpoint": endpoint})
