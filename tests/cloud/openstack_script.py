@@ -1,7 +1,8 @@
 """The command lines of test_openstack_client.py: what operators and users type, each expected to end well.
 
 A line is what stands after `openstack`; `! line` must fail; `name = line` keeps the `id` of the answer as `{name}`
-(`name:field = line` another field of it); `line ~ text` looks for the text in what is printed.
+(`name:field = line` another field of it); `line ~ text` looks for the text in what is printed,
+`line !~ text` must not find it.
 """
 
 SERVERS = """
@@ -307,48 +308,6 @@ IMAGE = """
     image stores list
     image import info
     image delete i2
-"""
-
-PLACEMENT = """
-    rp = resource provider create rp1
-    resource provider list ~ host1
-    resource provider list --name rp1 ~ rp1
-    resource provider list --resource VCPU=1 ~ host1
-    resource provider show {rp} ~ rp1
-    resource provider show --allocations {rp}
-    resource provider set --name rp2 {rp}
-    resource class list ~ VCPU
-    resource class create CUSTOM_GOLD
-    resource class set CUSTOM_SILVER
-    resource class show CUSTOM_GOLD ~ GOLD
-    resource provider inventory set --resource CUSTOM_GOLD=8 --resource VCPU=4 --resource VCPU:allocation_ratio=2 {rp}
-    resource provider inventory list {rp} ~ CUSTOM_GOLD
-    resource provider inventory show {rp} VCPU ~ 4
-    resource provider inventory class set --total 9 {rp} VCPU
-    resource provider usage show {rp} ~ VCPU
-    trait list ~ HW_CPU_X86_AVX2
-    trait create CUSTOM_FAST
-    trait show CUSTOM_FAST ~ FAST
-    trait list --name in:CUSTOM_FAST ~ FAST
-    resource provider trait set --trait CUSTOM_FAST {rp}
-    resource provider trait list {rp} ~ FAST
-    resource provider list --required CUSTOM_FAST ~ rp2
-    allocation candidate list --resource CUSTOM_GOLD=1 --required CUSTOM_FAST ~ CUSTOM_GOLD
-    allocation candidate list --group 1 --resource VCPU=1 --group-policy none ~ VCPU
-    resource provider allocation set --allocation rp={rp},CUSTOM_GOLD=2 --project-id {project} --user-id {project} --consumer-type TEST {consumer}
-    resource provider allocation show {consumer} ~ CUSTOM_GOLD
-    resource provider show --allocations {rp} ~ {consumer}
-    resource usage show {project} ~ CUSTOM_GOLD
-    resource provider allocation unset --provider {rp} {consumer}
-    g:generation = resource provider show {rp}
-    resource provider aggregate set --aggregate 33333333-3333-3333-3333-333333333333 --generation {g} {rp}
-    resource provider aggregate list {rp}
-    resource provider trait delete {rp}
-    resource provider inventory delete {rp}
-    resource provider delete {rp}
-    trait delete CUSTOM_FAST
-    resource class delete CUSTOM_GOLD
-    resource class delete CUSTOM_SILVER
 """
 
 PLAIN_USER = """

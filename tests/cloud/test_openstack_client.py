@@ -13,9 +13,11 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import openstack_script as script
+import placement_script as placement
 import pytest
 
 from moorage.testing.set import free_ports
@@ -98,15 +100,17 @@ class Client:
         wrong: list[str] = []
         for line in filter(None, map(str.strip, text.splitlines())):
             fails, line = line.startswith("! "), line.removeprefix("! ")
+            line, _, unwanted = line.partition(" !~ ")
             line, _, wanted = line.partition(" ~ ")
             name, _, rest = line.partition(" = ")
             line = f"{rest} -f json" if rest else line
-            line, wanted = (part.format_map(Kept(self.kept)) for part in (line, wanted))
+            line, wanted, unwanted = (part.format_map(Kept(self.kept)) for part in (line, wanted, unwanted))
             status, told = self._one(line, options)
-            if (status != 0) is not fails or wanted not in told:
+            if (status != 0) is not fails or wanted not in told or (unwanted and unwanted in told):
                 wrong.append(f"openstack {line}   (status {status}, looked for {wanted!r})\n{told}")
             elif rest:
                 found = json.loads(self.answer)
+                found = found[0] if isinstance(found, list) else found
                 name, _, field = name.partition(":")
                 self.kept[name] = str(found[field] if field else found.get("id") or found["uuid"])
         return wrong
@@ -116,6 +120,8 @@ class Client:
         words = shlex.split(line)
         if words[0] == "wait":
             return self._until(words[1], words[2], options)
+        if words[0] == "is":
+            return 0, " ".join(words[1:])
         if "--wait" not in words:
             return self.say([*options, *words])
         words.remove("--wait")
@@ -181,11 +187,27 @@ def test_the_neighbours(client: Client, text: str) -> None:
     told(client.run(getattr(script, text), *ADMIN))
 
 
-def test_placement(client: Client) -> None:
-    status, project = client.say([*ADMIN, "token", "issue", "-c", "project_id", "-f", "value"])
-    assert status == 0
-    client.kept |= {"project": project.strip(), "consumer": str(uuid.uuid4())}
-    told(client.run(script.PLACEMENT, *ADMIN, "--os-placement-api-version", "1.39"))
+def _owner(version: str, project: str, user: str) -> str:
+    """The options that say whose an allocation is; each version has its own."""
+    minor = int(version.split(".")[1])
+    owner = f"--project-id {project} --user-id {user}" if minor >= 8 else ""
+    return f"{owner} --consumer-type VOLUME" if minor >= 38 else owner
+
+
+@pytest.mark.parametrize(("text", "versions"), [pytest.param(*rest, id=name) for name, *rest in placement.PARTS])
+def test_placement(client: Client, text: str, versions: tuple[str, ...]) -> None:
+    for version in versions:
+        fresh = {name: str(uuid.uuid4()) for name in ("project", "user", "consumer", "other", "agg1", "agg2")}
+        client.kept |= fresh | {"owner": _owner(version, fresh["project"], fresh["user"])}
+        told(client.run(text, *ADMIN, *at("2.41"), "--os-placement-api-version", version))
+
+
+def test_no_command_of_osc_placement_is_forgotten() -> None:
+    lines = [line.strip().removeprefix("! ") for _, text, _ in placement.PARTS for line in text.splitlines()]
+    typed = {line.partition(" = ")[2] or line for line in lines}
+    commands = {each.name.replace("_", " ") for each in entry_points(group="openstack.placement.v1")}
+    assert len(commands) >= 31
+    assert not {command for command in commands if not any(line.startswith(f"{command} ") for line in typed)}
 
 
 def test_a_plain_user(client: Client) -> None:
