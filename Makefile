@@ -21,7 +21,7 @@ $(VENV)/.up: pyproject.toml constraints.txt
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing what the tests need into $(VENV) (once) ..."
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[client,nats,postgres,dev]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[client,nats,notifications,postgres,dev]'
 	@touch $(VENV)/.up $@
 
 up: $(VENV)/.up  ## a whole cloud in one process: API, conductor, two cells, six simulated hosts, embedded services

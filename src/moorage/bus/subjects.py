@@ -64,6 +64,11 @@ def cell_hint(cell: CellId) -> str:
     return f"{ROOT}.hint.cell.{word(cell)}"
 
 
+def notification(topic: str, priority: str) -> str:
+    """What is told to others, in oslo.messaging's envelope."""
+    return f"{ROOT}.notification.{word(topic)}.{word(priority)}"
+
+
 ALL_CELL_HINTS = f"{ROOT}.hint.cell.*"
 EVENTS = f"{ROOT}.hint.event"
 PICTURE = f"{ROOT}.hint.picture"

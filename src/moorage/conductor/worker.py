@@ -327,6 +327,7 @@ class Conductor:
             cancel_hint=cancel,
             adopted=adopted,
             max_attempts=self.rooms.settings.max_attempts,
+            herald=None if self.rooms.herald is None else self.rooms.herald.heard,
         )
         if cancel.is_set():
             self._look.set()

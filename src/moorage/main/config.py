@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from moorage.model.errors import Invalid
+from moorage.model.notification import NotificationFormat, StateChanges
 
 HOSTS_MAX = 10_000
 CELLS_MAX = 100
@@ -152,6 +153,39 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cors_allow_headers: tuple[str, ...] = ()
 
 
+class Notifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What others are told of servers, and how; with neither `bus` nor `transport_url` nothing is told."""
+
+    bus: bool = False
+    """Publish on our own bus, below `moorage.notification`."""
+    transport_url: str = ""
+    """Send through oslo.messaging: `rabbit://user:password@host:5672/`."""
+    driver: Literal["messagingv2", "messaging"] = "messagingv2"
+    """With or without oslo.messaging's envelope."""
+    control_exchange: str = "nova"
+    """Nova's exchange, on which Ceilometer listens."""
+    notification_format: NotificationFormat = "unversioned"
+    topics: tuple[str, ...] = ("notifications",)
+    """Of the unversioned format."""
+    versioned_notifications_topics: tuple[str, ...] = ("versioned_notifications",)
+    notify_on_state_change: StateChanges = ""
+    """Whether `update` is told of changed states: not at all, of `vm_state`, or of `vm_and_task_state`."""
+    publisher_host: str = ""
+    """What publisher ids call this machine; empty: its name."""
+    outbox_rows_max: int = 100_000
+    """Of what could not be sent yet; the oldest goes."""
+    outbox_age_max_s: float = 86_400.0
+    retry_first_s: float = 1.0
+    """How long to wait after a send that failed; twice as long after the next, up to `retry_most_s`."""
+    retry_most_s: float = 60.0
+    tries_max: int = 0
+    """Sends of one notification before it is given up; 0: until it is too old."""
+
+    @property
+    def wanted(self) -> bool:
+        return self.bus or bool(self.transport_url)
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "moorage-data"
     region: Region = Region()
@@ -171,6 +205,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quota: Quota = Quota()
     compute: Compute = Compute()
     placement: Placement = Placement()
+    notifications: Notifications = Notifications()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
@@ -209,6 +244,12 @@ def checked(config: Config) -> Config:
         raise Invalid(f"{len(config.cells)} cells: from 1 to {CELLS_MAX} are possible")
     if len({cell.name for cell in config.cells}) < len(config.cells):
         raise Invalid("two cells have the same name")
+    told = config.notifications
+    if (
+        min(told.outbox_rows_max, told.outbox_age_max_s, told.retry_first_s, told.retry_most_s) <= 0
+        or told.tries_max < 0
+    ):
+        raise Invalid("[notifications] limits are positive numbers; tries_max may be 0")
     for name in ("compute", "placement", "identity", "image", "network"):
         port = getattr(config.api, name).port
         if not 0 < port <= PORT_MAX:

@@ -16,6 +16,7 @@ from moorage.conductor.worker import Conductor, Tellers
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.neighbours import Clients, make_clients
+from moorage.main.notifications import Told, open_notifications
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.ids import ConductorId
 from moorage.operations.rooms import Cells, Rooms, Settings
@@ -38,6 +39,8 @@ class Region:
     rooms: Rooms
     clock: Clock
     meter: Meter
+    told: Told | None = None
+    """Where notifications go; None: nobody wants to be told."""
     conductor: Conductor | None = None
     cells: list[CellConductor] = field(default_factory=list)
 
@@ -47,6 +50,8 @@ class Region:
             await self.conductor.stop()
         for cell in self.cells:
             await cell.stop()
+        if self.told is not None:
+            await self.told.sender.close()
         await self.rooms.hosts.stop()
         await self.engine.close()
         await self.clients.close()
@@ -81,6 +86,7 @@ async def open_region(
     await hosts.start()
     tellers = Tellers(databases.region, bus)
     segments = Segments(clients.network, engine)
+    told = open_notifications(config, bus)
     rooms = Rooms(
         region=databases.region,
         cells=Cells(databases.cells),
@@ -99,8 +105,9 @@ async def open_region(
             vif_plugging_is_fatal=config.compute.vif_plugging_is_fatal,
             quota={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
         ),
+        herald=None if told is None else told.herald,
     )
-    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter)
+    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, told)
 
 
 async def start_telling(region: Region, *, alone: bool) -> None:

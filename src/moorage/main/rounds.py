@@ -10,6 +10,7 @@ from moorage.main.region import Region
 
 AGGREGATES_EVERY_S = 2.0
 SEGMENTS_EVERY_S = 30.0
+NOTIFICATIONS_EVERY_S = 0.5
 STRAYS_EVERY_S = 60.0
 QUOTA_EVERY_S = 300.0
 TIDY_EVERY_S = 600.0
@@ -24,4 +25,8 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.rooms).run)
     rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.rooms).run)
     rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.rooms).run)
+    if region.told is not None:
+        cells = tuple(region.databases.cells.values())
+        relay = region.told.relay(region.rooms.hosts.me, region.databases.region, cells, region.clock)
+        rounds.add("notifications", NOTIFICATIONS_EVERY_S, relay.run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms).run)

@@ -41,6 +41,8 @@ class Flavor(msgspec.Struct, frozen=True):
             rxtx_factor=self.rxtx_factor,
             description=self.description,
             extra_specs=dict(self.extra_specs),
+            number=self.number,
+            is_public=self.is_public,
         )
 
     def usable_by(self, project: str | None) -> bool:

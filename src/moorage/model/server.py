@@ -117,6 +117,9 @@ class FlavorCopy(msgspec.Struct, frozen=True):
     rxtx_factor: float = 1.0
     description: str | None = None
     extra_specs: dict[str, str] = {}
+    number: int = 0
+    """The region's own key of the flavor; 0 in records of the first release, which did not keep it."""
+    is_public: bool = True
 
 
 class Fault(msgspec.Struct, frozen=True):

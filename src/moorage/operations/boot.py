@@ -251,7 +251,7 @@ async def record_server(run: BootRun) -> int:
     await _remove_elsewhere(run, claim.cell)
     by = records.fence(run)
     now = _now()
-    server = _recorded(run, claim, run[bind_ports], run.attempt, now)
+    server = recorded(run, claim, run[bind_ports], run.attempt, now)
     action = _action(boot, now, (Event("compute__do_build_and_run_instance", now, host=claim.name),))
 
     def write(tx: Tx) -> int:
@@ -346,25 +346,17 @@ async def announce(run: BootRun) -> None:
     claim, boot = run[claim_host], run.asked
     now = _now()
     by = records.fence(run)
-    recorded, ports, power = run.get(record_server), run.get(bind_ports), run.get(start_guest)
+    generation, ports, power = run.get(record_server), run.get(bind_ports), run.get(start_guest)
     event = Event("compute__do_build_and_run_instance", boot.server.created_at, now, "Success", claim.name)
 
     def shown(server: Server) -> Server:
-        return msgspec.structs.replace(
-            server,
-            vm_state=VmState.ACTIVE,
-            task_state=None,
-            power_state=server.power_state if power is None else int(power),
-            launched_at=server.launched_at or now,
-            updated_at=now,
-            progress=100,
-        )
+        return shown_active(server, power, now)
 
     def also(tx: Tx) -> None:
         actions.finish(tx, boot.server.id, _request(boot), (event,), now, None)
 
-    if recorded is not None and ports is not None:
-        written = _recorded(run, claim, ports, recorded, now)
+    if generation is not None and ports is not None:
+        written = recorded(run, claim, ports, generation, now)
 
         def at_once(tx: Tx) -> None:
             """What `record_server` wrote is known: no need to read it, unless somebody changed it since."""
@@ -394,7 +386,20 @@ async def was_announced(run: BootRun) -> bool:
     return row is not None and row.operation == run.operation and row.launched_at is not None
 
 
-def _recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: int, now: int) -> Server:
+def shown_active(server: Server, power: GuestState | None, now: int) -> Server:
+    """The record once its guest runs."""
+    return msgspec.structs.replace(
+        server,
+        vm_state=VmState.ACTIVE,
+        task_state=None,
+        power_state=server.power_state if power is None else int(power),
+        launched_at=server.launched_at or now,
+        updated_at=now,
+        progress=100,
+    )
+
+
+def recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: int, now: int) -> Server:
     """The record as it is in the cell while the guest is made."""
     networks = _networks(run)
     return msgspec.structs.replace(

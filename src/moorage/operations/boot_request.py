@@ -424,21 +424,24 @@ async def _accept(
             if count < request.min_count:
                 tx.refuse(short)
         rows: list[tuple[Server, Accepted]] = []
+        begun: list[tuple[Accepted, Boot]] = []
         for each in boots[:count]:
             boot = each if fit is None or fit.count >= count else msgspec.structs.replace(each, no_room=fit.refusal)
             operation = region_operations.new_id()
             held = msgspec.structs.replace(boot.server, operation=operation)
+            asked = msgspec.structs.replace(boot, server=held)
             new = accepted(
                 BOOT,
                 operation,
                 held,
-                msgspec.structs.replace(boot, server=held),
+                asked,
                 owner=owner,
                 user=asker.user,
                 seq=1,
                 request_id=request_id,
             )
             rows.append((held, new))
+            begun.append((new, asked))
         if group is not None:
             members = quotas.limits(tx, project, defaults)["server_group_members"]
             had = server_groups.join(tx, group.id, [server.id for server, _ in rows], members)
@@ -446,6 +449,8 @@ async def _accept(
                 tx.refuse(Shortfall((Over("server_group_members", len(rows), had, members),)))
         region_servers.insert(tx, [server for server, _ in rows])
         region_operations.accept(tx, [new for _, new in rows])
+        if rooms.herald is not None:
+            rooms.herald.accepted(tx, begun)
         return rows
 
     with label("accept"):

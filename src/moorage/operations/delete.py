@@ -42,6 +42,8 @@ class Delete(msgspec.Struct, frozen=True):
     user: str = ""
     action: Literal["delete", "forceDelete"] = "delete"
     global_request_id: str = ""
+    by_project: str = ""
+    """The project whoever asked acted for."""
 
 
 DeleteRun = Run[Delete, Rooms]
@@ -100,12 +102,13 @@ async def mark_deleted(run: DeleteRun) -> None:
         found.cell,
         found.server.id,
         records.fence(run),
-        lambda server: _deleted(server, now),
+        lambda server: deleted(server, now),
         lambda tx: actions.write(tx, action),
     )
 
 
-def _deleted(server: Server, now: int) -> Server:
+def deleted(server: Server, now: int) -> Server:
+    """The record of a server that is no more."""
     return msgspec.structs.replace(
         server,
         vm_state=VmState.DELETED,
@@ -132,7 +135,7 @@ async def release_claims(run: DeleteRun) -> None:
         flavor = server.flavor
         quotas.release(tx, server.project, {"instances": 1, "cores": flavor.vcpus, "ram": flavor.ram_mib})
         if found.cell is None:
-            region_servers.write_order(tx, _deleted(server, _now()))
+            region_servers.write_order(tx, deleted(server, _now()))
 
     await run.commit(work)
     run.rooms.placement.settle(given_back)
@@ -163,7 +166,15 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, "deleted")
-        asked = Delete(server, held.seq, request_id, asker.user, "forceDelete" if force else "delete", carried.get())
+        asked = Delete(
+            server,
+            held.seq,
+            request_id,
+            asker.user,
+            "forceDelete" if force else "delete",
+            carried.get(),
+            asker.project or "",
+        )
         new = accepted(
             DELETE,
             operation,
@@ -176,6 +187,8 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             request_id=request_id,
         )
         region_operations.accept(tx, [new])
+        if rooms.herald is not None:
+            rooms.herald.accepted(tx, [(new, asked)])
         holder_owner = None if held.holder is None else region_operations.owner_of(tx, held.holder)
         return new, held.holder, holder_owner
 

@@ -53,6 +53,8 @@ class Power(msgspec.Struct, frozen=True):
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
+    by_project: str = ""
+    """The project whoever asked acted for."""
 
 
 PowerRun = Run[Power, Rooms]
@@ -147,11 +149,13 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, req
             return tx.refuse(
                 Conflict(f"Cannot '{EFFECTS[verb].action}' instance {server.id} while another action is in progress.")
             )
-        asked = Power(server, held.seq, verb, request_id, asker.user, carried.get())
+        asked = Power(server, held.seq, verb, request_id, asker.user, carried.get(), asker.project or "")
         new = accepted(
             POWER, operation, server, asked, owner=owner, user=asker.user, seq=held.seq, request_id=request_id
         )
         region_operations.accept(tx, [new])
+        if rooms.herald is not None:
+            rooms.herald.accepted(tx, [(new, asked)])
         return new
 
     answer = await rooms.region.write(work)

@@ -1,8 +1,8 @@
 """Rooms: the few things a story may touch."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from moorage.bus.agents import HostCaller
 from moorage.clients.image import ImageClient
@@ -11,7 +11,8 @@ from moorage.model.errors import Internal
 from moorage.model.ids import CellId, ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.placement.engine import Engine
-from moorage.sql import Database
+from moorage.saga import Line, Run, Saga
+from moorage.sql import Database, Tx
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,18 @@ class Tellers(Protocol):
         ...
 
 
+class Herald(Protocol):
+    """Says to others what is done to servers: written with the commit that makes it true, and sent later (S0.19)."""
+
+    def accepted(self, tx: Tx, begun: Sequence[tuple[Accepted, Any]]) -> None:
+        """Operations of one request, each with what is asked, in the commit that accepts them."""
+        ...
+
+    def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
+        """A commit of its story."""
+        ...
+
+
 class Cells:
     """The cells' databases, by id."""
 
@@ -73,5 +86,7 @@ class Rooms:
     hosts: HostCaller
     tellers: Tellers
     settings: Settings = Settings()
+    herald: Herald | None = None
+    """None: nobody wants to be told."""
     draw_segments: Callable[[], Awaitable[object]] | None = None
     """Have the segments of routed networks drawn into placement now: a request names one that is not there yet."""

@@ -22,7 +22,7 @@ from moorage.saga.pace import CancelHint, Clock, Limits
 from moorage.saga.paper import Killed, Paper, PaperTx
 from moorage.saga.run import tell
 from moorage.saga.step import Run, Step, on_some_host, step
-from moorage.saga.story import Saga, first_lines
+from moorage.saga.story import Herald, Saga, first_lines
 
 __all__ = [
     "FIRST_EPOCH",
@@ -31,6 +31,7 @@ __all__ = [
     "Cause",
     "Clock",
     "Fenced",
+    "Herald",
     "Killed",
     "Limits",
     "Line",

@@ -66,7 +66,7 @@ from moorage.saga.log import (
 from moorage.saga.pace import LIMITS, WALL, CancelHint, Clock, Limits
 from moorage.saga.scribe import Scribe
 from moorage.saga.step import Phase, Run, Step
-from moorage.saga.story import Saga
+from moorage.saga.story import Herald, Saga
 
 T = TypeVar("T")
 AskedT = TypeVar("AskedT", bound=Struct)
@@ -94,6 +94,7 @@ async def tell(
     cancel_hint: CancelHint | None = None,
     adopted: bool = False,
     max_attempts: int | None = None,
+    herald: Herald | None = None,
 ) -> Any:
     """Tell the story from where its journal stands, and answer the last step's result.
 
@@ -101,6 +102,8 @@ async def tell(
     telling in this epoch ended in Torn; an epoch above the first, or lines beyond the first, say it by themselves.
     """
     teller = _Teller(saga, operation, asked, rooms, log, clock, limits, max_attempts)
+    if herald is not None:
+        teller.scribe.heard = lambda tx, lines: herald(tx, saga, teller.as_told(), lines)
     return await teller.tell(cancel_hint, adopted or log.epoch > FIRST_EPOCH or len(log.journal) > 1)
 
 
@@ -399,6 +402,10 @@ class _Teller:
         steps = len(self.saga.steps) + 1
         lap = attempt or (self.book.attempt if phase == "undo" or at >= self.saga.group_at.stop else 0)
         return 2 * lap * steps + at + 1 if phase == "do" else (2 * lap + 1) * steps + (steps - at - 1)
+
+    def as_told(self) -> Run[Any, Any]:
+        """The story as it stands, for who hears of its commits; its attempt is the last one that had a host."""
+        return self._run(None, "do", self.book.held_attempt(), False)
 
     def _bound(self, told: Callable[..., object] | None, *facts: Any) -> Callable[[Any], object] | None:
         if told is None:

@@ -24,6 +24,8 @@ class Scribe:
         self.writing = False
         self.broken: Exception | None = None
         """Fenced or Torn, even if a step swallowed it."""
+        self.heard: Callable[[Any, Sequence[Line]], None] | None = None
+        """Told `(tx, lines)` in every commit, with the lines it writes: what is said to others of it is written with it."""
         self._pending: list[Line] = []
 
     def note(self, line: Line) -> None:
@@ -73,13 +75,16 @@ class Scribe:
 
         def watched(tx: Any) -> T:
             try:
-                return work(tx)
+                answer = work(tx)
+                written[:] = follows(answer)
+                if self.heard is not None:
+                    self.heard(tx, [*self._pending, *lines, *written])
+                return answer
             except Exception as failure:
                 said_no[:] = [failure]
                 raise
 
-        def followed(answer: T) -> Sequence[Line]:
-            written[:] = follows(answer)
+        def followed(_: T) -> Sequence[Line]:
             return written
 
         self.writing = True

@@ -1,6 +1,6 @@
 """A saga: a name with its version, what is asked, and the steps in order.  What is wrong with it is said at import."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -16,6 +16,9 @@ Turned: TypeAlias = Callable[[Any, Run[AskedT, RoomsT], Problem, str], object]
 """`(tx, run, problem, reason)`: told in the commit that turns the story; reason is "failed" or "cancel"."""
 Finished: TypeAlias = Callable[[Any, Run[AskedT, RoomsT], str], object]
 """`(tx, run, status)`: told in the commit that ends it; status is "done" or "unwound"."""
+
+Herald: TypeAlias = "Callable[[Any, Saga[Any, Any], Run[Any, Any], Sequence[Line]], None]"
+"""`(tx, saga, run, lines)`: told in every commit of a story, with the lines it writes."""
 
 
 class Saga(Generic[AskedT, RoomsT]):

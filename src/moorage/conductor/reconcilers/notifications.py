@@ -1,0 +1,152 @@
+"""Notifications that wait in the outboxes: worded, sent in order, and only then removed (S0.19).
+
+Of several conductors the living one with the lowest id sends.  While two disagree about who that is, or when one dies
+between sending and removing, a message goes out twice, with one `message_id`.  While the broker takes nothing, rows stay;
+the oldest go when there are too many or they are too old, and the log says how many.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from moorage.bus.notifications import Sender
+from moorage.model.clock import Clock
+from moorage.model.errors import Unavailable
+from moorage.model.ids import ConductorId
+from moorage.model.notification import Notification
+from moorage.operations.notifications.messages import Wording, messages_of
+from moorage.sql import Database
+from moorage.store.cell import notifications as of_cell
+from moorage.store.outbox import Kept, Outbox
+from moorage.store.region import conductors
+from moorage.store.region import notifications as of_region
+
+logger = logging.getLogger(__name__)
+
+BATCH_MAX = 100
+BATCHES_MAX = 50
+"""Of one round and one outbox; the next round comes soon."""
+DROPPED_AT_ONCE_MAX = 1000
+
+_decoder = msgspec.json.Decoder(Notification)
+
+
+class NotificationsDone(msgspec.Struct, frozen=True):
+    sent: int = 0
+    dropped: int = 0
+    waiting_s: float = 0.0
+    """How long nothing will be tried, because the last send failed."""
+
+
+@dataclass(frozen=True)
+class OutboxLimits:
+    rows_max: int = 100_000
+    age_max_s: float = 86_400.0
+    retry_first_s: float = 1.0
+    retry_most_s: float = 60.0
+    tries_max: int = 0
+
+
+class Notifications:
+    """One per conductor; `regional` and `cells` are the databases that have an outbox."""
+
+    def __init__(
+        self,
+        me: ConductorId,
+        region: Database,
+        cells: Sequence[Database],
+        sender: Sender,
+        wording: Wording,
+        clock: Clock,
+        limits: OutboxLimits = OutboxLimits(),
+    ) -> None:
+        self._me = me
+        self._region = region
+        self._outboxes: tuple[tuple[Database, Outbox], ...] = (
+            (region, of_region.OUTBOX),
+            *((cell, of_cell.OUTBOX) for cell in cells),
+        )
+        self._sender = sender
+        self._wording = wording
+        self._clock = clock
+        self._limits = limits
+        self._failed = 0
+        self._resting_until = 0.0
+        self._tries: tuple[str, int, int] = ("", 0, 0)
+        """The row that waits at the head (database, number), and how often it was tried."""
+
+    async def run(self) -> NotificationsDone:
+        """Send what there is; nothing while the broker is given a rest, or while another conductor sends."""
+        left_s = self._resting_until - self._clock.monotonic()
+        if left_s > 0:
+            return NotificationsDone(waiting_s=left_s)
+        living = await self._region.read(conductors.living)
+        if min((each[0] for each in living), default=self._me) < self._me:
+            return NotificationsDone()
+        sent = dropped = 0
+        try:
+            for database, outbox in self._outboxes:
+                for _ in range(BATCHES_MAX):
+                    told, lost = await self._one_batch(database, outbox)
+                    sent, dropped = sent + told, dropped + lost
+                    if told + lost < BATCH_MAX:
+                        break
+        except Unavailable as refused:
+            dropped += await self._rest(refused)
+        else:
+            self._failed = 0
+        return NotificationsDone(sent, dropped, max(0.0, self._resting_until - self._clock.monotonic()))
+
+    async def _one_batch(self, database: Database, outbox: Outbox) -> tuple[int, int]:
+        """(sent, dropped). What was sent before a send that failed is removed all the same."""
+        rows = await database.read(lambda tx: outbox.first(tx, BATCH_MAX))
+        done: list[int] = []
+        lost = 0
+        try:
+            for row in rows:
+                lost += not await self._one(database, row)
+                done.append(row.number)
+        finally:
+            if done:
+                await database.write(lambda tx: outbox.remove(tx, done))
+        return len(done) - lost, lost
+
+    async def _one(self, database: Database, row: Kept) -> bool:
+        """False: it was given up. Raises Unavailable when it is to be tried again."""
+        try:
+            messages = messages_of(_decoder.decode(row.doc), self._wording)
+        except Exception:
+            logger.exception("notification %s of %s cannot be worded, and is dropped", row.number, database.name)
+            return False
+        try:
+            await self._sender.send(messages)
+        except Unavailable:
+            tries = self._tries[2] + 1 if self._tries[:2] == (database.name, row.number) else 1
+            self._tries = (database.name, row.number, tries)
+            if not self._limits.tries_max or tries < self._limits.tries_max:
+                raise
+            logger.error("notification %s of %s is dropped after %d tries", row.number, database.name, tries)
+            return False
+        return True
+
+    async def _rest(self, refused: Unavailable) -> int:
+        """Wait longer after every failure, and keep the outboxes within their limits; how many rows were dropped."""
+        self._failed += 1
+        rest_s = min(self._limits.retry_first_s * 2.0 ** min(self._failed - 1, 30), self._limits.retry_most_s)
+        self._resting_until = self._clock.monotonic() + rest_s
+        logger.warning("notifications wait %.0f s: %s %s", rest_s, refused, refused.private)
+        before_us = time.time_ns() // 1000 - int(self._limits.age_max_s * 1_000_000)
+        dropped = 0
+        for database, outbox in self._outboxes:
+            shorten = partial(
+                outbox.shorten, before_us=before_us, most=self._limits.rows_max, limit=DROPPED_AT_ONCE_MAX
+            )
+            while (gone := await database.write(shorten)) > 0:
+                dropped += gone
+        if dropped:
+            logger.error("%d notifications were dropped: the outbox was full, or they were too old", dropped)
+        return dropped

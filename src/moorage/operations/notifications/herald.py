@@ -1,0 +1,95 @@
+"""The herald: writes what a story says into the outbox, in the transaction in which it becomes true.
+
+It costs a commit that says something one statement, whatever it says, and a commit that says nothing none.  What cannot
+be put into words is logged and left out: no server fails because nobody could be told of it.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.model.ids import OperationId
+from moorage.model.notification import Notification, StateChanges, without_secrets
+from moorage.model.operation import Accepted
+from moorage.operations.notifications.said import Said
+from moorage.operations.notifications.stories import STORIES
+from moorage.saga import Line, Run, Saga
+from moorage.sql import Tx
+from moorage.store.region.notifications import OUTBOX
+
+logger = logging.getLogger(__name__)
+
+
+class Herald:
+    """`operations.rooms.Herald`, for a region whose operators want notifications."""
+
+    def __init__(self, host: str, state_changes: StateChanges = "") -> None:
+        self.host = host
+        """The machine this process runs on, as publisher ids say it."""
+        self.state_changes = state_changes
+
+    def accepted(self, tx: Tx, begun: Sequence[tuple[Accepted, Any]]) -> None:
+        """Operations of one request, each with what is asked, in the commit that accepts them."""
+        told: list[Notification] = []
+        for new, asked in begun:
+            story = STORIES.get(new.saga.partition("/")[0])
+            if story is None:
+                continue
+            try:
+                told += self._stamped(new.id, new.saga, asked, story.accepted(new, asked))
+            except Exception:
+                logger.exception("what is accepted as %s %s could not be put into words", new.saga, new.id)
+        OUTBOX.write(tx, told)
+
+    def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
+        """A commit of a story, with the lines it writes."""
+        story = STORIES.get(saga.name.partition("/")[0])
+        if story is None:
+            return
+        told: list[Notification] = []
+        for line in lines:
+            try:
+                told += self._stamped(run.operation, saga.name, run.asked, story.heard(run, line))
+            except Exception:
+                logger.exception("a line of %s %s could not be put into words", saga.name, run.operation)
+        OUTBOX.write(tx, told)
+
+    def _stamped(self, operation: OperationId, saga: str, asked: Any, said: Iterable[Said]) -> list[Notification]:
+        """Who, when, which: everything that does not depend on what happened."""
+        now = time.time_ns() // 1000
+        return [
+            Notification(
+                id=_id(operation, each),
+                event=each.event,
+                at=now,
+                server=without_secrets(each.server),
+                service=each.service if each.host is None else "compute",
+                host=each.host or self.host,
+                request_id=getattr(asked, "request_id", ""),
+                global_request_id=getattr(asked, "global_request_id", ""),
+                user=getattr(asked, "user", "") or each.server.user,
+                project=getattr(asked, "by_project", "") or each.server.project,
+                trouble=each.trouble and msgspec.structs.replace(each.trouble, saga=saga.partition("/")[0]),
+                update=each.update,
+            )
+            for each in said
+            if each.update is None or self._wanted(each)
+        ]
+
+    def _wanted(self, said: Said) -> bool:
+        """Whether operators want to hear of this change of states (Nova's `notify_on_state_change`)."""
+        was, now = said.update, said.server
+        if not self.state_changes or was is None:
+            return False
+        if was.old_state is None or was.old_state != now.vm_state.value:
+            return True
+        return self.state_changes == "vm_and_task_state" and was.old_task_state != now.task_state
+
+
+def _id(operation: OperationId, said: Said) -> str:
+    """The same for the same event; an operation may change a server's states more than once in an attempt."""
+    states = f"/{said.server.vm_state}/{said.server.task_state}" if said.update is not None else ""
+    return f"{operation}/{said.attempt}/{said.event}{states}"

@@ -1,0 +1,59 @@
+"""A notification as the messages that are sent: one per format and topic, as oslo.messaging's notifiers put them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.bus.notifications import Message
+from moorage.model.notification import Notification, NotificationFormat
+from moorage.operations.notifications import unversioned, versioned
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How operators want to be told."""
+
+    format: NotificationFormat = "unversioned"
+    topics: Sequence[str] = ("notifications",)
+    versioned_topics: Sequence[str] = ("versioned_notifications",)
+    image_url: str = ""
+
+
+def messages_of(notification: Notification, wording: Wording) -> list[Message]:
+    """In the formats that are wanted, as far as Nova has the event in them."""
+    found: list[Message] = []
+    if wording.format in ("unversioned", "both"):
+        event_type = unversioned.event_type(notification)
+        if event_type is not None:
+            body = unversioned.payload(notification, wording.image_url)
+            publisher = unversioned.publisher_id(notification)
+            found += [_message(notification, "unversioned", t, event_type, publisher, body) for t in wording.topics]
+    if wording.format in ("versioned", "both"):
+        event_type, publisher = versioned.event_type(notification), versioned.publisher_id(notification)
+        body = versioned.payload(notification)
+        found += [_message(notification, "versioned", t, event_type, publisher, body) for t in wording.versioned_topics]
+    return found
+
+
+def _message(
+    notification: Notification, format: str, topic: str, event_type: str, publisher: str, payload: dict[str, Any]
+) -> Message:
+    priority = "ERROR" if event_type.endswith(".error") else "INFO"
+    return Message(
+        topic=topic,
+        priority=priority.lower(),
+        context={
+            "request_id": notification.request_id,
+            "global_request_id": notification.global_request_id or None,
+            "user_id": notification.user,
+            "project_id": notification.project,
+        },
+        body={
+            "message_id": notification.message_id(format),
+            "publisher_id": publisher,
+            "event_type": event_type,
+            "priority": priority,
+            "payload": payload,
+            "timestamp": str(unversioned.moment(notification.at).replace(tzinfo=None)),
+        },
+    )

@@ -1,0 +1,43 @@
+"""One thing a story says of its server, before it is stamped with who, when and which."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.model.notification import Service, StateUpdate, Trouble
+from moorage.model.operation import Accepted
+from moorage.model.server import Server
+from moorage.saga import Cause, Line, Run
+
+
+@dataclass(frozen=True)
+class Said:
+    event: str
+    server: Server
+    """As it is told: the record after the event."""
+    attempt: int = 0
+    host: str | None = None
+    """Of the host that would have said it; None: it was not at any host."""
+    service: Service = "conductor"
+    """Who says it where no host does."""
+    trouble: Trouble | None = None
+    update: StateUpdate | None = None
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is said of one kind of operation."""
+
+    accepted: Callable[[Accepted, Any], Iterator[Said]]
+    heard: Callable[[Run[Any, Any], Line], Iterator[Said]]
+
+
+def changed(before: Server, after: Server, **also: Any) -> Said:
+    """`update`: the states of a server were others before."""
+    was = StateUpdate(before.vm_state.value, None if before.task_state is None else before.task_state.value)
+    return Said("update", after, update=was, **also)
+
+
+def trouble_of(cause: Cause) -> Trouble:
+    """The public part of a cause: what is private stays in the journal."""
+    return Trouble(kind=cause.kind, message=cause.public, step=cause.step)

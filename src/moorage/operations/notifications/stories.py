@@ -1,0 +1,202 @@
+"""Which events each operation says, derived from the lines of its journal: the one table of operations → events.
+
+    accepted       the commit that accepts it            power_off.start, delete.start
+    Result         a region step's own commit            create.start (a host is claimed), shutdown.*
+    Failed, Turn   an attempt, or all of it, failed      create.error, reboot.error
+    Ended          the commit that ends it               create.end, delete.end, power_off.end
+
+A line is written once, in a transaction that is fenced, and what is said of it is written with it: whoever dies, it is
+neither lost nor said by two.  An operation with a start and an end, and perhaps an error, is one `start_and_end(…)`.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from moorage.model.notification import StateUpdate, Trouble
+from moorage.model.operation import Accepted
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations import boot, delete, power
+from moorage.operations.notifications.said import Said, Story, changed, trouble_of
+from moorage.operations.rooms import Rooms
+from moorage.saga import Line, Run
+from moorage.saga.log import Ended, Failed, Result, Turn
+
+AT_HOSTS = frozenset({"start_guest", "await_vifs", "tell_host"})
+"""Steps that a host fails; of the others the conductor says so (S0.19: only host and publisher differ)."""
+CANCELLED = "UnexpectedDeletingTaskStateError"
+"""Nova's name for a build that stopped because its server is being deleted."""
+
+
+# ------------------------------------------------------------------------------------------------------- in general
+
+
+def start_and_end(
+    action: Callable[[Any], str],
+    after: Callable[[Run[Any, Rooms]], Server],
+    *,
+    task: Callable[[Any], TaskState | None] = lambda asked: None,
+    says_error: Callable[[Any], bool] = lambda asked: True,
+) -> Story:
+    """`X.start` when it is accepted, `X.end` when it is done, `X.error` when it failed.
+
+    `action` gives X, Nova's word, from what was asked; `after` the record as it is when it is done.
+    """
+
+    def accepted(new: Accepted, asked: Any) -> Iterator[Said]:
+        server: Server = asked.server
+        busy = msgspec.structs.replace(server, task_state=task(asked))
+        yield changed(server, busy, host=server.host, service="api")
+        yield Said(f"{action(asked)}.start", busy, host=server.host, service="api")
+
+    def heard(run: Run[Any, Rooms], line: Line) -> Iterator[Said]:
+        asked = run.asked
+        if isinstance(line, Ended) and line.status == "done":
+            done = after(run)
+            yield changed(msgspec.structs.replace(asked.server, task_state=task(asked)), done, host=done.host)
+            yield Said(f"{action(asked)}.end", done, host=done.host)
+        elif isinstance(line, Turn) and line.reason == "failed" and says_error(asked):
+            host = asked.server.host if line.cause.step in AT_HOSTS else None
+            yield Said(f"{action(asked)}.error", asked.server, host=host, trouble=trouble_of(line.cause))
+
+    return Story(accepted, heard)
+
+
+# ------------------------------------------------------------------------------------------------------------- boot
+
+
+def _boot_accepted(new: Accepted, asked: boot.Boot) -> Iterator[Said]:
+    """Nova shows a server going from nothing to BUILDING."""
+    yield Said("update", asked.server, update=StateUpdate())
+
+
+def _boot_heard(run: Run[boot.Boot, Rooms], line: Line) -> Iterator[Said]:
+    match line:
+        case Result(step=boot.claim_host.name):
+            claim = boot.claim_host.decode(line.value)
+            begun = _begun(run, claim)
+            yield Said("create.start", begun, line.attempt, claim.name)
+            order = claim.order or run.asked.server
+            spawning = msgspec.structs.replace(begun, task_state=TaskState.SPAWNING, host=claim.name, node=claim.node)
+            yield changed(order, spawning, attempt=line.attempt, host=claim.name)
+        case Failed():
+            yield _create_error(run, line.cause.attempt, trouble_of(line.cause))
+        case Turn():
+            yield from _boot_turned(run, line)
+        case Ended(status="done"):
+            yield from _booted(run)
+        case _:
+            pass
+
+
+def _booted(run: Run[boot.Boot, Rooms]) -> Iterator[Said]:
+    claim, ports = run[boot.claim_host], run[boot.bind_ports]
+    building = boot.recorded(run, claim, ports, 0, _now())
+    built = boot.shown_active(building, run.get(boot.start_guest), _now())
+    yield changed(building, built, attempt=run.attempt, host=claim.name)
+    yield Said("create.end", built, run.attempt, claim.name)
+
+
+def _boot_turned(run: Run[boot.Boot, Rooms], line: Turn) -> Iterator[Said]:
+    """The attempt that was under way ends with it; where no host was ever asked, what failed was the conductor's."""
+    cancelled = line.reason == "cancel"
+    trouble = Trouble(CANCELLED, line.cause.public, line.cause.step) if cancelled else None
+    trouble = trouble or trouble_of(line.cause)
+    if line.attempt and line.attempt == run.attempt:
+        yield _create_error(run, line.attempt, trouble)
+    elif line.attempt == 0 and not cancelled:
+        begun = _begun(run, None)
+        yield Said("create.start", begun)
+        yield Said("create.error", begun, trouble=trouble)
+    if not cancelled:
+        failed = msgspec.structs.replace(_begun(run, None), vm_state=VmState.ERROR)
+        yield changed(run.asked.server, failed, attempt=line.attempt)
+
+
+def _create_error(run: Run[boot.Boot, Rooms], attempt: int, trouble: Trouble) -> Said:
+    claim = run[boot.claim_host]
+    host = claim.name if trouble.step in AT_HOSTS else None
+    return Said("create.error", _begun(run, claim), attempt, host, trouble=trouble)
+
+
+def _begun(run: Run[boot.Boot, Rooms], claim: boot.Claim | None) -> Server:
+    """As Nova shows a server whose build begins: on no host yet, without addresses."""
+    order = run.asked.server if claim is None or claim.order is None else claim.order
+    zone = order.availability_zone if claim is None else claim.availability_zone
+    return msgspec.structs.replace(
+        order, task_state=None, nics=(), host=None, node=None, availability_zone=zone, updated_at=None
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- delete
+
+
+def _delete_accepted(new: Accepted, asked: delete.Delete) -> Iterator[Said]:
+    deleting = msgspec.structs.replace(asked.server, task_state=TaskState.DELETING)
+    yield changed(asked.server, deleting, host=deleting.host, service="api")
+    yield Said("delete.start", deleting, host=deleting.host, service="api")
+
+
+def _delete_heard(run: Run[delete.Delete, Rooms], line: Line) -> Iterator[Said]:
+    found = run.get(delete.find_server)
+    server = None if found is None else found.server
+    if found is None or (server is not None and server.deleted):
+        return
+    server = msgspec.structs.replace(server or run.asked.server, task_state=TaskState.DELETING)
+    match line:
+        case Result(step=delete.destroy_guest.name) if server.host is not None and delete.destroy_guest.decode(
+            line.value
+        ):
+            yield Said("shutdown.start", server, host=server.host)
+            yield Said("shutdown.end", msgspec.structs.replace(server, nics=()), host=server.host)
+        case Ended(status="done"):
+            gone = msgspec.structs.replace(delete.deleted(server, _now()), nics=())
+            yield changed(server, gone, host=gone.host, service="api")
+            yield Said("delete.end", gone, host=gone.host, service="api")
+        case _:
+            pass
+
+
+# ------------------------------------------------------------------------------------------------------------ power
+
+POWER_ACTIONS: dict[str, str] = {
+    "start": "power_on",
+    "stop": "power_off",
+    "reboot": "reboot",
+    "hard_reboot": "reboot",
+    "pause": "pause",
+    "unpause": "unpause",
+    "suspend": "suspend",
+    "resume": "resume",
+}
+
+
+def _powered(run: Run[power.Power, Rooms]) -> Server:
+    found, state = run.get(power.begin_action), run.get(power.tell_host)
+    server = run.asked.server if found is None or found.server is None else found.server
+    return msgspec.structs.replace(
+        server,
+        vm_state=power.EFFECTS[run.asked.verb].becomes,
+        task_state=None,
+        power_state=server.power_state if state is None else int(state),
+        updated_at=_now(),
+    )
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+STORIES: dict[str, Story] = {
+    "boot": Story(_boot_accepted, _boot_heard),
+    "delete": Story(_delete_accepted, _delete_heard),
+    "power": start_and_end(
+        lambda asked: POWER_ACTIONS[asked.verb],
+        _powered,
+        task=lambda asked: power.EFFECTS[asked.verb].task,
+        says_error=lambda asked: POWER_ACTIONS[asked.verb] == "reboot",
+    ),
+}
+"""By the name of the saga, without its version."""

@@ -1,0 +1,140 @@
+"""Nova's unversioned payload of `compute.instance.*`: what Ceilometer reads."""
+
+import datetime
+from typing import Any
+
+from moorage.model.notification import Notification
+from moorage.model.server import Server
+
+VERSIONED_ONLY = frozenset({"lock", "unlock", "interface_attach", "interface_detach"})
+"""Actions that Nova tells in its newer format only."""
+
+
+def event_type(notification: Notification) -> str | None:
+    """None: Nova has no such event in this format."""
+    action = notification.event.partition(".")[0]
+    return None if action in VERSIONED_ONLY else f"compute.instance.{notification.event}"
+
+
+def publisher_id(notification: Notification) -> str:
+    """Nova's API speaks of deletes in the name of `compute`, of tags as `nova-api`."""
+    service: str = notification.service
+    if service == "api":
+        service = "nova-api" if notification.event == "update" else "compute"
+    return f"{service}.{notification.host}"
+
+
+def payload(notification: Notification, image_url: str) -> dict[str, Any]:
+    """`image_url`: where the image service is; the payload has the address of the server's image."""
+    server = notification.server
+    body = _server(server, image_url)
+    if notification.event == "create.start":
+        body["image_name"] = server.image_name
+    if notification.event == "create.end":
+        body["message"] = "Success"
+        body["fixed_ips"] = _fixed_ips(server)
+    if notification.trouble is not None:
+        message = notification.trouble.message
+        body |= {"exception": {"message": message, "kwargs": {"code": 500}}, "message": message, "code": 500}
+    if notification.update is not None:
+        body |= _states(notification)
+    return body
+
+
+def _server(server: Server, image_url: str) -> dict[str, Any]:
+    flavor = server.flavor
+    return {
+        "tenant_id": server.project,
+        "user_id": server.user,
+        "instance_id": server.id,
+        "display_name": server.name,
+        "reservation_id": server.reservation_id,
+        "hostname": server.hostname,
+        "instance_type": flavor.name,
+        "instance_type_id": flavor.number,
+        "instance_flavor_id": flavor.id,
+        "architecture": server.image_properties.get("architecture"),
+        "memory_mb": flavor.ram_mib,
+        "disk_gb": flavor.disk_gib + flavor.ephemeral_gib,
+        "vcpus": flavor.vcpus,
+        "root_gb": flavor.disk_gib,
+        "ephemeral_gb": flavor.ephemeral_gib,
+        "host": server.host,
+        "node": server.node,
+        "availability_zone": server.availability_zone,
+        "cell_name": "",
+        "created_at": spoken(server.created_at),
+        "terminated_at": written(server.terminated_at),
+        "deleted_at": written(server.deleted_at),
+        "launched_at": written(server.launched_at),
+        "image_ref_url": f"{image_url}/images/{server.image or ''}",
+        "os_type": server.image_properties.get("os_type"),
+        "kernel_id": server.kernel_id,
+        "ramdisk_id": server.ramdisk_id,
+        "state": server.vm_state.value,
+        "state_description": "" if server.task_state is None else server.task_state.value,
+        "progress": "",
+        "access_ip_v4": server.access_ip_v4,
+        "access_ip_v6": server.access_ip_v6,
+        "image_meta": {**server.image_properties, "base_image_ref": server.image or ""},
+        "metadata": dict(server.metadata),
+    }
+
+
+def _fixed_ips(server: Server) -> list[dict[str, Any]]:
+    return [
+        {
+            "address": each.address,
+            "type": "fixed",
+            "version": each.version,
+            "meta": {},
+            "floating_ips": [],
+            "label": nic.network_name,
+            "vif_mac": nic.mac,
+        }
+        for nic in server.nics
+        for each in nic.addresses
+    ]
+
+
+def _states(notification: Notification) -> dict[str, Any]:
+    """What was not said to have been other was as it is now."""
+    server, was = notification.server, notification.update
+    assert was is not None
+    task = None if server.task_state is None else server.task_state.value
+    begins, ends = audit_period(notification.at)
+    found: dict[str, Any] = {
+        "old_state": was.old_state or server.vm_state.value,
+        "state": server.vm_state.value,
+        "old_task_state": task if was.old_state is None else was.old_task_state,
+        "new_task_state": task,
+        "audit_period_beginning": begins.strftime(ISO),
+        "audit_period_ending": ends.strftime(ISO),
+    }
+    if was.old_name is not None:
+        found["old_display_name"] = was.old_name
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- times
+
+ISO = "%Y-%m-%dT%H:%M:%S.%f"
+
+
+def moment(at_us: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(at_us // 1_000_000, datetime.UTC).replace(microsecond=at_us % 1_000_000)
+
+
+def written(at_us: int | None) -> str:
+    return "" if at_us is None else moment(at_us).strftime(ISO)
+
+
+def spoken(at_us: int) -> str:
+    """As Nova's `created_at` alone is: with a space, and with its zone."""
+    return str(moment(at_us))
+
+
+def audit_period(at_us: int) -> tuple[datetime.datetime, datetime.datetime]:
+    """The current period of the audit, a month as Nova's `instance_usage_audit_period` has it, up to now."""
+    now = moment(at_us)
+    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0), now

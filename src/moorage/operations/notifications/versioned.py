@@ -1,0 +1,223 @@
+"""Nova's versioned payloads of `instance.*`, each object with its name and version (Nova 34's)."""
+
+from typing import Any
+
+from moorage.model.errors import Problem
+from moorage.model.notification import Notification, Trouble
+from moorage.model.server import FlavorCopy, PowerState, Server
+from moorage.operations.notifications.unversioned import audit_period, moment
+from moorage.operations.nouns.keypairs import fingerprint
+
+POWER_STATES: dict[int, str] = {
+    PowerState.NOSTATE: "pending",
+    PowerState.RUNNING: "running",
+    PowerState.PAUSED: "paused",
+    PowerState.SHUTDOWN: "shutdown",
+    PowerState.CRASHED: "crashed",
+    PowerState.SUSPENDED: "suspended",
+}
+PAYLOADS: dict[str, tuple[str, str]] = {
+    "create": ("InstanceCreatePayload", "1.13"),
+    "update": ("InstanceUpdatePayload", "2.1"),
+    "exists": ("InstanceExistsPayload", "2.1"),
+}
+"""By action; every other has `InstanceActionPayload`."""
+ACTION_PAYLOAD = ("InstanceActionPayload", "1.9")
+DEVICE_NAME_CHARACTERS = 14
+
+
+def event_type(notification: Notification) -> str:
+    return f"instance.{notification.event}"
+
+
+def publisher_id(notification: Notification) -> str:
+    return f"nova-{notification.service}:{notification.host}"
+
+
+def payload(notification: Notification) -> dict[str, Any]:
+    """One versioned object; others stand inside it."""
+    server, action = notification.server, notification.event.partition(".")[0]
+    data = _server(notification)
+    if action == "create":
+        data |= {
+            "keypairs": _keypairs(server),
+            "tags": list(server.tags),
+            "trusted_image_certificates": list(server.trusted_certs) or None,
+            "instance_name": f"guest-{server.id}",
+        }
+    if action in ("update", "exists"):
+        data["audit_period"] = _audit_period(notification.at)
+    if action == "update":
+        data |= _update(notification)
+    if action not in ("update", "exists"):
+        data["fault"] = None if notification.trouble is None else _fault(notification.trouble)
+    return _object(*PAYLOADS.get(action, ACTION_PAYLOAD), data)
+
+
+def _object(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "nova_object.name": name,
+        "nova_object.namespace": "nova",
+        "nova_object.version": version,
+        "nova_object.data": data,
+    }
+
+
+def _server(notification: Notification) -> dict[str, Any]:
+    server = notification.server
+    return {
+        "uuid": server.id,
+        "user_id": server.user,
+        "tenant_id": server.project,
+        "reservation_id": server.reservation_id,
+        "display_name": server.name,
+        "display_description": server.description,
+        "host_name": server.hostname,
+        "host": server.host,
+        "node": server.node,
+        "os_type": server.image_properties.get("os_type"),
+        "architecture": server.image_properties.get("architecture"),
+        "availability_zone": server.availability_zone,
+        "flavor": _flavor(server.flavor),
+        "image_uuid": server.image or "",
+        "key_name": server.key_name,
+        "kernel_id": server.kernel_id,
+        "ramdisk_id": server.ramdisk_id,
+        "created_at": _time(server.created_at),
+        "launched_at": _time(server.launched_at),
+        "terminated_at": _time(server.terminated_at),
+        "deleted_at": _time(server.deleted_at),
+        "updated_at": _time(server.updated_at),
+        "state": server.vm_state.value,
+        "power_state": POWER_STATES.get(server.power_state, "pending"),
+        "task_state": None if server.task_state is None else server.task_state.value,
+        "progress": 0,
+        "ip_addresses": _ip_addresses(server),
+        "block_devices": None,
+        "metadata": dict(server.metadata),
+        "locked": server.locked,
+        "auto_disk_config": server.disk_config,
+        "request_id": notification.request_id or None,
+        "action_initiator_user": notification.user or None,
+        "action_initiator_project": notification.project or None,
+        "locked_reason": server.locked_reason,
+        "shares": None,
+    }
+
+
+def _flavor(flavor: FlavorCopy) -> dict[str, Any]:
+    """`disabled` and `vcpu_weight` are columns of Nova's that no call of its API sets on a flavor one may boot."""
+    return _object(
+        "FlavorPayload",
+        "1.4",
+        {
+            "flavorid": flavor.id,
+            "memory_mb": flavor.ram_mib,
+            "vcpus": flavor.vcpus,
+            "root_gb": flavor.disk_gib,
+            "ephemeral_gb": flavor.ephemeral_gib,
+            "name": flavor.name,
+            "swap": flavor.swap_mib,
+            "rxtx_factor": flavor.rxtx_factor,
+            "vcpu_weight": 0,
+            "disabled": False,
+            "is_public": flavor.is_public,
+            "extra_specs": dict(flavor.extra_specs),
+            "projects": None,
+            "description": flavor.description,
+        },
+    )
+
+
+def _ip_addresses(server: Server) -> list[dict[str, Any]]:
+    return [
+        _object(
+            "IpPayload",
+            "1.0",
+            {
+                "label": nic.network_name,
+                "mac": nic.mac,
+                "meta": {},
+                "port_uuid": nic.port,
+                "version": each.version,
+                "address": each.address,
+                "device_name": None if nic.port is None else f"tap{nic.port}"[:DEVICE_NAME_CHARACTERS],
+            },
+        )
+        for nic in server.nics
+        for each in nic.addresses
+    ]
+
+
+def _keypairs(server: Server) -> list[dict[str, Any]]:
+    if server.key_name is None or not server.public_key:
+        return []
+    kind: Any = "x509" if server.public_key.startswith("-----BEGIN CERTIFICATE") else "ssh"
+    try:
+        print_of_key = fingerprint(server.public_key, kind)
+    except Problem:
+        print_of_key = ""  # taken once, and not readable by this release
+    return [
+        _object(
+            "KeypairPayload",
+            "1.0",
+            {
+                "user_id": server.user,
+                "name": server.key_name,
+                "fingerprint": print_of_key,
+                "public_key": server.public_key,
+                "type": kind,
+            },
+        )
+    ]
+
+
+def _fault(trouble: Trouble) -> dict[str, Any]:
+    """Where it happened is the step's name; the trace stays in the journal, for it may hold what is private."""
+    return _object(
+        "ExceptionPayload",
+        "1.1",
+        {
+            "module_name": f"moorage.operations.{trouble.saga}",
+            "function_name": trouble.step,
+            "exception": trouble.kind,
+            "exception_message": trouble.message,
+            "traceback": "",
+        },
+    )
+
+
+def _audit_period(at_us: int) -> dict[str, Any]:
+    begins, ends = audit_period(at_us)
+    return _object(
+        "AuditPeriodPayload",
+        "1.0",
+        {"audit_period_beginning": begins.strftime(ISO_Z), "audit_period_ending": ends.strftime(ISO_Z)},
+    )
+
+
+def _update(notification: Notification) -> dict[str, Any]:
+    server, was = notification.server, notification.update
+    assert was is not None
+    task = None if server.task_state is None else server.task_state.value
+    return {
+        "state_update": _object(
+            "InstanceStateUpdatePayload",
+            "1.0",
+            {
+                "old_state": was.old_state or server.vm_state.value,
+                "state": server.vm_state.value,
+                "old_task_state": task if was.old_state is None else was.old_task_state,
+                "new_task_state": task,
+            },
+        ),
+        "old_display_name": was.old_name,
+        "tags": list(server.tags),
+    }
+
+
+ISO_Z = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def _time(at_us: int | None) -> str | None:
+    return None if at_us is None else moment(at_us).strftime(ISO_Z)

@@ -1,0 +1,10 @@
+"""A cell's outbox of notifications: what is said of a server's record that was changed without an operation."""
+
+import sqlalchemy as sa
+
+from moorage.store.cell.tables import cell_metadata
+from moorage.store.outbox import Outbox, outbox_columns
+
+notifications = sa.Table("notifications", cell_metadata, *outbox_columns())
+
+OUTBOX = Outbox(notifications)

@@ -1,0 +1,68 @@
+"""An outbox: what is to be told to others, kept with the change that made it true until it was sent (RULES §14).
+
+The region and every cell may have one; they share what is here, and each declares the table in its own MetaData.  Rows
+are sent in the order of their numbers.  PostgreSQL may commit a lower number later; nothing is lost by that, for a row
+is read whenever it is there, and changes of one server follow one another.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.notification import Notification
+from moorage.sql import Tx
+
+_encode = msgspec.json.Encoder().encode
+
+
+def outbox_columns() -> list[sa.Column[Any]]:
+    """`doc` is the notification as JSON."""
+    return [
+        sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("doc", sa.Text, nullable=False),
+    ]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One row; the document is read by who sends it."""
+
+    number: int
+    created_at: int
+    doc: bytes
+
+
+class Outbox:
+    """One table of them."""
+
+    def __init__(self, table: sa.Table) -> None:
+        self.table = table
+        self._insert = table.insert()
+        self._first = sa.select(table).order_by(table.c.number).limit(sa.bindparam("b_limit"))
+
+    def write(self, tx: Tx, notifications: Sequence[Notification]) -> None:
+        """All that a transaction has to say: one statement, or none."""
+        if notifications:
+            rows = [{"created_at": each.at, "doc": _encode(each).decode()} for each in notifications]
+            tx.run(self._insert, rows)
+
+    def first(self, tx: Tx, limit: int) -> Sequence[Kept]:
+        """The oldest rows, in order."""
+        return [Kept(row.number, row.created_at, row.doc.encode()) for row in tx.rows(self._first, {"b_limit": limit})]
+
+    def remove(self, tx: Tx, numbers: Sequence[int]) -> None:
+        if numbers:
+            tx.run(self.table.delete().where(self.table.c.number.in_(numbers)))
+
+    def shorten(self, tx: Tx, *, before_us: int, most: int, limit: int) -> int:
+        """Drop what is older than `before_us`, and the oldest of what is more than `most`: at most `limit` rows; how many."""
+        c = self.table.c
+        newest = sa.select(sa.func.max(c.number)).scalar_subquery()
+        too_old = sa.or_(c.created_at < before_us, c.number <= newest - most)
+        chosen = sa.select(c.number).where(too_old).order_by(c.number).limit(limit).scalar_subquery()
+        return len(tx.rows(self.table.delete().where(c.number.in_(chosen)).returning(c.number)))
+
+    def count(self, tx: Tx) -> int:
+        return int(tx.scalar(sa.select(sa.func.count()).select_from(self.table)))
