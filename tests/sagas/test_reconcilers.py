@@ -1,28 +1,34 @@
 """Reconcilers: a world that is fine is left alone, and what was planted is mended, once."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
 
+from moorage.bus.notifications import Message
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
+from moorage.conductor.reconcilers.notifications import Notifications, NotificationsDone, OutboxLimits
 from moorage.conductor.reconcilers.quota_usage import Mended, QuotaUsage, QuotaUsageDone
 from moorage.conductor.reconcilers.segments import Segments, SegmentsDone
 from moorage.conductor.reconcilers.stray_claims import StrayClaims, StrayClaimsDone
 from moorage.conductor.reconcilers.stray_ports import StrayPorts, StrayPortsDone
 from moorage.conductor.reconcilers.tidy import DELETED_SERVERS_KEPT_US, Tidied, Tidy
 from moorage.model.aggregate import Aggregate
-from moorage.model.ids import NetworkId, OperationId, ServerId
+from moorage.model.errors import Unavailable
+from moorage.model.ids import ConductorId, NetworkId, OperationId, ServerId
 from moorage.model.network import HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts, mint_mac
 from moorage.operations.all import SAGAS
+from moorage.operations.notifications.messages import Wording
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import aggregates, quotas
+from moorage.store.region import aggregates, conductors, quotas
 from moorage.store.region import servers as region_servers
+from moorage.store.region.notifications import OUTBOX
 from moorage.testing.small_region import NETWORK, PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.stage import HeldClock
 
 BOOT = OperationId("boot")
 STRANGER = ServerId("0d0c0b0a-0000-4000-8000-00000000beef")
@@ -256,3 +262,128 @@ async def test_servers_deleted_long_ago_are_forgotten(small: SmallRegion) -> Non
         await database.write(lambda tx: tx.run(old))
     assert await Tidy(small.rooms).run() == Tidied(servers=1)
     assert await Tidy(small.rooms).run() == Tidied()
+
+
+# -------------------------------------------------------------------------------------------------- notifications
+
+
+class Broker:
+    """A sender that takes what it is given, or nothing."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.ids: list[str] = []
+        self.out = False
+        self.takes = 1_000
+
+    async def send(self, messages: Sequence[Message]) -> None:
+        for each in messages:
+            if self.out or len(self.taken) >= self.takes:
+                raise Unavailable("the broker is out")
+            self.taken.append(each.body["event_type"].removeprefix("compute.instance."))
+            self.ids.append(each.body["message_id"])
+
+    async def close(self) -> None: ...
+
+
+def relay(small: SmallRegion, broker: Broker, clock: HeldClock, **limits: Any) -> Notifications:
+    cells = tuple(small.cells.values())
+    return Notifications(
+        ConductorId("me"), small.region, cells, broker, Wording(), cast("Any", clock), OutboxLimits(**limits)
+    )
+
+
+async def boot_told(small: SmallRegion) -> None:
+    """The fixture's boot, with the herald listening."""
+    await small.fresh(a_server(), BOOT)
+    boot = SAGAS["boot/1"]
+    paper = Paper(first_lines(boot), small.transact)
+    await tell(boot, BOOT, a_boot(BOOT), small.rooms, paper, herald=small.heard)
+
+
+TOLD = ["create.start", "update", "update", "create.end"]
+
+
+async def test_notifications_already_fine(small: SmallRegion) -> None:
+    broker = Broker()
+    assert await relay(small, broker, HeldClock()).run() == NotificationsDone()
+    assert broker.taken == []
+
+
+async def test_notifications_are_sent_in_order_and_once(small: SmallRegion) -> None:
+    await boot_told(small)
+    broker, clock = Broker(), HeldClock()
+    sending = relay(small, broker, clock)
+    assert (await sending.run()).sent == len(TOLD)
+    assert broker.taken == TOLD
+    assert await sending.run() == NotificationsDone()
+    assert len(set(broker.ids)) == len(TOLD)
+
+
+async def test_notifications_wait_for_a_broker_that_is_out(small: SmallRegion) -> None:
+    """Each failure makes the rest longer; what was taken before one is not sent again."""
+    await boot_told(small)
+    broker, clock = Broker(), HeldClock()
+    broker.takes = 1
+    sending = relay(small, broker, clock, retry_first_s=1.0, retry_most_s=3.0)
+    rests: list[float] = []
+    for _ in range(4):
+        rests.append((await sending.run()).waiting_s)
+        assert (await sending.run()).sent == 0, "nothing is tried before the rest is over"
+        clock.now += rests[-1]
+    assert rests == [1.0, 2.0, 3.0, 3.0]
+    broker.takes = 1_000
+    assert (await sending.run()).sent == len(TOLD) - 1
+    assert broker.taken == TOLD
+
+
+async def test_a_notification_that_was_sent_and_not_crossed_out_comes_again_with_its_id(small: SmallRegion) -> None:
+    """A conductor that dies between the two leaves the row; the next one's message can be recognised."""
+    await boot_told(small)
+    kept = await small.said()
+    first, second = Broker(), Broker()
+    await relay(small, first, HeldClock()).run()
+    await small.region.write(lambda tx: OUTBOX.write(tx, kept))
+    await relay(small, second, HeldClock()).run()
+    assert (first.taken, first.ids) == (second.taken, second.ids)
+
+
+async def test_an_outbox_keeps_its_limits(small: SmallRegion) -> None:
+    await boot_told(small)
+    broker, clock = Broker(), HeldClock()
+    broker.out = True
+    done = await relay(small, broker, clock, rows_max=3).run()
+    assert (done.dropped, await small.region.read(OUTBOX.count)) == (len(TOLD) - 3, 3)
+    done = await relay(small, broker, clock, age_max_s=1e-6).run()
+    assert (done.dropped, await small.region.read(OUTBOX.count)) == (3, 0)
+
+
+async def test_a_notification_that_nobody_takes_is_given_up(small: SmallRegion) -> None:
+    await boot_told(small)
+    broker, clock = Broker(), HeldClock()
+    broker.out = True
+    sending = relay(small, broker, clock, tries_max=3, retry_first_s=1.0, retry_most_s=1.0)
+    for _ in range(2):
+        assert (await sending.run()).waiting_s == 1.0
+        clock.now += 1.0
+    await sending.run()
+    assert await small.region.read(OUTBOX.count) == len(TOLD) - 1
+
+
+async def test_what_cannot_be_read_does_not_stop_the_others(small: SmallRegion) -> None:
+    await boot_told(small)
+    broken = OUTBOX.table.update().where(OUTBOX.table.c.number == 1).values(doc='{"from": "the future"}')
+    await small.region.write(lambda tx: tx.run(broken))
+    broker = Broker()
+    done = await relay(small, broker, HeldClock()).run()
+    assert (done.sent, done.dropped) == (len(TOLD) - 1, 1)
+    assert broker.taken == TOLD[1:]
+
+
+async def test_only_the_first_living_conductor_sends(small: SmallRegion) -> None:
+    await boot_told(small)
+    await small.region.write(lambda tx: conductors.beat(tx, ConductorId("a-living-one"), "host", ["boot/1"]))
+    broker = Broker()
+    assert (await relay(small, broker, HeldClock()).run()).sent == 0
+    await small.region.write(lambda tx: conductors.retire(tx, ConductorId("a-living-one")))
+    assert (await relay(small, broker, HeldClock()).run()).sent == len(TOLD)

@@ -383,7 +383,10 @@ async def was_announced(run: BootRun) -> bool:
         return False
     by = records.fence(run)
     row = await run.rooms.cells[claim.cell].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
-    return row is not None and row.operation == run.operation and row.launched_at is not None
+    shown = row is not None and row.operation == run.operation and row.launched_at is not None
+    if shown and row is not None and run.rooms.herald is not None:
+        run.rooms.herald.seen(run.operation, row)
+    return shown
 
 
 def shown_active(server: Server, power: GuestState | None, now: int) -> Server:

@@ -10,6 +10,7 @@ from moorage.clients.network import NetworkClient
 from moorage.model.errors import Internal
 from moorage.model.ids import CellId, ConductorId, OperationId
 from moorage.model.operation import Accepted
+from moorage.model.server import Server
 from moorage.placement.engine import Engine
 from moorage.saga import Line, Run, Saga
 from moorage.sql import Database, Tx
@@ -52,6 +53,10 @@ class Herald(Protocol):
 
     def accepted(self, tx: Tx, begun: Sequence[tuple[Accepted, Any]]) -> None:
         """Operations of one request, each with what is asked, in the commit that accepts them."""
+        ...
+
+    def seen(self, operation: OperationId, server: Server) -> None:
+        """The record, as a step found it: what an earlier teller knew of it may have gone with that teller."""
         ...
 
     def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:

@@ -17,9 +17,6 @@ Turned: TypeAlias = Callable[[Any, Run[AskedT, RoomsT], Problem, str], object]
 Finished: TypeAlias = Callable[[Any, Run[AskedT, RoomsT], str], object]
 """`(tx, run, status)`: told in the commit that ends it; status is "done" or "unwound"."""
 
-Herald: TypeAlias = "Callable[[Any, Saga[Any, Any], Run[Any, Any], Sequence[Line]], None]"
-"""`(tx, saga, run, lines)`: told in every commit of a story, with the lines it writes."""
-
 
 class Saga(Generic[AskedT, RoomsT]):
     """`Saga("boot/1", Boot, make_ports, on_some_host(claim_host, …), announce)`; `steps` is the flat list."""
@@ -101,3 +98,7 @@ def first_lines(saga: Saga[Any, Any]) -> list[Line]:
     """What whoever begins the operation writes into its journal, so that step one needs no commit of its own."""
     opening = saga.group is not None and saga.group_at.start == 0
     return [Intent(saga.covered_from(0), 1 if opening and not saga.steps[0].region else 0)]
+
+
+Herald: TypeAlias = Callable[[Any, Saga[Any, Any], Run[Any, Any], Sequence[Line]], None]
+"""`(tx, saga, run, lines)`: told in every commit of a story, with the lines it writes."""

@@ -4,8 +4,8 @@ the teller dies, is cancelled, or is overtaken by another at every point; then t
     proof = await prove(BOOT, asked, new_world)
 
 `new_world` makes a fresh world each time, with what the story may touch (`rooms`) and what it holds (`held()`).  A world
-may also have `transact` (the region's transactions; see `Paper`) and `async settle()` (what is under way arrives, then
-one round of the reconcilers).  What `held()` counts must be empty again when the story is taken back, and whole when it
+may also have `transact` (the region's transactions; see `Paper`), `heard` (a `Herald`: what is said to others with each
+commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be empty again when the story is taken back, and whole when it
 is told: an ERROR row is not held, a port is.  Each fault must fire, or the proof fails.
 """
 
@@ -117,6 +117,7 @@ class _Act(Generic[RoomsT]):
             self.log,
             clock=HeldClock(),
             cancel_hint=door.hint,
+            herald=getattr(self.world, "heard", None),
         )
         try:
             await telling

@@ -4,6 +4,7 @@ One set of databases serves many worlds, one after the other: `fresh()` empties 
 say of the real ones: a MAC is unique, a bind names a host, a turn that is past is refused, a repeated turn gets its old answer.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,13 +20,16 @@ from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import CellId, FlavorId, OperationId, ServerId
 from moorage.model.network import FixedIp, NetworkFacts, NicAsk, Port, SubnetFacts, mint_mac, minted_macs
+from moorage.model.notification import Notification
 from moorage.model.resources import Inventory, needs_of
 from moorage.model.server import FlavorCopy, Server
 from moorage.model.turn import Turn
 from moorage.operations.boot import Boot
+from moorage.operations.notifications.herald import Herald
 from moorage.operations.rooms import Cells, Rooms
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport
+from moorage.saga import Line, Run, Saga
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
@@ -33,6 +37,7 @@ from moorage.store.cell import actions, servers
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.region import quotas
 from moorage.store.region import servers as region_servers
+from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 from moorage.testing.inline import InlineDatabase
@@ -46,6 +51,7 @@ SUBNET = "subnet-1"
 CELLS = (CellId("cell1"), CellId("cell2"))
 HOSTS = (("host1", CELLS[0]), ("host2", CELLS[1]), ("host3", CELLS[0]))
 USERS_PORT = "users-port"
+SAID_MAX = 1000
 
 
 @dataclass
@@ -192,6 +198,7 @@ class SmallRegion:
     def __init__(self, region: Database, cells: dict[CellId, Database], engine: Engine) -> None:
         self.region, self.cells, self.engine = region, cells, engine
         self.network, self.hosts = DictNetwork(), DictHosts()
+        self.herald = Herald("conductor1", "vm_and_task_state")
         self.rooms = self._rooms()
 
     @classmethod
@@ -232,6 +239,7 @@ class SmallRegion:
             images=cast("Any", None),
             hosts=cast("Any", self.hosts),
             tellers=cast("Any", None),
+            herald=self.herald,
         )
 
     async def fresh(self, server: Server | None, operation: OperationId, seq: int = 1) -> "SmallRegion":
@@ -246,6 +254,7 @@ class SmallRegion:
             tx.run(sa.update(placement_metadata.tables["inventories"]).values(used=0))
             tx.run(sa.delete(region_servers.servers))
             tx.run(sa.delete(quotas.quota_usage))
+            tx.run(sa.delete(OUTBOX.table))
             if server is not None:
                 quotas.reserve(tx, PROJECT, {"instances": 1, "cores": 1, "ram": 64})
                 region_servers.insert(tx, [msgspec.structs.replace(server, operation=operation)])
@@ -267,6 +276,15 @@ class SmallRegion:
     def transact(self, work: Callable[[Any], T], /) -> Awaitable[T]:
         """The region's transactions, for the journal in memory."""
         return self.region.write(work)
+
+    def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
+        """What is said to others, with each commit of a story."""
+        self.herald.heard(tx, saga, run, lines)
+
+    async def said(self) -> list[Notification]:
+        """Everything that was said, in order."""
+        kept = await self.region.read(lambda tx: OUTBOX.first(tx, SAID_MAX))
+        return [msgspec.json.decode(each.doc, type=Notification) for each in kept]
 
     async def settle(self) -> None:
         """One round of the reconcilers."""
@@ -295,7 +313,29 @@ class SmallRegion:
                 )
             )
         bound = sorted((port.ours, bool(port.host), bool(port.device_id)) for port in self.network.ports.values())
-        return {**found, "rows": rows, "ports": bound, "guests": len(self.hosts.guests)}
+        return {
+            **found,
+            "rows": rows,
+            "ports": bound,
+            "guests": len(self.hosts.guests),
+            "said": {**said_amiss(await self.said()), "unworded": self.herald.unworded},
+        }
+
+
+def said_amiss(said: Sequence[Notification]) -> dict[str, Any]:
+    """What a reader would make of it: whether the server came to be or went, and what was said twice or left open."""
+    ids = Counter(each.id for each in said)
+    words = Counter(each.event for each in said)
+    begun = {each.id for each in said if each.event == "create.start"}
+    ended = [each.id.replace("create.error", "create.end") for each in said if each.event.startswith("create.e")]
+    return {
+        "created": words["create.end"],
+        "deleted": words["delete.end"],
+        "stopped": words["power_off.end"],
+        "twice": sorted(each for each, times in ids.items() if times > 1),
+        "open": sorted(begun ^ {each.replace("create.end", "create.start") for each in ended}),
+        "ended twice": sorted(each for each, times in Counter(ended).items() if times > 1),
+    }
 
 
 def a_server(**changes: Any) -> Server:

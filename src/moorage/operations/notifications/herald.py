@@ -14,6 +14,7 @@ import msgspec
 from moorage.model.ids import OperationId
 from moorage.model.notification import Notification, StateChanges, without_secrets
 from moorage.model.operation import Accepted
+from moorage.model.server import Server
 from moorage.operations.notifications.said import Said
 from moorage.operations.notifications.stories import STORIES
 from moorage.saga import Line, Run, Saga
@@ -21,6 +22,8 @@ from moorage.sql import Tx
 from moorage.store.region.notifications import OUTBOX
 
 logger = logging.getLogger(__name__)
+
+SEEN_MAX = 1_000
 
 
 class Herald:
@@ -30,6 +33,15 @@ class Herald:
         self.host = host
         """The machine this process runs on, as publisher ids say it."""
         self.state_changes = state_changes
+        self.unworded = 0
+        """How much could not be put into words since the start."""
+        self._seen: dict[OperationId, Server] = {}
+
+    def seen(self, operation: OperationId, server: Server) -> None:
+        """The record, as a step found it; kept until the story ends, or too many are."""
+        while len(self._seen) >= SEEN_MAX:
+            self._seen.pop(next(iter(self._seen)))
+        self._seen[operation] = server
 
     def accepted(self, tx: Tx, begun: Sequence[tuple[Accepted, Any]]) -> None:
         """Operations of one request, each with what is asked, in the commit that accepts them."""
@@ -41,6 +53,7 @@ class Herald:
             try:
                 told += self._stamped(new.id, new.saga, asked, story.accepted(new, asked))
             except Exception:
+                self.unworded += 1
                 logger.exception("what is accepted as %s %s could not be put into words", new.saga, new.id)
         OUTBOX.write(tx, told)
 
@@ -50,10 +63,12 @@ class Herald:
         if story is None:
             return
         told: list[Notification] = []
+        seen = self._seen.get(run.operation)
         for line in lines:
             try:
-                told += self._stamped(run.operation, saga.name, run.asked, story.heard(run, line))
+                told += self._stamped(run.operation, saga.name, run.asked, story.heard(run, line, seen))
             except Exception:
+                self.unworded += 1
                 logger.exception("a line of %s %s could not be put into words", saga.name, run.operation)
         OUTBOX.write(tx, told)
 

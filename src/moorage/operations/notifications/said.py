@@ -29,7 +29,8 @@ class Story:
     """What is said of one kind of operation."""
 
     accepted: Callable[[Accepted, Any], Iterator[Said]]
-    heard: Callable[[Run[Any, Any], Line], Iterator[Said]]
+    heard: Callable[[Run[Any, Any], Line, Server | None], Iterator[Said]]
+    """The third is the record as a step found it, if one looked for who told the story before."""
 
 
 def changed(before: Server, after: Server, **also: Any) -> Said:

@@ -51,7 +51,7 @@ def start_and_end(
         yield changed(server, busy, host=server.host, service="api")
         yield Said(f"{action(asked)}.start", busy, host=server.host, service="api")
 
-    def heard(run: Run[Any, Rooms], line: Line) -> Iterator[Said]:
+    def heard(run: Run[Any, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
         asked = run.asked
         if isinstance(line, Ended) and line.status == "done":
             done = after(run)
@@ -72,7 +72,7 @@ def _boot_accepted(new: Accepted, asked: boot.Boot) -> Iterator[Said]:
     yield Said("update", asked.server, update=StateUpdate())
 
 
-def _boot_heard(run: Run[boot.Boot, Rooms], line: Line) -> Iterator[Said]:
+def _boot_heard(run: Run[boot.Boot, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
     match line:
         case Result(step=boot.claim_host.name):
             claim = boot.claim_host.decode(line.value)
@@ -86,15 +86,20 @@ def _boot_heard(run: Run[boot.Boot, Rooms], line: Line) -> Iterator[Said]:
         case Turn():
             yield from _boot_turned(run, line)
         case Ended(status="done"):
-            yield from _booted(run)
+            yield from _booted(run, seen)
         case _:
             pass
 
 
-def _booted(run: Run[boot.Boot, Rooms]) -> Iterator[Said]:
-    claim, ports = run[boot.claim_host], run[boot.bind_ports]
-    building = boot.recorded(run, claim, ports, 0, _now())
-    built = boot.shown_active(building, run.get(boot.start_guest), _now())
+def _booted(run: Run[boot.Boot, Rooms], seen: Server | None) -> Iterator[Said]:
+    """Ports and power state are results that may have died with the teller who showed it ACTIVE: then the row was read."""
+    claim, ports = run[boot.claim_host], run.get(boot.bind_ports)
+    if seen is not None:
+        built = seen
+    else:
+        spawning = boot.recorded(run, claim, ports or (), 0, _now())
+        built = boot.shown_active(spawning, run.get(boot.start_guest), _now())
+    building = msgspec.structs.replace(built, vm_state=VmState.BUILDING, task_state=TaskState.SPAWNING)
     yield changed(building, built, attempt=run.attempt, host=claim.name)
     yield Said("create.end", built, run.attempt, claim.name)
 
@@ -139,7 +144,7 @@ def _delete_accepted(new: Accepted, asked: delete.Delete) -> Iterator[Said]:
     yield Said("delete.start", deleting, host=deleting.host, service="api")
 
 
-def _delete_heard(run: Run[delete.Delete, Rooms], line: Line) -> Iterator[Said]:
+def _delete_heard(run: Run[delete.Delete, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
     found = run.get(delete.find_server)
     server = None if found is None else found.server
     if found is None or (server is not None and server.deleted):

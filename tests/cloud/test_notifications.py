@@ -1,0 +1,143 @@
+"""Notifications of a whole cloud, heard by the real oslo.messaging and on our own bus: each event once, in order, in Nova's words."""
+
+import json
+from typing import Any
+
+import pytest
+from conftest import Running, Start
+
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Hosts, Notifications
+from moorage.store.region.notifications import OUTBOX
+from moorage.testing.listener import Listener, id_of, listening
+from moorage.testing.waiting import until
+
+pytest.importorskip("oslo_messaging", reason="the extra `notifications` is not installed")
+
+LIFE = [
+    "create.start",
+    "create.end",
+    "power_off.start",
+    "power_off.end",
+    "power_on.start",
+    "power_on.end",
+    "reboot.start",
+    "reboot.end",
+    "pause.start",
+    "pause.end",
+    "unpause.start",
+    "unpause.end",
+    "suspend.start",
+    "suspend.end",
+    "resume.start",
+    "resume.end",
+    "delete.start",
+    "shutdown.start",
+    "shutdown.end",
+    "delete.end",
+]
+ACTIONS: list[dict[str, Any]] = [
+    {"os-stop": None},
+    {"os-start": None},
+    {"reboot": {"type": "HARD"}},
+    {"pause": None},
+    {"unpause": None},
+    {"suspend": None},
+    {"resume": None},
+]
+
+
+async def live(running: Running) -> str:
+    """One server through everything that can be done to it."""
+    server = (await running.admin.active("a"))["id"]
+    for action in ACTIONS:
+        reply = await running.admin.compute("POST", f"/servers/{server}/action", action)
+        assert reply.status_code == 202, reply.text
+        await running.admin.settled(server)
+    await running.admin.gone(server)
+    return str(server)
+
+
+def wanted(url: str, **also: Any) -> Notifications:
+    return Notifications(transport_url=url, publisher_host="rack1", **also)
+
+
+@pytest.mark.parametrize("url", ["fake://", "kombu+memory://"])
+async def test_a_life_is_told_in_both_formats_through_oslo_messaging(start: Start, url: str) -> None:
+    with listening(url, "notifications") as old, listening(url, "versioned_notifications") as new:
+        async with start(notifications=wanted(url, notification_format="both"), hosts=Hosts(count=2)) as running:
+            server = await live(running)
+            await until(lambda: len(old.heard) >= len(LIFE) and len(new.heard) >= len(LIFE))
+            assert await running.cloud.region.databases.region.read(OUTBOX.count) == 0
+        assert old.types(server) == [f"compute.instance.{each}" for each in LIFE]
+        assert new.types(server) == [f"instance.{each}" for each in LIFE]
+        hosts = {each.publisher_id for each in old.heard}
+        assert len(hosts) == 1
+        assert hosts.pop().startswith("compute.host")
+        assert {each.publisher_id.partition(":")[0] for each in new.heard} == {"nova-compute"}
+        assert len({each.message_id for each in old.heard + new.heard}) == 2 * len(LIFE)
+        built = next(each for each in old.heard if each.event_type.endswith("create.end"))
+        assert built.payload["fixed_ips"][0]["label"] == "private"
+        assert (built.payload["state"], built.payload["message"]) == ("active", "Success")
+        assert built.context["request_id"].startswith("req-")
+        begun = next(each for each in new.heard if each.event_type.endswith("create.start"))
+        assert begun.payload["nova_object.data"]["host"] is None
+
+
+async def test_on_our_own_bus_and_off_by_default(start: Start) -> None:
+    async with start(hosts=Hosts(count=1), notifications=Notifications(bus=True)) as running:
+        heard: list[tuple[str, Any]] = []
+
+        async def hear(subject: str, payload: bytes) -> None:
+            envelope = json.loads(payload)
+            assert envelope["oslo.version"] == "2.0"
+            heard.append((subject, json.loads(envelope["oslo.message"])))
+
+        await running.cloud.region.bus.subscribe("moorage.notification.>", hear)
+        server = (await running.admin.active("a"))["id"]
+        await until(lambda: len(heard) == 2)
+        assert [(subject, id_of(each["payload"]), each["event_type"]) for subject, each in heard] == [
+            ("moorage.notification.notifications.info", server, "compute.instance.create.start"),
+            ("moorage.notification.notifications.info", server, "compute.instance.create.end"),
+        ]
+    assert Notifications().wanted is False
+
+
+async def test_a_host_that_fails_has_its_error_and_the_next_one_its_start(start: Start) -> None:
+    with listening("fake://", "notifications") as old:
+        changes = wanted("fake://", notify_on_state_change="vm_and_task_state")
+        async with start(notifications=changes, hosts=Hosts(count=3)) as running:
+            running.dial_all(start_guest=VerbDial(fail_chance=1.0))
+            refused = await running.admin.boot("nowhere", networks="private")
+            found = await running.admin.settled(refused)
+            assert found["status"] == "ERROR"
+            await until(lambda: "error" in states(old))
+    starts, errors = (
+        [each for each in old.heard if each.event_type == f"compute.instance.create.{which}"]
+        for which in ("start", "error")
+    )
+    assert [each.priority for each in starts + errors] == ["info"] * 3 + ["error"] * 3
+    hosts = [each.publisher_id for each in starts]
+    assert len(set(hosts)) == 3, "each host says its own"
+    assert [each.publisher_id for each in errors] == hosts
+    assert {(each.payload["state"], each.payload["code"]) for each in errors} == {("building", 500)}
+    assert states(old)[0] == "building"
+    assert "active" not in states(old)
+
+
+def states(listener: Listener) -> list[str]:
+    return [each.payload["state"] for each in listener.heard if each.event_type == "compute.instance.update"]
+
+
+async def test_a_broker_that_gives_back_gets_the_same_message(start: Start) -> None:
+    """At least once: what a reader gives back comes again with its id."""
+    with listening("kombu+memory://", "notifications") as old:
+        old.refusals = 1
+        async with start(notifications=wanted("kombu+memory://"), hosts=Hosts(count=1)) as running:
+            await running.admin.active("a")
+            await until(lambda: len(old.heard) >= 2)
+    assert sorted(old.types()) == ["compute.instance.create.end", "compute.instance.create.start"]
+
+
+def test_the_listener_can_miss() -> None:
+    assert Listener().types() == []

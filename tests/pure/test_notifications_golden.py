@@ -1,0 +1,220 @@
+"""What is told of servers, word for word: one server in every event, both formats, and the envelope on the wire.
+
+`MOORAGE_BLESS=1 pytest tests/pure/test_notifications_golden.py` writes them anew; read the diff, others depend on it.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from moorage.model.ids import FlavorId, ImageId, NetworkId, PortId, ServerId
+from moorage.model.notification import Notification, StateUpdate, Trouble, without_secrets
+from moorage.model.server import Address, FlavorCopy, Nic, PowerState, Server, TaskState, VmState
+from moorage.operations.notifications.messages import Wording, messages_of
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "notifications"
+AT = 1_793_268_000_123_456
+SECRET = "c2VjcmV0LWNhbmFyeQ=="
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl somebody"
+TROUBLE = Trouble("HostFailed", "the host could not make the guest", "start_guest", "boot")
+
+SERVER = Server(
+    id=ServerId("0d0c0b0a-0000-4000-8000-000000000001"),
+    project="6f70656e737461636b20342065766572",
+    user="fake",
+    name="some-server",
+    hostname="some-server",
+    description="a server",
+    created_at=AT - 5_000_000,
+    updated_at=AT,
+    launched_at=AT,
+    flavor=FlavorCopy(FlavorId("a22d5517"), "m1.tiny", 1, 512, 1, 2, extra_specs={"hw:a": "b"}, number=7),
+    vm_state=VmState.ACTIVE,
+    task_state=None,
+    power_state=PowerState.RUNNING,
+    image=ImageId("155d900f-4e14-4e4c-a73d-069cbf4541e6"),
+    image_name="tiny",
+    image_properties={"os_type": "linux", "architecture": "x86_64", "org.openstack__1__os_distro": "org.debian"},
+    key_name="my-key",
+    public_key=PUBLIC_KEY,
+    metadata={"purpose": "golden"},
+    tags=("tag",),
+    user_data=SECRET,
+    nics=(
+        Nic(
+            0,
+            NetworkId("3cb9bc59-5699-4588-a4b1-b87f96708bc6"),
+            "private",
+            PortId("ce531f90-199f-48c0-816c-13e38010b442"),
+            "fa:16:3e:4c:2c:30",
+            addresses=(Address("subnet", "192.168.1.3"), Address("subnet6", "fd00::3", 6)),
+        ),
+    ),
+    host="host1",
+    node="host1.example",
+    availability_zone="nova",
+    reservation_id="r-npxv0e40",
+)
+
+
+def replaced(**fields: Any) -> Server:
+    return msgspec.structs.replace(SERVER, **fields)
+
+
+BUILDING = replaced(
+    vm_state=VmState.BUILDING, power_state=0, launched_at=None, updated_at=None, host=None, node=None, nics=()
+)
+GONE = replaced(vm_state=VmState.DELETED, power_state=0, deleted_at=AT, terminated_at=AT, nics=())
+NOWHERE = replaced(vm_state=VmState.ERROR, power_state=0, launched_at=None, host=None, node=None, nics=())
+
+
+def said(event: str, server: Server, **also: Any) -> Notification:
+    facts: dict[str, Any] = {"host": "host1", "request_id": "req-5b6c791d", "user": "fake", "project": "admins", **also}
+    return Notification(id=f"operation-1/1/{event}", event=event, at=AT, server=without_secrets(server), **facts)
+
+
+CASES: dict[str, Notification] = {
+    "create.start": said("create.start", BUILDING),
+    "create.end": said("create.end", SERVER),
+    "create.error": said("create.error", BUILDING, trouble=TROUBLE),
+    "create.error-by-conductor": said("create.error", BUILDING, service="conductor", host="rack1", trouble=TROUBLE),
+    "delete.start": said("delete.start", replaced(task_state=TaskState.DELETING)),
+    "delete.end": said("delete.end", GONE),
+    "delete.start-not-scheduled": said("delete.start", NOWHERE, service="api", host="rack1"),
+    "power_off.end": said("power_off.end", replaced(vm_state=VmState.STOPPED, power_state=PowerState.SHUTDOWN)),
+    "reboot.error": said("reboot.error", replaced(task_state=TaskState.REBOOTING), trouble=TROUBLE),
+    "lock": said("lock", replaced(locked=True, locked_reason="global warming"), service="api", host="rack1"),
+    "interface_attach.end": said("interface_attach.end", SERVER),
+    "update": said("update", replaced(task_state=TaskState.POWERING_OFF), update=StateUpdate("active", None)),
+    "update-from-nothing": said("update", BUILDING, service="conductor", host="rack1", update=StateUpdate()),
+    "update-name": said("update", SERVER, update=StateUpdate("active", None, "old-name")),
+    "update-tags": said("update", SERVER, service="api", host="rack1", update=StateUpdate("active", None)),
+}
+WORDING = Wording("both", image_url="http://image.example")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str) -> None:
+    """The envelope that goes over the wire, read back for people."""
+    seen = []
+    for message in messages_of(CASES[name], WORDING):
+        envelope = json.loads(message.envelope())
+        inner = json.loads(envelope.pop("oslo.message"))
+        seen.append({"queue": f"{message.topic}.{message.priority}", **envelope, "oslo.message": inner})
+        assert SECRET not in message.envelope().decode()
+    file = GOLDEN / f"{name}.json"
+    if os.environ.get("MOORAGE_BLESS"):
+        file.write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n")
+    assert seen == json.loads(file.read_text())
+
+
+def test_no_golden_notification_was_forgotten() -> None:
+    assert {file.stem for file in GOLDEN.glob("*.json")} == set(CASES)
+
+
+def test_each_format_goes_to_its_topics_alone() -> None:
+    def queues(format: Any) -> list[str]:
+        wording = Wording(format, ("notifications", "for-ceilometer"), ("versioned_notifications",))
+        return [f"{each.topic}.{each.priority}" for each in messages_of(CASES["create.error"], wording)]
+
+    assert queues("unversioned") == ["notifications.error", "for-ceilometer.error"]
+    assert queues("versioned") == ["versioned_notifications.error"]
+    assert queues("both") == ["notifications.error", "for-ceilometer.error", "versioned_notifications.error"]
+
+
+@pytest.mark.parametrize("name", ["lock", "interface_attach.end"])
+def test_what_nova_tells_in_one_format_only(name: str) -> None:
+    assert [each.topic for each in messages_of(CASES[name], WORDING)] == ["versioned_notifications"]
+
+
+def test_a_message_has_the_same_id_whenever_it_is_told() -> None:
+    first, second = (
+        {each.topic: each.body["message_id"] for each in messages_of(CASES["create.end"], WORDING)} for _ in range(2)
+    )
+    assert first == second
+    assert len(set(first.values())) == 2, "one id per message, not per event"
+
+
+def test_what_is_kept_is_read_again() -> None:
+    for each in CASES.values():
+        assert msgspec.json.decode(msgspec.json.encode(each), type=Notification) == each
+
+
+SAMPLES = ("nova_object.name", "nova_object.namespace", "nova_object.version", "nova_object.data")
+
+
+def objects_in(part: Any) -> list[dict[str, Any]]:
+    """Every versioned object inside, this one first."""
+    if isinstance(part, list):
+        return [each for item in part for each in objects_in(item)]
+    if not isinstance(part, dict):
+        return []
+    own = [part] if "nova_object.name" in part else []
+    return own + [each for value in part.values() for each in objects_in(value)]
+
+
+NOVA_34: dict[str, tuple[str, set[str]]] = {
+    "FlavorPayload": (
+        "1.4",
+        {
+            "flavorid", "memory_mb", "vcpus", "root_gb", "ephemeral_gb", "name", "swap", "rxtx_factor", "vcpu_weight",
+            "disabled", "is_public", "extra_specs", "projects", "description",
+        },
+    ),
+    "IpPayload": ("1.0", {"label", "mac", "meta", "port_uuid", "version", "address", "device_name"}),
+    "KeypairPayload": ("1.0", {"user_id", "name", "fingerprint", "public_key", "type"}),
+    "ExceptionPayload": ("1.1", {"module_name", "function_name", "exception", "exception_message", "traceback"}),
+    "AuditPeriodPayload": ("1.0", {"audit_period_beginning", "audit_period_ending"}),
+    "InstanceStateUpdatePayload": ("1.0", {"old_state", "state", "old_task_state", "new_task_state"}),
+}  # fmt: skip
+INSTANCE = {
+    "uuid", "user_id", "tenant_id", "reservation_id", "display_name", "display_description", "host_name", "host", "node",
+    "os_type", "architecture", "availability_zone", "flavor", "image_uuid", "key_name", "kernel_id", "ramdisk_id",
+    "created_at", "launched_at", "terminated_at", "deleted_at", "updated_at", "state", "power_state", "task_state",
+    "progress", "ip_addresses", "block_devices", "metadata", "locked", "auto_disk_config", "request_id",
+    "action_initiator_user", "action_initiator_project", "locked_reason", "shares",
+}  # fmt: skip
+NOVA_34 |= {
+    "InstanceActionPayload": ("1.9", INSTANCE | {"fault"}),
+    "InstanceCreatePayload": (
+        "1.13",
+        INSTANCE | {"fault", "keypairs", "tags", "trusted_image_certificates", "instance_name"},
+    ),
+    "InstanceUpdatePayload": ("2.1", INSTANCE | {"state_update", "audit_period", "old_display_name", "tags"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_versioned_objects_have_the_fields_of_their_version(name: str) -> None:
+    """Read off Nova 34's notification samples: names, versions and fields, none more and none less."""
+    body = next(each.body for each in messages_of(CASES[name], WORDING) if each.topic == "versioned_notifications")
+    found = objects_in(body["payload"])
+    assert found
+    for each in found:
+        version, fields = NOVA_34[each["nova_object.name"]]
+        assert (each["nova_object.namespace"], each["nova_object.version"]) == ("nova", version)
+        assert set(each["nova_object.data"]) == fields
+
+
+CEILOMETER_TRAITS = (
+    "tenant_id", "user_id", "instance_id", "display_name", "cell_name", "memory_mb", "disk_gb", "root_gb", "ephemeral_gb",
+    "vcpus", "instance_type_id", "instance_flavor_id", "instance_type", "state", "launched_at", "deleted_at", "image_meta",
+    "availability_zone", "metadata", "host", "created_at",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("lock", "interface_attach.end")])
+def test_ceilometer_finds_what_it_reads(name: str) -> None:
+    """The fields of its event definitions and meters (Ceilometer 27)."""
+    body = messages_of(CASES[name], WORDING)[0].body
+    payload = body["payload"]
+    assert [each for each in CEILOMETER_TRAITS if each not in payload] == []
+    assert "base_image_ref" in payload["image_meta"]
+    service, host = body["publisher_id"].split(".", 1)
+    assert (bool(service), bool(host)) == (True, True)
+    if body["event_type"] == "compute.instance.update":
+        assert {"old_state", "audit_period_beginning", "audit_period_ending"} <= payload.keys()
