@@ -39,11 +39,18 @@ def _attempt(attempt: dict[str, Any]) -> list[str]:
     if "considered" in attempt:
         lines.append(f"    {attempt['willing']} of {attempt['considered']} hosts would do")
         lines += _refused(attempt)
+    lines += [f"    {_provider(each)}" for each in attempt.get("providers", ())]
     if "failed" in attempt:
         lines.append(f"    failed at {attempt['failed']['step']}: {attempt['failed']['message']}")
         if attempt["failed"].get("details"):
             lines.append(f"      {attempt['failed']['details'].splitlines()[-1]}")
     return lines
+
+
+def _provider(given: dict[str, Any]) -> str:
+    amounts = ", ".join(f"{amount} {name}" for name, amount in given["resources"].items()) or "its traits"
+    who = f"port {given['port']}" if given["port"] else f"flavor group {given['group']}"
+    return f"{who}: {amounts} of {given['name'] or given['provider']}"
 
 
 def _refused(ledger: dict[str, Any]) -> list[str]:

@@ -13,9 +13,6 @@ import msgspec
 from moorage.model.errors import Internal
 from moorage.model.ids import ProviderId
 
-GROUPS_MAX = 256
-"""Groups of one server: more are refused before anybody looks for a place."""
-
 ALLOCATION = "allocation"
 """The key of a binding profile that names the chosen provider, or one for each group."""
 

@@ -6,13 +6,15 @@ Names of classes and traits are those of os-resource-classes and os-traits; a si
 import math
 import re
 from collections.abc import Mapping
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import msgspec
 import os_resource_classes
 import os_traits
 
 from moorage.model.errors import Invalid
+from moorage.model.request_groups import RequestGroup
 
 Resources: TypeAlias = Mapping[str, int]
 
@@ -28,8 +30,8 @@ CUSTOM = re.compile(r"^CUSTOM_[A-Z0-9_]+$")
 
 AMOUNT_MAX = 2_147_483_647
 
-_RESOURCE_SPEC = re.compile(r"^resources:([A-Z0-9_]+)$")
-_TRAIT_SPEC = re.compile(r"^trait:([A-Z0-9_]+)$")
+_RESOURCE_SPEC = re.compile(r"^resources([a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)$")
+_TRAIT_SPEC = re.compile(r"^trait([a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)$")
 
 
 class Inventory(msgspec.Struct, frozen=True):
@@ -49,11 +51,14 @@ class Inventory(msgspec.Struct, frozen=True):
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What a flavor and an image ask of the host itself."""
+    """What a flavor and an image ask of the host itself, and what the flavor asks of single providers."""
 
     resources: dict[str, int]
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
+    groups: tuple[RequestGroup, ...] = ()
+    """Keys with a suffix (`resources1:…`, `trait1:…`), one group for each suffix."""
+    group_policy: Literal["none", "isolate"] = "none"
 
 
 def needs_of(
@@ -66,25 +71,49 @@ def needs_of(
 ) -> Needs:
     """Amounts and traits of a flavor with its extra specs and of an image with its `trait:` properties.
 
-    `resources:CLASS=n` replaces the flavor's own amount, and 0 drops the class; `trait:NAME=required|forbidden`.
+    `resources:CLASS=n` replaces the flavor's own amount, and 0 drops the class; `trait:NAME=required|forbidden`.  With a suffix
+    they are a group that one provider serves; a policy that nobody said, or that is no policy, is `none`.
     `disk_gb` is root, ephemeral and swap together, rounded up to whole gigabytes by the caller.
     """
-    resources = {VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb}
-    required: set[str] = set()
-    forbidden: set[str] = set()
+    own = _Asked({VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb})
+    suffixed: dict[str, _Asked] = {}
     for key, value in (extra_specs or {}).items():
         if found := _RESOURCE_SPEC.match(key):
-            resources[found[1]] = _amount(key, value)
+            asked = suffixed.setdefault(found[1], _Asked()) if found[1] else own
+            asked.resources[found[2]] = _amount(key, value)
         elif found := _TRAIT_SPEC.match(key):
-            _trait(found[1], key, value, required, forbidden)
+            asked = suffixed.setdefault(found[1], _Asked()) if found[1] else own
+            _trait(found[2], key, value, asked.required, asked.forbidden)
     for key, value in (image_properties or {}).items():
-        if found := _TRAIT_SPEC.match(key):
+        if (found := _TRAIT_SPEC.match(key)) and not found[1]:
             if value != "required":
                 raise Invalid(f"image property {key} may only be 'required'")
-            required.add(found[1])
-    if both := required & forbidden:
-        raise Invalid(f"trait {min(both)} is both required and forbidden by flavor and image")
-    return Needs({k: n for k, n in resources.items() if n > 0}, tuple(sorted(required)), tuple(sorted(forbidden)))
+            own.required.add(found[2])
+    for asked in (own, *suffixed.values()):
+        if both := asked.required & asked.forbidden:
+            raise Invalid(f"trait {min(both)} is both required and forbidden by flavor and image")
+    return Needs(
+        own.amounts(),
+        tuple(sorted(own.required)),
+        tuple(sorted(own.forbidden)),
+        tuple(asked.group(suffix) for suffix, asked in sorted(suffixed.items()) if asked.amounts() or asked.required),
+        "isolate" if (extra_specs or {}).get("group_policy") == "isolate" else "none",
+    )
+
+
+@dataclass
+class _Asked:
+    """What is asked together, while it is read."""
+
+    resources: dict[str, int] = field(default_factory=dict)
+    required: set[str] = field(default_factory=set)
+    forbidden: set[str] = field(default_factory=set)
+
+    def amounts(self) -> dict[str, int]:
+        return {name: amount for name, amount in self.resources.items() if amount > 0}
+
+    def group(self, suffix: str) -> RequestGroup:
+        return RequestGroup(suffix, self.amounts(), tuple(sorted(self.required)), tuple(sorted(self.forbidden)))
 
 
 def _amount(key: str, value: str) -> int:

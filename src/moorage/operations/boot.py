@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from moorage.model.verdict import Claimed, Ledger, Row, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk
 from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave, errand
 from moorage.operations.steps.ports import made_macs, nic_of, vif_of
@@ -90,6 +92,9 @@ class Claim(msgspec.Struct, frozen=True):
     """Claims that somebody else won first, in words."""
     order: Server | None = None
     """The order as it was at the claim, if its owner changed it since it was asked (a new name, metadata …)."""
+    profiles: dict[int, dict[str, Any]] = {}
+    """NIC index → what its port's binding profile is to say of the providers that give what it was guaranteed."""
+    given: tuple[groups.Given, ...] = ()
 
 
 BootRun = Run[Boot, Rooms]
@@ -133,7 +138,7 @@ async def claim_host(run: BootRun) -> Claim:
     lost: list[str] = []
     for _ in range(CLAIM_ROUNDS_MAX):
         for choice in verdict.best:
-            claim = _claim_of(run, choice, verdict.ledger, tuple(lost))
+            claim = _claim_of(run, choice, ask, verdict.ledger, tuple(lost))
             with engine.holding(choice, ask):
                 answer = await _take(run, choice, ask, claim)
             if isinstance(answer, Claim):
@@ -148,7 +153,7 @@ async def claim_host(run: BootRun) -> Claim:
     )
 
 
-def _claim_of(run: BootRun, choice: Choice, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
+def _claim_of(run: BootRun, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
     """What a claim on this host would be, as the picture knows the host now."""
     world = run.rooms.placement.world()
     slot = world.slots[choice.host]
@@ -161,6 +166,8 @@ def _claim_of(run: BootRun, choice: Choice, ledger: Ledger, lost: tuple[str, ...
         subnets=_subnets(run, choice.segments),
         ledger=ledger,
         lost=lost[-LOST_KEPT_MAX:],
+        profiles=groups.profiles(run[make_ports].ports, choice) if ask.groups else {},
+        given=groups.given(ask.groups, choice, world),
     )
 
 
@@ -229,6 +236,7 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
         claim.availability_zone,
         run[make_ports].ports,
         subnets=claim.subnets,
+        profiles=claim.profiles,
         unsure=run.unsure or run.attempt > 1,
     )
 
@@ -474,7 +482,8 @@ def _networks(run: BootRun) -> Mapping[str, NetworkFacts]:
 def ask_of(
     boot: Boot, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]
 ) -> Ask:
-    """What the scheduler is asked: needs of flavor and image, and for each NIC the segments that could serve it."""
+    """What the scheduler is asked: needs of flavor and image, for each NIC its segments, and what single providers must give."""
+    wanted = groups.wanted(ports, boot.needs)
     return Ask(
         resources=boot.needs.resources,
         required=boot.needs.required,
@@ -487,6 +496,9 @@ def ask_of(
         same_host=boot.same_host,
         different_host=boot.different_host,
         group=boot.group,
+        groups=wanted.groups,
+        same_subtree=wanted.same_subtree,
+        group_policy=wanted.group_policy,
         project=boot.server.project,
         extra_specs=dict(boot.server.flavor.extra_specs),
         image_properties=dict(boot.server.image_properties),

@@ -90,6 +90,7 @@ async def begin(
     place = _place(rooms, request, rights)
     same, different = await _hinted_hosts(rooms, request.hints)
     checked = await _checked(rooms, token, project, request, rights)
+    _check_guarantees(request, checked)
     _check_counts(request, checked)
     await _draw_segments(rooms, checked)
     boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
@@ -259,6 +260,15 @@ async def _draw_segments(rooms: Rooms, checked: CheckedNics) -> None:
     }
     if rooms.draw_segments is not None and not named <= known.keys():
         await rooms.draw_segments()
+
+
+def _check_guarantees(request: BootRequest, checked: CheckedNics) -> None:
+    """Below 2.72 a port that was made with a guarantee is refused, as Nova does; a network's policy never is (N5)."""
+    if not request.qos_ports_allowed and any(port.resource_request for port in checked.ports.values()):
+        raise Invalid(
+            "Creating servers with ports having resource requests, like a port with a QoS minimum bandwidth policy, is not "
+            "supported until microversion 2.72."
+        )
 
 
 def _check_counts(request: BootRequest, checked: CheckedNics) -> None:

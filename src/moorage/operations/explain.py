@@ -76,6 +76,16 @@ def _attempt(number: int, claim: Claim, *, whole: bool) -> dict[str, Any]:
             "cell": claim.cell,
             "availability_zone": claim.availability_zone,
             "lost": list(claim.lost),
+            "providers": [
+                {
+                    "group": each.group,
+                    "port": each.port or None,
+                    "provider": each.provider,
+                    "name": each.name,
+                    "resources": each.resources,
+                }
+                for each in claim.given
+            ],
         }
     return told
 

@@ -90,12 +90,14 @@ class DictNetwork:
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
+        profiles: Mapping[int, Mapping[str, Any]] | None = None,
         unsure: bool = False,
     ) -> tuple[Port, ...]:
         bound = [
             msgspec.structs.replace(
                 self.ports[port.id],
                 host=host,
+                profile=dict((profiles or {}).get(port.index, {})),
                 vif_type="ovs",
                 fixed_ips=(FixedIp(SUBNET, f"10.0.0.{port.index + 2}"),),
                 revision=self.ports[port.id].revision + 1,
@@ -110,7 +112,9 @@ class DictNetwork:
             if port.id in self.ports:
                 now = self.ports[port.id]
                 device = now.device_id if now.ours else ""
-                self.ports[port.id] = msgspec.structs.replace(now, host="", vif_type="unbound", device_id=device)
+                self.ports[port.id] = msgspec.structs.replace(
+                    now, host="", vif_type="unbound", device_id=device, profile={}
+                )
 
     async def release_ports(
         self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = (), keep: Collection[str] = ()
@@ -122,7 +126,7 @@ class DictNetwork:
             if port.mac in minted and port.ours:
                 del self.ports[key]
             elif port.device_id == server:
-                self.ports[key] = msgspec.structs.replace(port, device_id="", host="", vif_type="unbound")
+                self.ports[key] = msgspec.structs.replace(port, device_id="", host="", vif_type="unbound", profile={})
 
     async def ports_of(self, server: str) -> tuple[Port, ...]:
         return tuple(port for port in self.ports.values() if port.device_id == server)

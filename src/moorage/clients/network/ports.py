@@ -247,10 +247,15 @@ class Ports(Checks):
         )
 
     async def _unbind(self, server: str, port: Port) -> None:
-        if port.host:
-            await self._put_while_ours(
-                server, port, lambda now: {"binding:host_id": "", "device_owner": ""} if now.host else {}
-            )
+        """Off its host; what its profile says of the host, the providers it was given there too, goes."""
+
+        def body(now: Port) -> Json:
+            wanted: Json = {"binding:host_id": "", "device_owner": ""} if now.host else {}
+            if (profile := _without_host(now.profile)) != now.profile:
+                wanted["binding:profile"] = profile
+            return wanted
+
+        await self._put_while_ours(server, port, body)
 
     async def _let_go(self, server: str, known: Port | None, row: Json) -> None:
         def body(now: Port) -> Json:
