@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from moorage.testing.census import nothing_leaked
@@ -89,7 +91,7 @@ async def test_an_api_process_is_killed_right_after_it_accepted(trial: TrialSet,
     await all_active(admin, servers)
     await all_once(trial, admin, servers)
     await tidied(admin, servers)
-    trial.run("api-2", "api", "--port", str(trial.api_ports[1]))
+    trial.run("api-2", *trial.api_words(1))
 
 
 async def test_a_paused_conductor_comes_back_to_nothing(trial: TrialSet, admin: Person) -> None:
@@ -129,3 +131,36 @@ async def test_the_database_restarts_in_the_middle_of_boots(trial: TrialSet, adm
     accepted_unheard = set(seen.servers) - set(servers)  # the commit was done, and its reply was lost
     await all_once(trial, admin, [*servers, *accepted_unheard])
     await tidied(admin, list(seen.servers))
+
+
+async def test_every_api_process_serves_the_same_placement(trial: TrialSet, admin: Person) -> None:
+    """The catalog names the first; what was written at one is read at the other, and a boot's claim at both."""
+    token = trial.token()
+    server = (await admin.active("counted"))["id"]
+    async with httpx.AsyncClient(timeout=30) as client:
+        identity = f"{trial.config.api.identity.url}/v3/auth/catalog"
+        catalog = (await client.get(identity, headers={"X-Auth-Token": token})).json()["catalog"]
+        named = {point["url"] for each in catalog if each["type"] == "placement" for point in each["endpoints"]}
+        first, second = trial.placement_urls()
+        assert named == {first}
+
+        async def ask(url: str, method: str, path: str, body: object = None) -> Any:
+            headers = {"X-Auth-Token": token, "OpenStack-API-Version": "placement 1.39"}
+            reply = await client.request(method, url + path, headers=headers, json=body)
+            assert reply.is_success, f"{method} {path}: {reply.status_code} {reply.text}"
+            return reply.json() if reply.content else None
+
+        claimed = await ask(first, "GET", f"/allocations/{server}")
+        assert claimed == await ask(second, "GET", f"/allocations/{server}")
+        host = next(iter(claimed["allocations"]))
+        assert claimed["allocations"][host]["resources"]["VCPU"] == 1
+        made = await ask(second, "POST", "/resource_providers", {"name": "elsewhere"})
+        uuid = made["uuid"]
+        stock = {"resource_provider_generation": 0, "inventories": {"DISK_GB": {"total": 5}}}
+        await ask(first, "PUT", f"/resource_providers/{uuid}/inventories", stock)
+        found = await ask(second, "GET", f"/allocation_candidates?resources=DISK_GB:5&in_tree={uuid}")
+        assert list(found["provider_summaries"]) == [uuid]
+        await ask(second, "DELETE", f"/resource_providers/{uuid}")
+        gone = await client.get(f"{first}/resource_providers/{uuid}", headers={"X-Auth-Token": token})
+        assert gone.status_code == 404
+    await tidied(admin, [server])

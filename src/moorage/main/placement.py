@@ -4,14 +4,16 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from moorage.api.placement.app import make_placement_app
+from moorage.api.placement.cors import Cors
 from moorage.main.placement_alone import keystone, policy
 from moorage.main.region import Region
 
 PREFIX = "/placement"
 
 
-def make_placement(region: Region) -> Starlette:
+def make_placement(region: Region) -> Starlette | Cors:
     """Tokens are validated by the identity service, as for the Compute API."""
+    mine = region.config.placement
     inner = make_placement_app(
         region.engine,
         region.databases.region,
@@ -19,4 +21,5 @@ def make_placement(region: Region) -> Starlette:
         policy=policy(region.config),
         prefix=PREFIX,
     )
-    return Starlette(routes=[Mount(PREFIX, app=inner)])
+    app = Starlette(routes=[Mount(PREFIX, app=inner)])
+    return Cors(app, mine.cors_allowed_origins, mine.cors_allow_headers) if mine.cors_allowed_origins else app

@@ -21,10 +21,11 @@ from moorage.drivers.dials import Dials
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.api import make_frontdesk
-from moorage.main.config import Config, read_config
+from moorage.main.config import Config, checked, read_config
 from moorage.main.embedded import open_embedded
 from moorage.main.hosts import planned_hosts
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
+from moorage.main.placement import PREFIX, make_placement
 from moorage.main.region import open_bus, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
@@ -37,13 +38,15 @@ Role = Callable[[Config, asyncio.Event], Awaitable[None]]
 
 
 async def api(config: Config, stopping: asyncio.Event) -> None:
-    """The front desk; it accepts and hands over, it tells nothing."""
-    door = Doorway("compute", config.api.compute)
+    """The front desk and the Placement API; it accepts and hands over, it tells nothing."""
+    listens = {"compute": config.api.compute, "placement": config.api.placement}
+    doors = {name: Doorway(name, listen) for name, listen in listens.items()}
     region = await open_region(config)
-    await door.open(make_frontdesk(region))
-    _say(f"api on {config.api.compute.url}")
+    await doors["placement"].open(make_placement(region))
+    await doors["compute"].open(make_frontdesk(region))
+    _say(f"api on {config.api.compute.url}, placement on {config.api.placement.url}{PREFIX}")
     await stopping.wait()
-    await door.close()
+    await asyncio.gather(*(door.close() for door in doors.values()))
     await region.stop()
 
 
@@ -124,6 +127,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--cell", help="agent: the cell it belongs to")
     parser.add_argument("--physical-networks", help="agent: comma-separated")
     parser.add_argument("--port", type=int, help="api: the port of this one, when several run on one machine")
+    parser.add_argument("--placement-port", type=int, help="api: the same for its Placement API")
     arguments = parser.parse_args(argv)
     try:
         config = _said(read_config(arguments.config), arguments)
@@ -150,6 +154,7 @@ def _said(config: Config, arguments: argparse.Namespace) -> Config:
                 mine, host=arguments.host or mine.host, cell=arguments.cell or mine.cell, physical_networks=wires
             ),
         )
-    if arguments.port is not None:
-        config = replace(config, api=replace(config.api, compute=replace(config.api.compute, port=arguments.port)))
-    return config
+    for name, port in (("compute", arguments.port), ("placement", arguments.placement_port)):
+        if port is not None:
+            config = replace(config, api=replace(config.api, **{name: replace(getattr(config.api, name), port=port)}))
+    return checked(config)

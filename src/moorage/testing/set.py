@@ -102,6 +102,7 @@ class TrialSet:
         usual = [base + self.port_shift for base in (5000, 9292, 9696, 8774, 8778)]
         ports = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
+        self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
         self.config_path.write_text(
             CONFIG.format(
                 data=self.directory / "data", bus=nats.url, hosts=self.hosts, service_password="set-" + os.urandom(8).hex(),
@@ -120,12 +121,14 @@ class TrialSet:
             )
             for plan in planned_hosts(self.config)
         ]  # fmt: skip
-        begun += [
-            self.launch(f"api-{number + 1}", "api", "--port", str(port)) for number, port in enumerate(self.api_ports)
-        ]
+        begun += [self.launch(f"api-{number + 1}", *self.api_words(number)) for number in range(self.apis)]
         for each in begun:
             self.wait_ready(*each)
         self._wait_for_hosts()
+
+    def api_words(self, number: int) -> tuple[str, ...]:
+        """How the API process with this number (from 0) is started."""
+        return "api", "--port", str(self.api_ports[number]), "--placement-port", str(self.placement_ports[number])
 
     @property
     def config(self) -> Config:
@@ -200,6 +203,9 @@ class TrialSet:
     def api_urls(self) -> list[str]:
         return [f"http://127.0.0.1:{port}/v2.1" for port in self.api_ports]
 
+    def placement_urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}/placement" for port in self.placement_ports]
+
     def token(self, user: str = "admin", project: str = "admin") -> str:
         """A token of the embedded identity service."""
         password = admin_password(self.config) if user == "admin" else demo_password(self.config)
@@ -250,7 +256,7 @@ def main(argv: Sequence[str]) -> int:
         )
         sys.stdout.write(
             f"\n{len(trial.processes)} processes, PostgreSQL and NATS are up; logs in {trial.directory}\n"
-            f"compute API: {', '.join(trial.api_urls())}\nclouds: {path} (OS_CLOUD={ADMIN})\nCtrl-C stops all of it.\n"
+            f"compute API: {', '.join(trial.api_urls())}\nplacement API: {', '.join(trial.placement_urls())}\nclouds: {path} (OS_CLOUD={ADMIN})\nCtrl-C stops all of it.\n"
         )
         sys.stdout.flush()
         signal.pause()
