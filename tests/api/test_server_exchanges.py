@@ -20,6 +20,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "exchanges"
 ID = a_server().id
 GONE = a_server(2).id
 ME = f"/servers/{ID}"
+PORT = a_server().nics[0].port
 NEW = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uuid": NETWORK}]}
 ROOT = {"source_type": "image", "uuid": IMAGE, "boot_index": 0}
 ONE = f"{ME}/os-instance-actions/req-1"
@@ -39,6 +40,10 @@ def did(body: Any) -> tuple[str, str, Any]:
 
 def told(name: str) -> tuple[str, str, Any]:
     return "POST", "/os-server-external-events", {"events": [{"name": name, "server_uuid": ID, "tag": "x"}]}
+
+
+def plugged(**fields: Any) -> tuple[str, str, Any]:
+    return "POST", f"{ME}/os-interface", {"interfaceAttachment": {"net_id": NETWORK, **fields}}
 
 
 def got(path: str) -> tuple[str, str, Any]:
@@ -71,6 +76,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
     42: (made(networks=[{"uuid": NETWORK, "tag": "t"}]), made(block_device_mapping_v2=[{**ROOT, "tag": "t"}])),
     44: (did({"addFixedIp": {"networkId": NETWORK}}), did({"removeFloatingIp": {"address": "10.0.0.1"}})),
     47: SEEN,
+    49: (plugged(tag="eth1"), plugged()),
     51: (got(ONE), told("volume-extended")),
     52: (made(tags=["a"]),),
     57: (made(personality=[]),),
@@ -78,7 +84,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
     62: (got(ONE),),
     63: (*SEEN, made(trusted_image_certificates=["c"])),
     67: (made(block_device_mapping_v2=[{**ROOT, "volume_type": "fast"}]),),
-    70: (got(f"{ME}/os-interface"),),
+    70: (got(f"{ME}/os-interface"), got(f"{ME}/os-interface/{PORT}"), plugged()),
     71: SEEN,
     73: (*SEEN, did({"lock": {"locked_reason": "upgrade"}}), got("/servers?locked=true&all_tenants=1")),
     74: (made(host="host1"), made(hypervisor_hostname="host1")),

@@ -6,15 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.model.ids import OperationId
 from moorage.operations.all import SAGAS
 from moorage.operations.delete import Delete
 from moorage.operations.power import EFFECTS, Power
 from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION, prove
 from moorage.testing.small_region import SmallRegion, a_boot, a_server
-
-BOOTED = OperationId("booted")
+from moorage.testing.small_stories import Card, attached, attaching, booted, deleted_under_it, detaching
 
 
 @pytest.fixture
@@ -24,21 +22,14 @@ async def small() -> AsyncIterator[SmallRegion]:
     await region.close()
 
 
-async def booted(small: SmallRegion) -> SmallRegion:
-    """A region with one ACTIVE server, held by the operation that is to be proved."""
-    await small.fresh(a_server(), BOOTED)
-    boot = SAGAS["boot/1"]
-    await tell(boot, BOOTED, a_boot(BOOTED), small.rooms, Paper(first_lines(boot), small.transact))
-    await small.hand_to(PROVED_OPERATION)
-    return small
-
-
-def plots(small: SmallRegion) -> dict[str, tuple[Any, Callable[[], Awaitable[Any]]]]:
+async def plots(small: SmallRegion) -> dict[str, tuple[Any, Callable[[], Awaitable[Any]]]]:
     """For each saga of the registry: what is asked, and the world it is told in."""
     server = msgspec.structs.replace(a_server(), operation=PROVED_OPERATION)
     return {
         "boot/1": (a_boot(PROVED_OPERATION), lambda: small.fresh(a_server(), PROVED_OPERATION)),
         "delete/1": (Delete(server, seq=2, request_id="req-delete"), lambda: booted(small)),
+        "attach_interface/1": (attaching("made"), lambda: booted(small)),
+        "detach_interface/1": (await detaching(small, "made"), lambda: attached(small, "made")),
         "power/1": (Power(server, seq=2, verb="stop", request_id="req-stop"), lambda: booted(small)),
     }
 
@@ -46,9 +37,24 @@ def plots(small: SmallRegion) -> dict[str, tuple[Any, Callable[[], Awaitable[Any
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SAGAS))
 async def test_proved(name: str, small: SmallRegion) -> None:
-    asked, new_world = plots(small)[name]
+    asked, new_world = (await plots(small))[name]
     proof = await prove(SAGAS[name], asked, new_world)
     assert proof.total > 50, proof.cases
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("card", ["users", "routed"])
+async def test_every_kind_of_port_is_attached_and_detached(card: Card, small: SmallRegion) -> None:
+    attach, detach = SAGAS["attach_interface/1"], SAGAS["detach_interface/1"]
+    assert (await prove(attach, attaching(card), lambda: booted(small))).total > 50
+    assert (await prove(detach, await detaching(small, card), lambda: attached(small, card))).total > 50
+
+
+@pytest.mark.slow
+async def test_a_port_deleted_in_the_network_service_is_forgotten(small: SmallRegion) -> None:
+    detach = SAGAS["detach_interface/1"]
+    asked = await detaching(small, "routed", gone=True)
+    assert (await prove(detach, asked, lambda: deleted_under_it(small, "routed"))).total > 50
 
 
 @pytest.mark.parametrize("verb", sorted(EFFECTS))
@@ -64,5 +70,7 @@ def test_every_saga_has_a_plan_that_was_agreed() -> None:
     assert {name: [step.name for step in saga.steps] for name, saga in SAGAS.items()} == {
         "boot/1": ["make_ports", "claim_host", "bind_ports", "record_server", "start_guest", "await_vifs", "announce"],
         "delete/1": ["find_server", "destroy_guest", "release_ports", "mark_deleted", "release_claims"],
+        "attach_interface/1": ["begin_action", "make_port", "claim_more", "bind_port", "plug", "record_nic"],
+        "detach_interface/1": ["begin_action", "unplug", "let_port_go", "forget_nic", "give_back"],
         "power/1": ["begin_action", "tell_host", "record_power"],
     }

@@ -154,6 +154,8 @@ class Nic(msgspec.Struct, frozen=True):
     vnic_type: str = "normal"
     vif_type: str = ""
     segment: str | None = None
+    guarantees: tuple[tuple[str, str, int], ...] = ()
+    """(provider, resource class, amount) of each guarantee its port holds: known though the port be gone (C13)."""
 
 
 class BlockDevice(msgspec.Struct, frozen=True):
@@ -208,6 +210,8 @@ class Server(msgspec.Struct, frozen=True):
     security_groups: tuple[str, ...] = ()
     """Names, as shown to the owner."""
     nics: tuple[Nic, ...] = ()
+    next_nic: int = 0
+    """No card attached so far had this index or a higher one; 0: none was attached since the boot."""
     block_devices: tuple[BlockDevice, ...] = ()
     access_ip_v4: str | None = None
     access_ip_v6: str | None = None

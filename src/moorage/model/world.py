@@ -75,6 +75,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     min_level: int = 0
     cells: tuple[CellId, ...] | None = None
     prefer_cell: CellId | None = None
+    staying: bool = False
+    """More for a server that is on `host` already: whether the host takes new servers does not matter."""
     seed: int = 0
 
 

@@ -488,7 +488,7 @@ def ask_of(
         resources=boot.needs.resources,
         required=boot.needs.required,
         forbidden=boot.needs.forbidden,
-        nics=tuple(_segments_for(port, networks.get(port.network)) for port in ports),
+        nics=tuple(segments_for(port, networks.get(port.network)) for port in ports),
         availability_zone=boot.server.availability_zone,
         host=boot.forced_host,
         node=boot.forced_node,
@@ -507,7 +507,7 @@ def ask_of(
     )
 
 
-def _segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
+def segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
     """An address that a port has already narrows it to that address's segment; a port without leaves them all (S3.4)."""
     if network is None:
         return SegmentAsk(port.id)

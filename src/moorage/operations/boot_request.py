@@ -92,7 +92,7 @@ async def begin(
     checked = await _checked(rooms, token, project, request, rights)
     _check_guarantees(request, checked)
     _check_counts(request, checked)
-    await _draw_segments(rooms, checked)
+    await draw_segments(rooms, checked)
     boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
     fit = await _that_have_room(rooms, boots)
     return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free, fit)
@@ -252,7 +252,7 @@ async def _checked(rooms: Rooms, token: str, project: str, request: BootRequest,
         raise
 
 
-async def _draw_segments(rooms: Rooms, checked: CheckedNics) -> None:
+async def draw_segments(rooms: Rooms, checked: CheckedNics) -> None:
     """A routed network that is new since the last round: its segments are drawn before anybody chooses a host."""
     known = rooms.placement.world().segments
     named = {

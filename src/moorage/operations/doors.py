@@ -1,22 +1,24 @@
 """The doors through which the front desk begins operations; what it needs of this room, and no more."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 from moorage.bus.agents import HostAddress
 from moorage.bus.carrier import Bus
 from moorage.bus.messages import EventHint, encode
 from moorage.bus.subjects import EVENTS
 from moorage.model.asker import Asker
-from moorage.model.boot import BootRequest
+from moorage.model.boot import BootRequest, NicWish
 from moorage.model.errors import Conflict
 from moorage.model.ids import ServerId
 from moorage.model.server import Server
-from moorage.operations import boot_request, delete, power
+from moorage.operations import attach_interface, boot_request, delete, detach_interface, power
 from moorage.operations.boot_request import BootRights
 from moorage.operations.power import PowerVerb
 from moorage.operations.rooms import Rooms
 from moorage.sql import Database
+
+StateCheck: TypeAlias = Callable[[Server], None]
 
 
 class ServerDoors(Protocol):
@@ -29,6 +31,24 @@ class ServerDoors(Protocol):
     async def delete(self, asker: Asker, server: Server, *, force: bool, request_id: str) -> None: ...
 
     async def power(self, asker: Asker, server: Server, verb: PowerVerb, request_id: str) -> None: ...
+
+    async def attach_interface(
+        self,
+        asker: Asker,
+        token: str,
+        server: Server,
+        wish: NicWish,
+        *,
+        check: StateCheck,
+        external_allowed: bool,
+        request_id: str,
+    ) -> str:
+        """Done when it returns the id of the port; `check` refuses a state that forbids it."""
+        ...
+
+    async def detach_interface(
+        self, asker: Asker, server: Server, port: str, *, check: StateCheck, request_id: str
+    ) -> None: ...
 
     async def console(self, server: Server, lines: int | None) -> str:
         """What the guest wrote to its console."""
@@ -56,6 +76,33 @@ class Doors:
 
     async def power(self, asker: Asker, server: Server, verb: PowerVerb, request_id: str) -> None:
         await power.begin(self.rooms, asker, server, verb, request_id)
+
+    async def attach_interface(
+        self,
+        asker: Asker,
+        token: str,
+        server: Server,
+        wish: NicWish,
+        *,
+        check: StateCheck,
+        external_allowed: bool,
+        request_id: str,
+    ) -> str:
+        return await attach_interface.begin(
+            self.rooms,
+            asker,
+            token,
+            server,
+            wish,
+            check=check,
+            external_allowed=external_allowed,
+            request_id=request_id,
+        )
+
+    async def detach_interface(
+        self, asker: Asker, server: Server, port: str, *, check: StateCheck, request_id: str
+    ) -> None:
+        await detach_interface.begin(self.rooms, asker, server, port, check=check, request_id=request_id)
 
     async def console(self, server: Server, lines: int | None) -> str:
         if server.cell is None or server.host is None:

@@ -98,8 +98,15 @@ def _leave(tx: Tx, owner: Owner | None, at: Stamp) -> HostId | None:
     return owner.host
 
 
-def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> Claimed | Shortage:
-    """Claim more for a consumer that already holds something: an interface that is attached later."""
+RETRACTED = -1
+"""The attempt of a consumer whose last extension was taken back."""
+
+
+def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask, operation: str) -> Claimed | Shortage:
+    """Claim more for a consumer that already holds something: an interface that is attached later.
+
+    The consumer bears the name of the operation from then on, so that `retract` knows what there is to take back.
+    """
     at = stamp(tx)
     owner = sql.owner(tx, consumer)
     if owner is None:
@@ -108,8 +115,18 @@ def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> Claimed | Shortag
     rows = _take(tx, wants(parts, {}), at, choice)
     if isinstance(rows, Shortage):
         return rows
-    sql.write(tx, owner, amounts_of(parts), now_s())
+    sql.write(tx, owner._replace(operation=operation, attempt=0), amounts_of(parts), now_s())
     return Claimed(consumer, choice, tuple(rows))
+
+
+def retract(tx: Tx, consumer: str, amounts: dict[Key, int], operation: str) -> tuple[Row, ...]:
+    """Take an extension back; done already, or never done, is success."""
+    owner = sql.owner(tx, consumer)
+    if owner is None or owner.operation != operation or owner.attempt == RETRACTED:
+        return ()
+    rows = shrink(tx, consumer, amounts)
+    sql.write(tx, owner._replace(attempt=RETRACTED), {}, now_s())
+    return rows
 
 
 def shrink(tx: Tx, consumer: str, amounts: dict[Key, int]) -> tuple[Row, ...]:

@@ -190,9 +190,13 @@ class Engine:
         """(host, operation, attempt) of the consumer's claim."""
         return claims.holder(tx, consumer)
 
-    def extend(self, tx: Tx, consumer: str, host: Choice, ask: Ask) -> Claimed | Shortage:
+    def extend(self, tx: Tx, consumer: str, host: Choice, ask: Ask, operation: str) -> Claimed | Shortage:
         """Claim more for a consumer that holds something already."""
-        return claims.extend(tx, consumer, host, ask)
+        return claims.extend(tx, consumer, host, ask, operation)
+
+    def retract(self, tx: Tx, consumer: str, amounts: dict[Key, int], operation: str) -> tuple[Row, ...]:
+        """Take back what this operation's `extend` claimed; safe twice, and when nothing was."""
+        return claims.retract(tx, consumer, amounts, operation)
 
     def shrink(self, tx: Tx, consumer: str, amounts: dict[Key, int]) -> tuple[Row, ...]:
         """Give a part back."""

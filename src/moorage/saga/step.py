@@ -5,7 +5,7 @@ The rules of a step (RULES §2, §3, §8 to §12 say them exactly):
 1. **Do may run twice.**  When `run.unsure` is set, look before you act, or use a verb that cannot double.
 2. **Undo may run twice, and though do never ran or never finished.**  Absent is success.  It reads what was *asked* and
    what *earlier* steps left, never its own result.  A result that no commit carried is lost when the teller dies: an undo
-   reads with `run.get(step)`, or only what a region step wrote.
+   reads with `run.get(step)`, or only what a region step wrote (that one's result is in the commit of its work).
 3. **Key by what this saga creates.**
 4. **Undo closes the door.**  A request that timed out may still arrive: whatever is commanded carries a turn or a revision.
 5. **One effect per step.**  If its name needs an *and*, it is two steps.
@@ -88,8 +88,11 @@ class Run(Generic[Asked_co, Rooms_co]):
         return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
 
     def get(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
-        """The same, or None when it was not done or its result was lost with its teller: for undos."""
-        if step.name == self._step:
+        """The same, or None when it was not done or its result was lost with its teller: for undos.
+
+        The undo of a region step may ask for that step's own: it was written by the commit that did the work.
+        """
+        if step.name == self._step and not (step.region and self.phase == "undo"):
             raise Internal(f"{step.name} asks for its own result, which a step must not rely on")
         there, result = self._teller.result_of(step, self._view)
         return result if there else None

@@ -39,6 +39,11 @@ FILTERS: tuple[Filter, ...] = (
     segment_addresses,
 )
 
+ARRIVING: frozenset[Filter] = frozenset(
+    {host_enabled, host_alive, agent_level, cell_allowed, availability_zone, tenant_isolation, flavor_aggregates}
+)
+"""What only a server that is new on a host is asked."""
+
 WEIGHERS: tuple[tuple[Weigher, float], ...] = (
     (ram, 1.0),
     (cpu, 1.0),
@@ -63,6 +68,10 @@ class Profile:
     """How many refused hosts are kept with their numbers."""
     scored_max: int = 4096
     """Of more willing hosts than this, a random run of so many is scored: the best of 4,096 is as good, and rivals spread out."""
+
+    def judges(self, ask: Ask) -> Sequence[Filter]:
+        """The filters that this ask must pass."""
+        return [judge for judge in self.filters if judge not in ARRIVING] if ask.staying else self.filters
 
     def score(self, ask: Ask, world: World, slots: Slots) -> Scores:
         """The weighted sum, each weigher scaled to 0…1 over the hosts at hand; zeros when nothing weighs."""

@@ -20,7 +20,7 @@ def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
     willing = world.present.copy()
     considered = int(np.count_nonzero(willing))
     refused: list[Refused] = []
-    for judge in profile.filters:
+    for judge in profile.judges(ask):
         if (refusals := judge(ask, world)) is None:
             continue
         here = refusals.where & willing

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from moorage.model.asker import Asker
-from moorage.model.boot import BootRequest
+from moorage.model.boot import BootRequest, NicWish
 from moorage.model.errors import HostFailed
 from moorage.model.ids import CellId, FlavorId, ImageId, NetworkId, PortId, ServerId
 from moorage.model.server import Address, FlavorCopy, Nic, PowerState, Server, VmState
 from moorage.operations.boot_request import BootRights
+from moorage.operations.doors import StateCheck
 from moorage.operations.power import PowerVerb
 from moorage.sql import Database, Tx
 from moorage.store.cell import servers as cell_servers
@@ -92,6 +93,12 @@ class OrderBook:
     hinted: list[tuple[str, str, str | None]] = field(default_factory=list)
     silent: bool = False
     powered: list[tuple[str, str]] = field(default_factory=list)
+    attached: list[tuple[str, NicWish]] = field(default_factory=list)
+    detached: list[tuple[str, str]] = field(default_factory=list)
+
+    def untouched(self) -> bool:
+        """Nothing was asked of any server that is there."""
+        return not (self.deleted or self.powered or self.attached or self.detached)
 
     async def boot(
         self, asker: Asker, token: str, request: BootRequest, rights: BootRights, request_id: str
@@ -126,6 +133,25 @@ class OrderBook:
 
     async def power(self, asker: Asker, server: Server, verb: PowerVerb, request_id: str) -> None:
         self.powered.append((server.id, verb))
+
+    async def attach_interface(
+        self,
+        asker: Asker,
+        token: str,
+        server: Server,
+        wish: NicWish,
+        *,
+        check: StateCheck,
+        external_allowed: bool,
+        request_id: str,
+    ) -> str:
+        self.attached.append((server.id, wish))
+        return str(server.nics[0].port)
+
+    async def detach_interface(
+        self, asker: Asker, server: Server, port: str, *, check: StateCheck, request_id: str
+    ) -> None:
+        self.detached.append((server.id, port))
 
     async def console(self, server: Server, lines: int | None) -> str:
         if self.silent:

@@ -16,10 +16,10 @@ import sqlalchemy as sa
 
 from moorage.bus.agents import Errand, HostAddress
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
-from moorage.model.errors import HostFailed
-from moorage.model.guest import GuestSpec, PowerState
-from moorage.model.ids import CellId, FlavorId, OperationId, ServerId
-from moorage.model.network import FixedIp, NetworkFacts, NicAsk, Port, SubnetFacts, mint_mac, minted_macs
+from moorage.model.errors import HostFailed, Stale
+from moorage.model.guest import GuestSpec, PowerState, VifData
+from moorage.model.ids import CellId, FlavorId, OperationId, SegmentId, ServerId
+from moorage.model.network import FixedIp, NetworkFacts, NicAsk, Port, SegmentFacts, SubnetFacts, mint_mac, minted_macs
 from moorage.model.notification import Notification
 from moorage.model.resources import Inventory, needs_of
 from moorage.model.server import FlavorCopy, Server
@@ -28,7 +28,7 @@ from moorage.operations.boot import Boot
 from moorage.operations.notifications.herald import Herald
 from moorage.operations.rooms import Cells, Rooms
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import HostReport
+from moorage.placement.inventory import HostReport, SegmentReport
 from moorage.saga import Line, Run, Saga
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -48,9 +48,17 @@ SERVER = ServerId("0d0c0b0a-0000-4000-8000-000000000001")
 PROJECT = "project-1"
 NETWORK = "network-1"
 SUBNET = "subnet-1"
+ROUTED = "routed-1"
+SEGMENTS = {
+    "11111111-0000-4000-8000-000000000001": ("host1", "host3"),
+    "11111111-0000-4000-8000-000000000002": ("host2",),
+}
+"""Segments of the routed network, and the hosts wired to them."""
 CELLS = (CellId("cell1"), CellId("cell2"))
 HOSTS = (("host1", CELLS[0]), ("host2", CELLS[1]), ("host3", CELLS[0]))
 USERS_PORT = "users-port"
+SPARE_PORT = "spare-port"
+"""Another of the user's, not in the boot."""
 SAID_MAX = 1000
 
 
@@ -74,9 +82,7 @@ class DictNetwork:
 
     def _ensure(self, server: str, nic: NicAsk) -> Port:
         key = nic.port or nic.mac
-        found = self.ports.get(key) or Port(
-            id=key, network=nic.network, mac=nic.mac or "fa:16:3e:00:00:01", ours=nic.ours
-        )
+        found = self.ports.get(key) or Port(id=key, network=nic.network, mac=nic.mac, ours=nic.ours)
         self.ports[key] = msgspec.structs.replace(
             found, device_id=server, index=nic.index, ours=nic.ours, revision=found.revision + 1
         )
@@ -93,13 +99,16 @@ class DictNetwork:
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         unsure: bool = False,
     ) -> tuple[Port, ...]:
+        for port in ports:
+            if port.id not in self.ports or self.ports[port.id].device_id != server:
+                raise Stale(f"port {port.id} was changed by somebody else")
         bound = [
             msgspec.structs.replace(
                 self.ports[port.id],
                 host=host,
                 profile=dict((profiles or {}).get(port.index, {})),
                 vif_type="ovs",
-                fixed_ips=(FixedIp(SUBNET, f"10.0.0.{port.index + 2}"),),
+                fixed_ips=(FixedIp((subnets or {}).get(port.index, SUBNET), f"10.0.0.{port.index + 2}"),),
                 revision=self.ports[port.id].revision + 1,
             )
             for port in ports
@@ -128,7 +137,19 @@ class DictNetwork:
             elif port.device_id == server:
                 self.ports[key] = msgspec.structs.replace(port, device_id="", host="", vif_type="unbound", profile={})
 
-    async def ports_of(self, server: str) -> tuple[Port, ...]:
+    async def release_nic(self, server: str, nic: NicAsk) -> None:
+        await self.drop_port(server, nic.port or nic.mac, ours=nic.ours)
+
+    async def drop_port(self, server: str, port: str, *, ours: bool) -> None:
+        found = self.ports.get(port)
+        if found is None or found.device_id != server:
+            return
+        if ours:
+            del self.ports[port]
+        else:
+            self.ports[port] = msgspec.structs.replace(found, device_id="", host="", vif_type="unbound", profile={})
+
+    async def ports_of(self, server: str, token: str | None = None) -> tuple[Port, ...]:
         return tuple(port for port in self.ports.values() if port.device_id == server)
 
     async def devices(self) -> dict[str, set[str]]:
@@ -139,10 +160,16 @@ class DictNetwork:
         return found
 
     async def network(self, network: str) -> NetworkFacts:
-        return NETWORK_FACTS
+        return ROUTED_FACTS if network == ROUTED else NETWORK_FACTS
 
 
 NETWORK_FACTS = NetworkFacts(id=NETWORK, name="net", subnets=(SubnetFacts(SUBNET, "10.0.0.0/24"),))
+ROUTED_FACTS = NetworkFacts(
+    id=ROUTED,
+    name="routed",
+    subnets=tuple(SubnetFacts(f"subnet-of-{each}", "10.1.0.0/24", segment=each) for each in SEGMENTS),
+    segments=tuple(SegmentFacts(each, network=ROUTED) for each in SEGMENTS),
+)
 
 
 @dataclass
@@ -152,6 +179,8 @@ class DictHosts:
     guests: dict[tuple[str, ServerId], PowerState] = field(default_factory=dict)
     turns: dict[tuple[str, ServerId], Turn] = field(default_factory=dict)
     answers: dict[tuple[str, ServerId, Turn, str], PowerState] = field(default_factory=dict)
+    vifs: set[tuple[str, ServerId, str]] = field(default_factory=set)
+    """(host, server, port) of every interface that was plugged into a running guest."""
 
     def _obey(self, to: HostAddress, errand: Errand, server: ServerId, do: Callable[[], PowerState]) -> PowerState:
         key, now = (to.host, server), errand.turn
@@ -169,6 +198,7 @@ class DictHosts:
     async def destroy_guest(self, to: HostAddress, errand: Errand, server: ServerId) -> None:
         def do() -> PowerState:
             self.guests.pop((to.host, server), None)
+            self.vifs -= {each for each in self.vifs if each[:2] == (to.host, server)}
             return PowerState.NOSTATE
 
         self._obey(to, errand, server, do)
@@ -190,6 +220,23 @@ class DictHosts:
 
     async def suspend(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
         return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.SUSPENDED))
+
+    async def attach_interface(self, to: HostAddress, errand: Errand, server: ServerId, vif: VifData) -> None:
+        def do() -> PowerState:
+            self.vifs.add((to.host, server, vif.port))
+            return self.guests[to.host, server]
+
+        self._obey(to, errand, server, do)
+
+    async def detach_interface(self, to: HostAddress, errand: Errand, server: ServerId, port: str) -> None:
+        def do() -> PowerState:
+            self.vifs.discard((to.host, server, port))
+            return self.guests[to.host, server]
+
+        self._obey(to, errand, server, do)
+
+    def held(self) -> dict[str, Any]:
+        return {"guests": len(self.guests), "vifs": sorted(self.vifs)}
 
     def _set(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:
         self.guests[to.host, server] = state
@@ -227,6 +274,12 @@ class SmallRegion:
         for host, cell in HOSTS:
             inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
             await engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
+        await engine.report_segments(
+            [
+                SegmentReport(segment=SegmentId(each), name=each, total=100, hosts=hosts)
+                for each, hosts in SEGMENTS.items()
+            ]
+        )
         return small
 
     async def close(self) -> None:
@@ -250,7 +303,9 @@ class SmallRegion:
         """An empty region, with the record of one server that the operation holds."""
         self.network, self.hosts = DictNetwork(), DictHosts()
         self.rooms = self._rooms()
-        self.network.ports[USERS_PORT] = Port(id=USERS_PORT, network=NETWORK, mac="fa:16:3e:00:00:01", ours=False)
+        for last, key in enumerate((USERS_PORT, SPARE_PORT), start=1):
+            mac = f"fa:16:3e:00:00:{last:02x}"
+            self.network.ports[key] = Port(id=key, network=NETWORK, mac=mac, ours=False)
 
         def empty(tx: Tx) -> None:
             for name in ("allocations", "consumers"):
@@ -307,21 +362,18 @@ class SmallRegion:
             }
 
         found = await self.region.read(in_region)
-        rows = 0
+        rows, cards = 0, 0
         for database in self.cells.values():
-            rows += await database.read(
-                lambda tx: tx.scalar(
-                    sa.select(sa.func.count())
-                    .select_from(servers.servers)
-                    .where(servers.servers.c.deleted_at.is_(None))
-                )
-            )
+            living = [each for host, _ in HOSTS for each in await database.read(partial(servers.on_host, host=host))]
+            rows += len(living)
+            cards += sum(len(each.nics) for each in living)
         bound = sorted((port.ours, bool(port.host), bool(port.device_id)) for port in self.network.ports.values())
         return {
             **found,
             "rows": rows,
+            "cards": cards,
             "ports": bound,
-            "guests": len(self.hosts.guests),
+            **self.hosts.held(),
             "said": {**said_amiss(await self.said()), "unworded": self.herald.unworded},
         }
 

@@ -36,8 +36,6 @@ PARTS = {
     ("GET", "/servers/{id}/diagnostics"): "os_compute_api:os-server-diagnostics",
     ("GET", "/servers/{id}/topology"): "compute:server:topology:index",
     ("POST", "/servers/{id}/remote-consoles"): "os_compute_api:os-remote-consoles",
-    ("POST", "/servers/{id}/os-interface"): "os_compute_api:os-attach-interfaces:create",
-    ("DELETE", "/servers/{id}/os-interface/{port}"): "os_compute_api:os-attach-interfaces:delete",
     ("POST", "/servers/{id}/os-volume_attachments"): "os_compute_api:os-volumes-attachments:create",
     ("PUT", "/servers/{id}/os-volume_attachments/{volume}"): "os_compute_api:os-volumes-attachments:update",
     ("DELETE", "/servers/{id}/os-volume_attachments/{volume}"): "os_compute_api:os-volumes-attachments:delete",

@@ -1,4 +1,4 @@
-"""What hangs on a server and is read from its record: addresses, interfaces, volumes, migrations, the password."""
+"""What hangs on a server and is read from its record: addresses, volumes, migrations, the password."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from moorage.api.compute.server_access import the_server
 from moorage.api.compute.server_view import addresses_of
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.model.errors import NotFound
-from moorage.model.server import Nic, Server
+from moorage.model.server import Server
 
 PAGED = Params({"limit": Param(form=NUMBER), "offset": Param(form=NUMBER)}, strict=(2, 75))
 
@@ -31,31 +31,6 @@ async def addresses_on(call: Call[Any]) -> Reply:
     if network not in found:
         raise NotFound("Instance is not a member of specified network")
     return Reply(200, {network: found[network]})
-
-
-def _interface(nic: Nic) -> dict[str, Any]:
-    bound = nic.vif_type not in {"", "unbound", "binding_failed"}
-    return {
-        "net_id": nic.network,
-        "port_id": nic.port,
-        "mac_addr": nic.mac,
-        "port_state": "ACTIVE" if bound else "DOWN",
-        "fixed_ips": [{"subnet_id": each.subnet, "ip_address": each.address} for each in nic.addresses],
-        "tag": nic.tag,
-    }
-
-
-async def interfaces(call: Call[Any]) -> Reply:
-    server = await the_server(call, "os_compute_api:os-attach-interfaces:list")
-    return Reply(200, {"interfaceAttachments": [_interface(nic) for nic in server.nics if nic.port is not None]})
-
-
-async def interface(call: Call[Any]) -> Reply:
-    server = await the_server(call, "os_compute_api:os-attach-interfaces:show")
-    for nic in server.nics:
-        if nic.port == call.path["port"]:
-            return Reply(200, {"interfaceAttachment": _interface(nic)})
-    raise NotFound(f"Instance {server.id} does not have a port with id {call.path['port']}")
 
 
 async def volumes(call: Call[Any]) -> Reply:
@@ -95,8 +70,6 @@ async def clear_password(call: Call[Any]) -> Reply:
 ROUTES = (
     Route("GET", "/servers/{id}/ips", addresses),
     Route("GET", "/servers/{id}/ips/{network}", addresses_on),
-    Route("GET", "/servers/{id}/os-interface", interfaces),
-    Route("GET", "/servers/{id}/os-interface/{port}", interface),
     Route("GET", "/servers/{id}/os-volume_attachments", volumes, params=PAGED),
     Route("GET", "/servers/{id}/os-volume_attachments/{volume}", volume),
     Route("GET", "/servers/{id}/migrations", migrations),

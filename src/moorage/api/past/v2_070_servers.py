@@ -8,5 +8,6 @@ CHANGE = Change(
     adds={
         "GET /servers/{id}/os-interface": {"interfaceAttachments": ("tag",)},
         "GET /servers/{id}/os-interface/{port}": {"interfaceAttachment": ("tag",)},
+        "POST /servers/{id}/os-interface": {"interfaceAttachment": ("tag",)},
     },
 )

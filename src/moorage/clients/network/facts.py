@@ -28,14 +28,14 @@ class Facts:
         self._extensions: frozenset[str] = frozenset()
         self._extensions_until = 0.0
 
-    async def port(self, port: str) -> Port:
-        """One port. Raises NotFound."""
-        return port_of(await self._port(port))
+    async def port(self, port: str, token: str | None = None) -> Port:
+        """One port, as whoever's token it is may see it. Raises NotFound."""
+        return port_of(await self._port(port, token))
 
-    async def ports_of(self, server: str) -> tuple[Port, ...]:
+    async def ports_of(self, server: str, token: str | None = None) -> tuple[Port, ...]:
         """Every port whose device is this server; `ours` by its MAC."""
         minted = minted_macs(server)
-        return tuple([port_of(row, ours=row["mac_address"] in minted) for row in await self._rows_of(server)])
+        return tuple([port_of(row, ours=row["mac_address"] in minted) for row in await self._rows_of(server, token)])
 
     async def devices(self) -> dict[str, set[str]]:
         """Every device id that has ports, with their ids."""
@@ -123,8 +123,8 @@ class Facts:
         body: Json = (await self._network.call("GET", path_of("ports", port), token=token)).body["port"]
         return body
 
-    async def _rows_of(self, server: str) -> list[Json]:
-        return [row async for row in self._pages("ports", {"device_id": server})]
+    async def _rows_of(self, server: str, token: str | None = None) -> list[Json]:
+        return [row async for row in self._pages("ports", {"device_id": server}, token)]
 
     async def _row_by_mac(self, network: str, mac: str) -> Json:
         rows = [row async for row in self._pages("ports", {"network_id": network, "mac_address": mac})]

@@ -246,6 +246,34 @@ class Ports(Checks):
             ]
         )
 
+    async def release_nic(self, server: str, nic: NicAsk) -> None:
+        """One NIC that was to be attached is not: our port is deleted, the user's let go as it was. Absent is success."""
+        if nic.ours:
+            mine = _macs(server, nic)
+            rows = await self._rows_of(server)
+            await _all([self._delete(row["id"]) for row in rows if row["mac_address"] in mine])
+        elif nic.port:
+            await self._drop(server, nic.port, nic)
+
+    async def drop_port(self, server: str, port: str, *, ours: bool) -> None:
+        """A NIC was detached: our port is deleted, the user's keeps its addresses. Absent, or somebody else's, is success."""
+        if not ours:
+            await self._drop(server, port, None)
+        elif await self._still_of(server, port) is not None:
+            await self._delete(port)
+
+    async def _drop(self, server: str, port: str, nic: NicAsk | None) -> None:
+        row = await self._still_of(server, port)
+        if row is not None:
+            await self._let_go(server, None if nic is None else port_of(row, nic), row)
+
+    async def _still_of(self, server: str, port: str) -> Json | None:
+        try:
+            row = await self._port(port)
+        except NotFound:
+            return None
+        return row if row.get("device_id") == server else None
+
     async def _unbind(self, server: str, port: Port) -> None:
         """Off its host; what its profile says of the host, the providers it was given there too, goes."""
 

@@ -5,6 +5,7 @@ import logging
 from moorage.bus.agents import Errand, HostAddress
 from moorage.model.errors import HostFailed
 from moorage.model.ids import CellId, ServerId
+from moorage.model.server import Server
 from moorage.model.turn import Turn
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.servers import AboutServer
@@ -13,6 +14,7 @@ from moorage.saga import Run
 logger = logging.getLogger(__name__)
 
 HOST_SILENT = "host_silent"
+NO_GUEST = "guest_not_found"
 
 
 def errand(run: Run[AboutServer, Rooms], step: str) -> Errand:
@@ -39,5 +41,28 @@ async def destroy_or_leave(run: Run[AboutServer, Rooms], step: str, cell: CellId
         if failed.code != HOST_SILENT:
             raise
         logger.warning("%s: host %s is silent; its guest of %s goes when it returns", run.operation, host, server)
+        return False
+    return True
+
+
+async def unplug_or_leave(run: Run[AboutServer, Rooms], step: str, server: Server, port: str) -> bool:
+    """Unplug an interface; no guest is success, and False means that the host is silent.
+
+    The port itself is let go all the same, so what a silent host's guest still has leads nowhere.
+    """
+    if server.cell is None or server.host is None:
+        return True
+    try:
+        await run.rooms.hosts.detach_interface(
+            HostAddress(server.cell, server.host), errand(run, step), server.id, port
+        )
+    except HostFailed as failed:
+        if failed.code == NO_GUEST:
+            return True
+        if failed.code != HOST_SILENT:
+            raise
+        logger.warning(
+            "%s: host %s is silent; the guest of %s keeps a dead card", run.operation, server.host, server.id
+        )
         return False
     return True

@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from moorage.model.guest import VifAddress, VifData
+from moorage.model.ids import ProviderId
 from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetFacts
+from moorage.model.request_groups import ALLOCATION, amounts_held
+from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Address, Nic
+from moorage.store.region.placement.claims import Key
 
 MTU_DEFAULT = 1500
 
@@ -29,7 +33,24 @@ def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
         vnic_type=port.vnic_type,
         vif_type=port.vif_type,
         segment=next((subnets[ip.subnet].segment for ip in port.fixed_ips if ip.subnet in subnets), None),
+        guarantees=tuple(
+            (provider, resource, amount)
+            for (provider, resource), amount in amounts_held(
+                port.resource_request, port.id, port.profile.get(ALLOCATION)
+            ).items()
+        ),
     )
+
+
+def held_by(nic: Nic) -> dict[Key, int]:
+    """What is claimed for one NIC: its addresses on a segment, and its guarantees."""
+    held: dict[Key, int] = {}
+    addresses = sum(each.version == 4 for each in nic.addresses)
+    if nic.segment is not None and addresses:
+        held[ProviderId(nic.segment), IPV4_ADDRESS] = addresses
+    for provider, resource, amount in nic.guarantees:
+        held[ProviderId(provider), resource] = held.get((ProviderId(provider), resource), 0) + amount
+    return held
 
 
 def vif_of(port: Port, facts: NetworkFacts | None) -> VifData:

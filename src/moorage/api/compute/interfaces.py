@@ -1,0 +1,169 @@
+"""`/servers/{id}/os-interface`: the ports of a server, as the network service has them now; attached and detached."""
+
+import ipaddress
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
+from moorage.api.compute.server_bodies import Tag, Uuid
+from moorage.api.routes import Route
+from moorage.api.wire import Body
+from moorage.model.boot import NicWish
+from moorage.model.errors import Invalid, NotFound, Unavailable
+from moorage.model.network import Port
+from moorage.model.server import Nic, Server, VmState
+from moorage.operations.doors import StateCheck
+
+RULE = "os_compute_api:os-attach-interfaces:"
+EXTERNAL = "network:attach_external_network"
+PATH = "/servers/{id}/os-interface"
+ONE = PATH + "/{port}"
+STATES = (VmState.ACTIVE, VmState.PAUSED, VmState.STOPPED)
+
+
+class WantedAddress(Body):
+    ip_address: str
+
+
+class WantedInterface(Body):
+    net_id: Uuid | UnsetType = UNSET
+    port_id: Uuid | UnsetType = UNSET
+    fixed_ips: Annotated[list[WantedAddress], Meta(min_length=1, max_length=1)] | UnsetType = UNSET
+    tag: Tag | UnsetType = UNSET
+
+
+class AttachBody(Body):
+    attachment: WantedInterface = msgspec.field(name="interfaceAttachment", default_factory=WantedInterface)
+
+
+# ------------------------------------------------------------------------------------------------------- reading
+
+
+async def index(call: Call[Any]) -> Reply:
+    server = await the_server(call, RULE + "list")
+    try:
+        rows = await _rows(call, server)
+    except Unavailable:
+        rows = [_recorded(nic) for nic in server.nics if nic.port is not None]
+    return Reply(200, {"interfaceAttachments": rows})
+
+
+async def _rows(call: Call[Any], server: Server) -> list[dict[str, Any]]:
+    """The server's ports, asked with the user's token. Raises Unavailable."""
+    if call.desk.network is None:
+        raise Unavailable("This front desk has no network service to ask.")
+    tags = {str(nic.port): nic.tag for nic in server.nics}
+    ports: tuple[Port, ...] = await call.desk.network.ports_of(server.id, call.token)
+    return [_shown(port, tags.get(port.id)) for port in ports]
+
+
+async def show(call: Call[Any]) -> Reply:
+    server = await the_server(call, RULE + "show")
+    return await _one(call, server, call.path["port"])
+
+
+async def _one(call: Call[Any], server: Server, port: str) -> Reply:
+    nic = next((each for each in server.nics if each.port == port), None)
+    try:
+        seen = None if call.desk.network is None else await call.desk.network.port(port, call.token)
+    except NotFound as missing:
+        raise NotFound(f"Port id {port} could not be found.") from missing
+    except Unavailable:
+        seen = None
+    if seen is not None and seen.device_id == server.id:
+        return Reply(200, {"interfaceAttachment": _shown(seen, None if nic is None else nic.tag)})
+    if seen is None and nic is not None:
+        return Reply(200, {"interfaceAttachment": _recorded(nic)})
+    raise NotFound(f"Instance {server.id} does not have a port with id {port}")
+
+
+def _shown(port: Port, tag: str | None) -> dict[str, Any]:
+    return {
+        "net_id": port.network,
+        "port_id": port.id,
+        "mac_addr": port.mac,
+        "port_state": port.status,
+        "fixed_ips": [{"subnet_id": each.subnet, "ip_address": each.address} for each in port.fixed_ips],
+        "tag": tag,
+    }
+
+
+def _recorded(nic: Nic) -> dict[str, Any]:
+    """As the server's record has it, while the network service cannot be asked."""
+    bound = nic.vif_type not in {"", "unbound", "binding_failed"}
+    return {
+        "net_id": nic.network,
+        "port_id": nic.port,
+        "mac_addr": nic.mac,
+        "port_state": "ACTIVE" if bound else "DOWN",
+        "fixed_ips": [{"subnet_id": each.subnet, "ip_address": each.address} for each in nic.addresses],
+        "tag": nic.tag,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------- writing
+
+
+async def attach(call: Call[AttachBody]) -> Reply:
+    """Answered when it is done, with the interface as it is then."""
+    server = await the_server(call, RULE + "create")
+    wish, check = _wish(call.body.attachment), _check(call, "attach_interface")
+    check(server)
+    port = await doors(call).attach_interface(
+        call.asker,
+        call.token,
+        server,
+        wish,
+        check=check,
+        external_allowed=call.allows(EXTERNAL, target_of(server)),
+        request_id=call.request_id,
+    )
+    return await _one(call, await the_server(call, None), port)
+
+
+def _wish(asked: WantedInterface) -> NicWish:
+    network = None if asked.net_id is UNSET else asked.net_id
+    port = None if asked.port_id is UNSET else asked.port_id
+    address = None if asked.fixed_ips is UNSET else _address(asked.fixed_ips[0].ip_address)
+    if network and port:
+        raise Invalid("Must not input both network_id and port_id")
+    if address and not network:
+        raise Invalid("Must input network_id when request IP address")
+    return NicWish(network, port, address, None if asked.tag is UNSET else asked.tag)
+
+
+def _address(asked: str) -> str:
+    try:
+        return str(ipaddress.ip_address(asked))
+    except ValueError:
+        raise Invalid(
+            f"Invalid input for field/attribute ip_address. Value: {asked}. "
+            f"{asked!r} is not valid under any of the given schemas"
+        ) from None
+
+
+async def detach(call: Call[Any]) -> Reply:
+    server = await the_server(call, RULE + "delete")
+    check = _check(call, "detach_interface")
+    check(server)
+    await doors(call).detach_interface(call.asker, server, call.path["port"], check=check, request_id=call.request_id)
+    return Reply(202)
+
+
+def _check(call: Call[Any], action: str) -> StateCheck:
+    def check(server: Server) -> None:
+        not_locked(call, server)
+        in_state(server, action, STATES)
+
+    return check
+
+
+ROUTES = (
+    Route("GET", PATH, index),
+    Route("GET", ONE, show),
+    Route("POST", PATH, attach, takes=AttachBody),
+    Route("DELETE", ONE, detach),
+)

@@ -1,0 +1,456 @@
+"""Attach an interface to a server that is on a host: a port, what it needs of the host and its segment, the bind, the plug.
+
+Who asks is answered when it is done, as Nova answers.  The port is got or made as a boot gets it: its card has an index that no
+card of the server had, so its MAC is a new one, and a POST that is repeated finds what it made (RULES §7).  What the port needs,
+an address of the segment that this very host is wired to and what its policy guarantees, is claimed beside what the server
+holds; when somebody else was first, the next segment or device of the host is tried, until none is left.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Action, Event
+from moorage.model.asker import Asker
+from moorage.model.boot import NicWish
+from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound, Problem
+from moorage.model.ids import OperationId, ProviderId
+from moorage.model.network import NICS_MAX, BindRefused, CheckedNics, NetworkFacts, NicAsk, Port, mint_mac
+from moorage.model.operation import Accepted
+from moorage.model.server import Server
+from moorage.model.verdict import Claimed, Row, Shortage
+from moorage.model.world import Ask, Choice
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.boot import segments_for
+from moorage.operations.boot_request import draw_segments
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import groups, slot
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import HOST_SILENT, errand, unplug_or_leave
+from moorage.operations.steps.ports import nic_of, vif_of
+from moorage.operations.steps.servers import Found
+from moorage.placement.claims import amounts_of, portions
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.cell import servers as cell_servers
+
+NETWORK_PATIENCE_S = 120.0
+HOST_PATIENCE_S = 120.0
+ANSWERED_WITHIN_S = 300.0
+CLAIM_ROUNDS_MAX = 50
+ACTION = "attach_interface"
+EVENT = "compute_attach_interface"
+
+
+class AttachInterface(msgspec.Struct, frozen=True):
+    """One card, decided before step one."""
+
+    server: Server
+    seq: int
+    nic: NicAsk
+    networks: dict[str, NetworkFacts] = {}
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What was claimed for the card, of whom."""
+
+    amounts: tuple[tuple[ProviderId, str, int], ...] = ()
+    subnet: str | None = None
+    """Where its address is to come from, on a routed network."""
+    profiles: dict[int, dict[str, Any]] = {}
+    """What the binding profile is to say of the providers of its guarantees."""
+    given: tuple[groups.Given, ...] = ()
+
+
+AttachRun = Run[AttachInterface, Rooms]
+
+
+@step
+async def begin_action(run: AttachRun) -> Found:
+    """The action shows from the start, and the card's index is used up, whatever comes of it."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    taken = run.asked.nic.index + 1
+    written = await records.change(
+        run.rooms,
+        found.cell,
+        found.server.id,
+        records.fence(run),
+        lambda server: msgspec.structs.replace(server, next_nic=max(server.next_nic, taken)),
+        lambda tx: actions.write(tx, _action(run, ())),
+    )
+    return Found(written, found.cell)
+
+
+@begin_action.undo
+async def fail_action(run: AttachRun) -> None:
+    """The action ends in Error; the server is as it was."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.cell is not None:
+        now = _now()
+        events = (Event(EVENT, now, now, "Error", None if found.server is None else found.server.host),)
+        await run.rooms.cells[found.cell].write(
+            lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
+        )
+
+
+@step(patience_s=NETWORK_PATIENCE_S, needs=(begin_action,))
+async def make_port(run: AttachRun) -> Port:
+    """Get the user's port, or make one, not bound; the MAC minted before makes a repeat safe (RULES §7)."""
+    server = run.asked.server
+    ports = await run.rooms.network.ensure_ports(server.id, server.project, (run.asked.nic,), unsure=run.unsure)
+    return ports[0]
+
+
+@make_port.undo
+async def release_port(run: AttachRun) -> None:
+    """Ours is deleted, the user's let go as it was; found by its MAC or id, so it is safe though nothing was made."""
+    await run.rooms.network.release_nic(run.asked.server.id, run.asked.nic)
+
+
+@step(region=True, needs=(begin_action, make_port))
+async def claim_more(run: AttachRun) -> Given:
+    """Claim what the port needs of the server's own host and its segment; a loser takes the next candidate (N1, N5)."""
+    engine, ask = run.rooms.placement, _ask(run)
+    if not any(nic.segments for nic in ask.nics) and not ask.groups:
+        return await run.commit(lambda tx: Given())
+    verdict, fresh = engine.rank(ask), False
+    for _ in range(CLAIM_ROUNDS_MAX):
+        if verdict.best:
+            answer = await _take(run, verdict.best[0], ask)
+            if isinstance(answer, Given):
+                return answer
+        elif fresh:
+            break
+        # The numbers that were short are known now, so the next candidate comes first: all are tried before a "no".
+        verdict, fresh = await engine.rank_fresh(ask), True
+    raise _no_room(run, verdict.fault())
+
+
+async def _take(run: AttachRun, choice: Choice, ask: Ask) -> Given | Shortage:
+    engine, server = run.rooms.placement, run.asked.server.id
+    given = _given(run, choice, ask)
+    taken: list[Claimed] = []
+
+    def work(tx: Tx) -> Given:
+        answer = engine.extend(tx, server, choice, ask, run.operation)
+        if isinstance(answer, Shortage):
+            tx.refuse(answer)
+        taken[:] = [answer]
+        return given
+
+    with engine.holding(choice, ask):
+        answer: Given | Shortage = await run.commit(work)
+    if isinstance(answer, Shortage):
+        engine.lost(answer)
+    else:
+        engine.claimed(taken[0])
+    return answer
+
+
+@claim_more.undo
+async def give_back(run: AttachRun) -> None:
+    """What this operation claimed, and no more: the consumer bears its name until it is taken back."""
+    given = run.get(claim_more)
+    if given is None or not given.amounts:
+        return
+    amounts = amounts_of(given.amounts)
+    rows: list[Row] = []
+
+    def work(tx: Tx) -> None:
+        rows[:] = run.rooms.placement.retract(tx, run.asked.server.id, amounts, run.operation)
+
+    await run.commit(work)
+    run.rooms.placement.settle(rows)
+
+
+@step(needs=(begin_action, make_port, claim_more), patience_s=NETWORK_PATIENCE_S)
+async def bind_port(run: AttachRun) -> Port:
+    """Set the server's host on the port; a deferred address is given here, and a refusal found here (S0.13)."""
+    server, given, port = _server(run), run[claim_more], run[make_port]
+    assert server.host is not None
+    bound = await run.rooms.network.bind_ports(
+        server.id,
+        server.host,
+        server.availability_zone or run.rooms.settings.default_availability_zone,
+        (port,),
+        subnets={port.index: given.subnet} if given.subnet else {},
+        profiles=given.profiles,
+        unsure=run.unsure,
+    )
+    return bound[0]
+
+
+@bind_port.undo
+async def unbind_port(run: AttachRun) -> None:
+    port = run.get(make_port)
+    if port is not None:
+        await run.rooms.network.unbind_ports(run.asked.server.id, (port,))
+
+
+@step(needs=(begin_action, make_port, bind_port), patience_s=HOST_PATIENCE_S)
+async def plug(run: AttachRun) -> None:
+    """The host plugs it into the guest, from finished data (S0.20)."""
+    server, port = _server(run), run[bind_port]
+    assert server.cell is not None
+    assert server.host is not None
+    vif = vif_of(port, run.asked.networks.get(port.network))
+    to = HostAddress(server.cell, server.host)
+    await run.rooms.hosts.attach_interface(to, errand(run, "plug"), server.id, vif)
+
+
+@plug.undo
+async def unplug(run: AttachRun) -> None:
+    found, port = run.get(begin_action), run.get(make_port)
+    if found is not None and found.server is not None and port is not None:
+        await unplug_or_leave(run, "unplug", found.server, port.id)
+
+
+@step(
+    needs=(begin_action, bind_port, plug),
+    no_undo="an interface that was shown stays until it is detached",
+    point_of_no_return=True,
+)
+async def record_nic(run: AttachRun) -> None:
+    """The card is in the server's record, and the action has ended.
+
+    Who adopts it after it was passed may not know how the port was bound; the record does.
+    """
+    found, port, now = run[begin_action], run.get(bind_port), _now()
+    assert found.cell is not None
+    host = None if found.server is None else found.server.host
+    events = (Event(EVENT, now, now, "Success", host),)
+    await records.change(
+        run.rooms,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: server if port is None else _with_card(server, run, port, now),
+        lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, None),
+    )
+
+
+def _with_card(server: Server, run: AttachRun, port: Port, now: int) -> Server:
+    nic = nic_of(port, run.asked.networks.get(port.network))
+    others = tuple(each for each in server.nics if each.port != nic.port)
+    return msgspec.structs.replace(server, nics=(*others, nic), updated_at=now)
+
+
+@record_nic.passed
+async def was_recorded(run: AttachRun) -> bool:
+    """An adopter asks: does the record show the card?  Who told it before can write no more then."""
+    found, port = run.get(begin_action), run.get(make_port)
+    if found is None or found.cell is None or port is None:
+        return False
+    by = records.fence(run)
+    row = await run.rooms.cells[found.cell].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
+    return row is not None and any(nic.port == port.id for nic in row.nics)
+
+
+def _ended(tx: Tx, run: AttachRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+ATTACH_INTERFACE = Saga(
+    "attach_interface/1",
+    AttachInterface,
+    begin_action,
+    make_port,
+    claim_more,
+    bind_port,
+    plug,
+    record_nic,
+    ended=_ended,
+)
+
+
+# ------------------------------------------------------------------------------------------------- what is asked
+
+
+def _ask(run: AttachRun) -> Ask:
+    server, port = _server(run), run[make_port]
+    wanted = groups.wanted((port,))
+    return Ask(
+        resources={},
+        nics=(segments_for(port, run.asked.networks.get(port.network)),),
+        groups=wanted.groups,
+        same_subtree=wanted.same_subtree,
+        host=server.host,
+        project=server.project,
+        staying=True,
+        seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,
+    )
+
+
+def _given(run: AttachRun, choice: Choice, ask: Ask) -> Given:
+    port = run[make_port]
+    network, segment = run.asked.networks.get(port.network), choice.segments[0]
+    subnet = None
+    if network is not None and segment is not None and not port.address_chosen and port.wants_address:
+        subnet = next((s.id for s in network.subnets if s.segment == segment and s.version == 4), None)
+    return Given(
+        tuple(portions(choice, ask)),
+        subnet,
+        groups.profiles((port,), choice),
+        groups.given(ask.groups, choice, run.rooms.placement.world()),
+    )
+
+
+def _no_room(run: AttachRun, why: str) -> Problem:
+    server, port = run.asked.server.id, run[make_port]
+    said = f"No fixed IP addresses available for network: {port.network}"
+    if port.resource_request:
+        said = f"Failed to allocate additional resources to {server} during interface attach"
+    return NoCapacity(said, private=why, code="no_room_for_interface")
+
+
+def _server(run: AttachRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server
+
+
+# --------------------------------------------------------------------------------------------------- beginning
+
+
+async def begin(
+    rooms: Rooms,
+    asker: Asker,
+    token: str,
+    server: Server,
+    wish: NicWish,
+    *,
+    check: Callable[[Server], None],
+    external_allowed: bool,
+    request_id: str = "",
+) -> str:
+    """Attach, and answer with the id of the port. Raises what Nova refuses it with.
+
+    `check` refuses a server in a state that forbids it; asked when its turn has come.
+    """
+    checked = await _checked(rooms, token, server, wish, external_allowed)
+    await draw_segments(rooms, checked)
+    owner = await rooms.tellers.choose(ATTACH_INTERFACE.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        nic = _minted(checked.nics[0], now)
+        asked = AttachInterface(now, seq, nic, dict(checked.networks), request_id, asker.user, carried.get())
+        return accepted(
+            ATTACH_INTERFACE,
+            operation,
+            now,
+            asked,
+            owner=owner,
+            user=asker.user,
+            seq=seq,
+            request_id=request_id,
+        )
+
+    new = await slot.accept(rooms, server.id, ACTION, make)
+    await tell_later(rooms, new)
+    try:
+        await slot.ended(rooms, new.id, owner, ANSWERED_WITHIN_S)
+    except Problem as problem:
+        raise _said(server, problem) from problem
+    return await _port_of(rooms, new)
+
+
+async def _port_of(rooms: Rooms, new: Accepted) -> str:
+    asked = msgspec.json.decode(new.asked, type=AttachInterface)
+    found = (await records.find(rooms, asked.server.id)).server
+    nics = () if found is None else found.nics
+    port = next((nic.port for nic in nics if nic.index == asked.nic.index), asked.nic.port)
+    if port is None:
+        raise NotFound(f"Instance {asked.server.id} lost the interface at once.")
+    return port
+
+
+async def _checked(rooms: Rooms, token: str, server: Server, wish: NicWish, external_allowed: bool) -> CheckedNics:
+    """What the network service says of the wish, asked with the user's token; refusals in the words of an attach."""
+    nic = NicAsk(0, wish.network or "", wish.port, wish.address, wish.tag, ours=wish.port is None)
+    try:
+        checked = await rooms.network.check(
+            token,
+            server.project,
+            (nic,) if wish.network or wish.port else "unspecified",
+            hostname=server.hostname,
+            external_allowed=external_allowed,
+        )
+    except (Invalid, Conflict) as refused:
+        kind = AS_ATTACH.get(refused.code)
+        if kind is None:
+            raise
+        raise kind(refused.public, private=refused.private, code=refused.code) from refused
+    if not checked.nics:
+        raise Invalid(
+            f"No specific network was requested and none are available for project '{server.project}'.",
+            code="no_network",
+        )
+    return checked
+
+
+AS_ATTACH: Mapping[str, type[Problem]] = {
+    "network_not_found": NotFound,
+    "port_not_found": NotFound,
+    "network_ambiguous": Invalid,
+    "fixed_ip_in_use": Conflict,
+}
+"""Refusals of a boot that an attach is refused with otherwise."""
+
+
+def _minted(nic: NicAsk, server: Server) -> NicAsk:
+    """With an index that no card of this server had, as long as there is one, and the MAC that belongs to it."""
+    used = {each.index for each in server.nics}
+    index = max([server.next_nic, *(each + 1 for each in used)])
+    if index >= NICS_MAX:
+        free = [each for each in range(NICS_MAX) if each not in used]
+        if not free:
+            raise Invalid(f"Instance {server.id} has {NICS_MAX} interfaces, and may have no more.")
+        index = free[0]
+    nic = msgspec.structs.replace(nic, index=index)
+    return msgspec.structs.replace(nic, mac=mint_mac(server.id, index)) if nic.ours else nic
+
+
+def _said(server: Server, problem: Problem) -> Problem:
+    """In Nova's words and kinds: a host that cannot is its failure, a lack or a refused bind the asker's."""
+    if isinstance(problem, BindRefused | NoCapacity):
+        return Invalid(problem.public, private=problem.private, code=problem.code)
+    if isinstance(problem, HostFailed) and problem.code != HOST_SILENT:
+        return HostFailed(
+            f"Failed to attach network adapter device to {server.id}", private=str(problem), code=problem.code
+        )
+    if isinstance(problem, Conflict) and problem.code == "IpAddressGenerationFailure":
+        return Invalid(f"No fixed IP addresses available for network: {problem.public}", code=problem.code)
+    return problem
+
+
+def _action(run: AttachRun, events: tuple[Event, ...]) -> Action:
+    now = _now()
+    return Action(
+        server=run.asked.server.id,
+        action=ACTION,
+        request_id=_request(run),
+        user=run.asked.user,
+        project=run.asked.server.project,
+        started_at=now,
+        updated_at=now,
+        events=events,
+    )
+
+
+def _request(run: AttachRun) -> str:
+    return run.asked.request_id or f"req-{run.operation}"
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,218 @@
+"""Detach an interface: the host unplugs it, the port is let go, the record forgets it, and what was claimed for it is free.
+
+Forward only once it is unplugged.  The claim goes last: while the port may still hold its address, so does the server.
+The same story is told when the network service deleted the port by itself (C13): there is no port to let go then, a host that
+cannot unplug is no reason to stop, and what the record says the port held is given back.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Action, Event
+from moorage.model.asker import Asker
+from moorage.model.errors import HostFailed, NotFound
+from moorage.model.ids import OperationId
+from moorage.model.operation import Accepted
+from moorage.model.server import Nic, Server
+from moorage.model.verdict import Row
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.operations.steps import slot
+from moorage.operations.steps.hosts import NO_GUEST, errand
+from moorage.operations.steps.ports import held_by
+from moorage.operations.steps.servers import Found
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+
+logger = logging.getLogger(__name__)
+
+FORWARD_ONLY = "what is unplugged is not plugged again: a detach only goes forward"
+HOST_PATIENCE_S = 120.0
+PATIENCE_S = 24 * 3600.0
+"""Once unplugged, it waits this long for a neighbour that is out before it is stuck."""
+ACTION = "detach_interface"
+EVENT = "compute_detach_interface"
+
+
+class DetachInterface(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    nic: Nic
+    gone: bool = False
+    """The network service deleted the port already: nobody asked for it, so no action shows it."""
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+
+
+DetachRun = Run[DetachInterface, Rooms]
+
+
+@step
+async def begin_action(run: DetachRun) -> Found:
+    """The action shows from the start; where the server is now is found with it."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    if not run.asked.gone:
+        await run.rooms.cells[found.cell].write(lambda tx: actions.write(tx, _action(run, ())))
+    return found
+
+
+@begin_action.undo
+async def fail_action(run: DetachRun) -> None:
+    """The action ends in Error; the interface is as it was."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.cell is not None and not run.asked.gone:
+        now = _now()
+        events = (Event(EVENT, now, now, "Error", None if found.server is None else found.server.host),)
+        await run.rooms.cells[found.cell].write(
+            lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
+        )
+
+
+@step(needs=(begin_action,), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
+async def unplug(run: DetachRun) -> None:
+    """The host takes it out of the guest; no guest is success. A host that cannot leaves everything as it was."""
+    server = run[begin_action].server
+    assert server is not None
+    assert server.cell is not None
+    assert server.host is not None
+    to = HostAddress(server.cell, server.host)
+    try:
+        await run.rooms.hosts.detach_interface(to, errand(run, "unplug"), server.id, str(run.asked.nic.port))
+    except HostFailed as failed:
+        if failed.code != NO_GUEST and not run.asked.gone:
+            raise
+        logger.warning("%s: %s could not unplug %s: %s", run.operation, server.host, run.asked.nic.port, failed)
+
+
+@step(needs=(begin_action, unplug), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def let_port_go(run: DetachRun) -> None:
+    """Ours is deleted, the user's keeps its addresses (S0.8)."""
+    nic = run.asked.nic
+    if not run.asked.gone:
+        await run.rooms.network.drop_port(run.asked.server.id, str(nic.port), ours=nic.ours)
+
+
+@step(needs=(begin_action, let_port_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def forget_nic(run: DetachRun) -> None:
+    """The record does not show it any more, and the action has ended."""
+    found, now = run[begin_action], _now()
+    assert found.cell is not None
+    host = None if found.server is None else found.server.host
+    events = (Event(EVENT, now, now, "Success", host),)
+
+    def also(tx: Tx) -> None:
+        if not run.asked.gone:
+            actions.finish(tx, run.asked.server.id, _request(run), events, now, None)
+
+    await records.change(
+        run.rooms,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: _without(server, run.asked.nic, now),
+        also,
+    )
+
+
+def _without(server: Server, nic: Nic, now: int) -> Server:
+    return msgspec.structs.replace(
+        server,
+        nics=tuple(each for each in server.nics if each.port != nic.port),
+        next_nic=max(server.next_nic, nic.index + 1),
+        updated_at=now,
+    )
+
+
+@step(needs=(begin_action, forget_nic), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, region=True)
+async def give_back(run: DetachRun) -> None:
+    """The segment's address, and the bandwidth of the providers that the binding named, are free again."""
+    rows: list[Row] = []
+    held = held_by(run.asked.nic)
+
+    def work(tx: Tx) -> None:
+        rows[:] = run.rooms.placement.shrink(tx, run.asked.server.id, held) if held else ()
+
+    await run.commit(work)
+    run.rooms.placement.settle(rows)
+
+
+def _ended(tx: Tx, run: DetachRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+DETACH_INTERFACE = Saga(
+    "detach_interface/1", DetachInterface, begin_action, unplug, let_port_go, forget_nic, give_back, ended=_ended
+)
+
+
+async def begin(
+    rooms: Rooms,
+    asker: Asker,
+    server: Server,
+    port: str,
+    *,
+    check: Callable[[Server], None],
+    request_id: str = "",
+) -> None:
+    """Accept the detach of a port. Raises NotFound when the server has no such port, and what `check` raises."""
+    await _begin(rooms, server, port, asker.user, check=check, gone=False, request_id=request_id)
+
+
+async def begin_gone(rooms: Rooms, server: Server, port: str) -> None:
+    """The network service deleted a port under its server. Raises Conflict when somebody holds the server: ask again."""
+    await _begin(rooms, server, port, server.user, check=lambda now: None, gone=True, request_id="")
+
+
+async def _begin(
+    rooms: Rooms,
+    server: Server,
+    port: str,
+    user: str,
+    *,
+    check: Callable[[Server], None],
+    gone: bool,
+    request_id: str,
+) -> None:
+    owner = await rooms.tellers.choose(DETACH_INTERFACE.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        nic = next((each for each in now.nics if each.port == port), None)
+        if nic is None:
+            raise NotFound(f"Port {port} is not attached")
+        asked = DetachInterface(now, seq, nic, gone, request_id, user, carried.get())
+        return accepted(DETACH_INTERFACE, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+
+    await tell_later(rooms, await slot.accept(rooms, server.id, ACTION, make))
+
+
+def _action(run: DetachRun, events: tuple[Event, ...]) -> Action:
+    now = _now()
+    return Action(
+        server=run.asked.server.id,
+        action=ACTION,
+        request_id=_request(run),
+        user=run.asked.user,
+        project=run.asked.server.project,
+        started_at=now,
+        updated_at=now,
+        events=events,
+    )
+
+
+def _request(run: DetachRun) -> str:
+    return run.asked.request_id or f"req-{run.operation}"
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

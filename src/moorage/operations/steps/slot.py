@@ -1,0 +1,138 @@
+"""Taking a server for a short operation, and waiting for one that somebody is being answered with.
+
+Attaching and detaching leave the server's task state alone, as Nova's do, so people may ask for several at once: they are done
+one after the other, each as soon as the one before has let go.  Anything else that holds the server is a conflict.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
+from moorage.model.ids import ConductorId, OperationId, ServerId
+from moorage.model.operation import Accepted, OperationStatus
+from moorage.model.server import Server
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.saga import decode_lines
+from moorage.saga.log import Turn
+from moorage.sql import Tx
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+SHORT = frozenset({"attach_interface", "detach_interface"})
+"""Operations that are waited for, rather than refused because of."""
+TURN_COMES_WITHIN_S = 30.0
+LOOK_FIRST_S = 0.01
+LOOK_MOST_S = 0.25
+GIVEN_UP = "gave_up"
+UNWOUND_WITHIN_S = 10.0
+
+Make = Callable[[Server, OperationId, int], Accepted]
+"""(the server as it is, the operation's id, its seq) → the operation; may raise a Refusal."""
+
+
+class _Busy(msgspec.Struct, frozen=True):
+    holder: OperationId
+    name: str
+
+
+class _Moved(msgspec.Struct, frozen=True):
+    """Another operation came and went since the record was read."""
+
+
+async def accept(rooms: Rooms, server: ServerId, word: str, make: Make) -> Accepted:
+    """Take the server and write the operation, in one transaction, as soon as no short operation has the server.
+
+    `make` is given the record as it was with nobody holding the server.  Raises NotFound, Conflict, or what `make` raises.
+    """
+    deadline, pause_s = time.monotonic() + TURN_COMES_WITHIN_S, LOOK_FIRST_S
+    while True:
+        answer = await _try(rooms, server, make)
+        if isinstance(answer, Accepted):
+            return answer
+        late = time.monotonic() > deadline
+        if isinstance(answer, _Busy) and (answer.name not in SHORT or late):
+            raise Conflict(f"Cannot '{word}' instance {server} while another action is in progress.")
+        if late:
+            raise Unavailable(f"instance {server} is never left alone; try again later")
+        if isinstance(answer, _Busy):
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LOOK_MOST_S)
+
+
+async def _try(rooms: Rooms, server: ServerId, make: Make) -> Accepted | _Busy | _Moved:
+    where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
+    if where is None:
+        raise NotFound(f"Instance {server} could not be found.")
+    if where.operation is not None:
+        return await _busy(rooms, where.operation)
+    found = (await records.find(rooms, server)).server
+    if found is None or found.deleted:
+        raise NotFound(f"Instance {server} could not be found.")
+    operation = region_operations.new_id()
+    new = make(found, operation, where.op_seq + 1)
+
+    def work(tx: Tx) -> Accepted | OperationId | _Moved | None:
+        held = region_servers.take(tx, server, operation, None)
+        if held is None:
+            return tx.refuse(None)
+        if held.holder is not None:
+            return tx.refuse(held.holder)
+        if held.seq != new.seq:
+            return tx.refuse(_Moved())
+        region_operations.accept(tx, [new])
+        return new
+
+    answer = await rooms.region.write(work)
+    if answer is None:
+        raise NotFound(f"Instance {server} could not be found.")
+    return await _busy(rooms, answer) if isinstance(answer, str) else answer
+
+
+async def _busy(rooms: Rooms, holder: OperationId) -> _Busy:
+    found = await rooms.region.read(lambda tx: region_operations.get(tx, holder))
+    return _Busy(holder, "" if found is None else found.name)
+
+
+async def ended(rooms: Rooms, operation: OperationId, owner: ConductorId, within_s: float) -> None:
+    """Wait for the operation's good end. Raises the problem it turned with; Unavailable when it took too long.
+
+    One that takes too long is told to stop, so that who is answered with a refusal finds nothing done.
+    """
+    if await _wait(rooms, operation, within_s):
+        return
+    await rooms.region.write(lambda tx: region_operations.ask_to_cancel(tx, operation, GIVEN_UP))
+    await rooms.tellers.cancelled(operation, owner)
+    if not await _wait(rooms, operation, UNWOUND_WITHIN_S):
+        raise Unavailable(f"it could not be done in {within_s:.0f} s, and is being taken back; try again later")
+
+
+async def _wait(rooms: Rooms, operation: OperationId, within_s: float) -> bool:
+    """Whether it came to its good end in time; raises the problem it turned with."""
+    deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
+    while time.monotonic() < deadline:
+        now = await rooms.region.read(lambda tx: region_operations.get(tx, operation))
+        if now is None or now.status is OperationStatus.DONE:
+            return True
+        if now.status is OperationStatus.UNDONE:
+            raise _turned(now.journal)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, LOOK_MOST_S)
+    return False
+
+
+def _turned(journal: bytes) -> Problem:
+    turn = next((line for line in reversed(decode_lines(journal)) if isinstance(line, Turn)), None)
+    if turn is None:
+        return Problem("it was taken back")
+    if turn.reason == "cancel":
+        if turn.cancelled == GIVEN_UP:
+            return Unavailable("it took too long, and was taken back; try again later")
+        return Conflict("it was stopped, because the server is being deleted")
+    return turn.cause.problem()
+
+
+__all__ = ["SHORT", "accept", "ended"]
