@@ -64,6 +64,23 @@ async def test_a_boot_costs_two_messages_here(tmp_path: Path) -> None:
         await until(at.cell.results)
 
 
+async def test_a_destroy_does_not_wait_for_what_it_overtakes(tmp_path: Path) -> None:
+    """A slow start is given up as soon as its undo comes; one that waits behind it is never begun."""
+    async with place(MemoryBus(), tmp_path) as at:
+        at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(fail_times=2, hang="before")}))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1, patience_s=60.0), guest()))
+        await until(lambda: at.host.driver.hanging("start_guest") == 1)
+        again = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 2, patience_s=60.0), guest()))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            await at.caller.destroy_guest(HOST, errand(1, 2, undo=True, patience_s=60.0), SERVER)
+            for each in (starting, again):
+                with pytest.raises(HostFailed):
+                    await each
+        assert await at.host.driver.guests() == {}
+        assert at.host.driver.hanging("start_guest") == 0
+
+
 async def test_all_power_verbs(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         call, seq = at.caller, iter(range(1, 20))

@@ -86,6 +86,15 @@ async def test_a_delete_while_building_wins_and_leaves_nothing(running: Running)
     assert list((running.config.data / "hosts").glob("*/guests/*")) == []
 
 
+async def test_a_delete_does_not_wait_for_a_slow_host(running: Running) -> None:
+    """The host is busy with a start that takes for ever, and gives it up as soon as it hears of the delete."""
+    running.dial_all(start_guest=VerbDial(fail_times=99, hang="before"))
+    servers = [await running.admin.boot(f"never-{number}") for number in range(3)]
+    await until(lambda: len([step for _, step in running.told if step == "start_guest"]) == len(servers))
+    for each in servers:
+        await running.admin.gone(each, patience_s=15.0)  # `host_deadline_s` is 60
+
+
 async def test_a_delete_right_after_the_202(running: Running) -> None:
     for number in range(10):
         server = await running.admin.boot(f"short-lived-{number}")

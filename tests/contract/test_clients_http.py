@@ -1,7 +1,10 @@
 """The one way out: what is sent, and which Problem each failure becomes."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import httpx
@@ -10,10 +13,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from moorage.clients.deadline import LEASE_MARGIN_S, lease_left
 from moorage.clients.http import Neighbour, ServiceTokens, embedded_transport, reason_of, request_id
+from moorage.clients.ways import CONNECTIONS_MAX
 from moorage.model.errors import (
     Conflict,
-    Internal,
     NotFound,
     OverQuota,
     PreconditionFailed,
@@ -127,12 +131,139 @@ async def test_the_deadline_ends_a_call_that_hangs() -> None:
         assert type(late.value) is kind
 
 
+class Lease:
+    """One that holds so long from now, until it is renewed."""
+
+    def __init__(self, left_s: float) -> None:
+        self._ends = asyncio.get_running_loop().time() + left_s
+
+    def __call__(self) -> float:
+        return self._ends - asyncio.get_running_loop().time()
+
+    def renew(self, left_s: float) -> None:
+        self._ends = asyncio.get_running_loop().time() + left_s
+
+
+async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
+    """httpcore keeps some of theirs as busy; wherever a call is given up, there are connections for the next ones."""
+
+    serving: list[asyncio.Task[None]] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.create_task(answer(reader, writer)))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    network = Neighbour("network", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", call_deadline_s=2.0)
+
+    async def given_up(steps: int) -> None:
+        call = asyncio.create_task(network.call("GET", "/v2.0/ports", token="t"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    for steps in range(8, 18):
+        for _ in range(CONNECTIONS_MAX):
+            await given_up(steps)
+    replies = await asyncio.gather(*(network.call("GET", "/v2.0/ports", token="t") for _ in range(CONNECTIONS_MAX)))
+    assert [reply.status for reply in replies] == [200] * CONNECTIONS_MAX
+    await network.close()
+    server.close()
+    await asyncio.wait_for(asyncio.gather(*serving), 5.0)
+
+
+async def test_under_the_end_of_a_lease_nothing_is_begun() -> None:
+    """RULES §3: a call starts only if it would be over 2 s before the lease is."""
+    asked = 0
+
+    async def count(_: Request) -> Response:
+        nonlocal asked
+        asked += 1
+        return JSONResponse({})
+
+    token = lease_left.set(Lease(LEASE_MARGIN_S - 0.1))
+    for method in ("GET", "POST", "PUT", "DELETE"):
+        with pytest.raises(Unavailable) as refused:
+            await neighbour(count).call(method, "/v2.0/ports", token="t")
+        assert (type(refused.value), refused.value.code) == (Unavailable, "lease_ends"), method
+    assert asked == 0
+    lease_left.reset(token)
+    await neighbour(count).call("GET", "/v2.0/ports", token="t")
+    assert asked == 1
+
+
+async def test_a_call_is_given_up_before_its_lease_ends() -> None:
+    lease = Lease(LEASE_MARGIN_S + 0.2)
+    left: list[float] = []
+
+    async def hang(_: Request) -> Response:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.append(lease())
+        raise AssertionError
+
+    lease_left.set(lease)
+    async with asyncio.timeout(2):
+        with pytest.raises(UnknownOutcome):
+            await neighbour(hang).call("PUT", "/v2.0/ports", token="t", deadline_s=30.0)
+    assert LEASE_MARGIN_S - 0.15 < left[0] <= LEASE_MARGIN_S + 0.01
+
+
+async def test_a_lease_renewed_under_way_lets_a_slow_call_end_by_itself() -> None:
+    lease = Lease(LEASE_MARGIN_S + 0.4)
+
+    async def slow(_: Request) -> Response:
+        lease.renew(LEASE_MARGIN_S + 0.6)
+        await asyncio.sleep(0.5)  # the deed itself takes longer than was left when it began
+        return JSONResponse({"ports": []})
+
+    lease_left.set(lease)
+    assert (await neighbour(slow).call("GET", "/v2.0/ports", token="t")).body == {"ports": []}
+    lease.renew(60.0)
+    with pytest.raises(UnknownOutcome):  # its own time still counts
+        await neighbour(slow).call("PUT", "/v2.0/ports", token="t", deadline_s=0.05)
+
+
 async def test_an_answer_that_is_no_json_is_not_believed() -> None:
     async def odd(_: Request) -> Response:
         return Response(b"<html>hello</html>")
 
-    with pytest.raises(Internal):
-        await neighbour(odd).call("GET", "/v2.0/ports", token="t")
+    for method, kind in (("GET", Unavailable), ("POST", UnknownOutcome)):  # a write was carried out, nobody knows how
+        with pytest.raises(Unavailable, match="cannot be read") as unread:
+            await neighbour(odd).call(method, "/v2.0/ports", token="t")
+        assert type(unread.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("said", "wait_s"),
+    [("7", 7.0), ("Fri, 31 Dec 1999 23:59:59 GMT", 0.0), ("soon", 0.0), ("-3", 0.0), (None, 0.0)],
+)
+async def test_when_to_come_back_is_kept(said: str | None, wait_s: float) -> None:
+    async def busy(_: Request) -> Response:
+        return JSONResponse({}, 503, headers={} if said is None else {"Retry-After": said})
+
+    with pytest.raises(Unavailable) as refused:
+        await neighbour(busy).call("POST", "/v2.0/ports", token="t")
+    assert refused.value.retry_after_s == wait_s
+
+
+async def test_a_date_to_come_back_at_is_understood() -> None:
+    async def busy(_: Request) -> Response:
+        at = datetime.now(UTC) + timedelta(seconds=30)
+        return JSONResponse({}, 429, headers={"Retry-After": format_datetime(at, usegmt=True)})
+
+    with pytest.raises(Unavailable) as refused:
+        await neighbour(busy).call("POST", "/v2.0/ports", token="t")
+    assert 25.0 < refused.value.retry_after_s <= 30.0
 
 
 async def test_the_request_id_and_the_users_token_travel_along() -> None:

@@ -122,6 +122,17 @@ async def test_the_patience_of_a_step_ends_and_people_saw_it_wait() -> None:
     assert rooms.said[-1] == "lift"
 
 
+async def test_a_neighbour_that_says_when_to_come_back_is_heeded() -> None:
+    """And no longer than a limit of ours, whatever it says."""
+    limits = Limits(asked_pause_most_s=6.0)
+    for said_s, least_s, most_s in ((4.0, 4.0, 4.8), (9999.0, 6.0, 7.2)):
+        busy = Unavailable("the network is busy")
+        busy.retry_after_s = said_s
+        rooms, clock = Diary(busy), HeldClock()
+        await tell(KEEL, ID, Ask(), rooms, Paper(first_lines(KEEL)), clock=clock, limits=limits)
+        assert least_s <= clock.now <= most_s
+
+
 async def test_a_do_that_hangs_has_an_unknown_outcome() -> None:
     @step(patience_s=0.05, no_undo="it is a wait")
     async def hang(run: DiaryRun) -> None:

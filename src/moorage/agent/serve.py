@@ -41,6 +41,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, ServerId
+from moorage.model.turn import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,9 @@ class Agent:
         self._beats_per_look = beats_per_look
         self._lanes = Lanes(at_once)
         self._queued: set[ResultKey] = set()
+        self._doing: dict[ServerId, tuple[Turn, asyncio.Timeout]] = {}
+        self._to_go: dict[ServerId, Turn] = {}
+        """Servers for which a destroy waits: what is older is not begun any more."""
         self._answer: asyncio.Future[ServersOfHost] | None = None
         self._subscription: Subscription | None = None
         self._life: asyncio.Task[None] | None = None
@@ -208,11 +212,23 @@ class Agent:
                 await self._obey(key, command)
             finally:
                 self._queued.discard(key)
+                if self._to_go.get(command.server) == command.turn:
+                    del self._to_go[command.server]
 
         if self._lanes.submit(command.server, job):
             self._queued.add(key)
+            self._overtake(command)
         else:
             _log.warning("%s: too many commands wait, %s of %s is let lie", self.host, command.verb, command.server)
+
+    def _overtake(self, command: Command) -> None:
+        """What a destroy of a higher turn would have to wait for is given up, as at its deadline: nobody wants it any more."""
+        if command.verb != Verb.DESTROY_GUEST:
+            return
+        self._to_go[command.server] = max(command.turn, self._to_go.get(command.server, command.turn))
+        doing = self._doing.get(command.server)
+        if doing is not None and doing[0] < command.turn and not doing[1].expired():
+            doing[1].reschedule(asyncio.get_running_loop().time())
 
     # ---- obeying -------------------------------------------------------------------------------------------------------
 
@@ -222,8 +238,10 @@ class Agent:
             await self._send(command, (await self._perform(command))[0])
             return
         known = self._journal.turn_of(command.server)
-        if known is not None and command.turn < known:
-            await self._send(command, self._refuse(command, "turn_is_past", f"{command.turn} came after {known}"))
+        if max(command.turn, known or command.turn, self._to_go.get(command.server, command.turn)) > command.turn:
+            await self._send(
+                command, self._refuse(command, "turn_is_past", f"{command.turn} came after {known}, or is overtaken")
+            )
             return
         if (kept := self._journal.result_of(key)) is not None:
             await self._bus.publish(subjects.result_for(self.cell, command.reply_to), kept)
@@ -245,17 +263,22 @@ class Agent:
             return self._refuse(command, "not_supported", f"no verb {command.verb}"), None
         least_s = LEAST_DESTROY_S if command.verb == Verb.DESTROY_GUEST else LEAST_S
         try:
-            async with asyncio.timeout(max(command.deadline - self._clock.now(), least_s)):
+            async with asyncio.timeout(max(command.deadline - self._clock.now(), least_s)) as limit:
+                if command.verb not in READS:
+                    self._doing[command.server] = command.turn, limit
                 answer, running = await verb(self._driver, command)
         except HostFailed as problem:
             return self._refuse(command, problem.code, problem.private, problem.public), None
         except TimeoutError:
-            return self._refuse(command, "host_timed_out", "the driver had not finished at the deadline"), None
+            why = "the driver had not finished at the deadline, or before a destroy overtook it"
+            return self._refuse(command, "host_timed_out", why), None
         except msgspec.MsgspecError as error:
             return self._refuse(command, "garbled", str(error)), None
         except Exception as error:  # noqa: BLE001 - a boundary: whatever a driver does, the conductor hears of it
             _log.exception("%s: %s of %s broke", self.host, command.verb, command.server)
             return self._refuse(command, "driver_broke", f"{type(error).__name__}: {error}"), None
+        finally:
+            self._doing.pop(command.server, None)
         payload = pack(answer)
         return Result(
             self.host,

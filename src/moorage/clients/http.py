@@ -10,11 +10,12 @@ once more with a fresh service token.
 
 How failures are told apart, for the step that must decide whether to look before it acts again:
 
-    never sent (no connection, no free one)           → Unavailable
+    never sent (no connection, no free one, no lease) → Unavailable
     sent, and no answer: a read                       → Unavailable
     sent, and no answer: a write                      → UnknownOutcome
     500, 502, 504: a write may have been carried out  → UnknownOutcome, a read → Unavailable
-    429, 503: not carried out                         → Unavailable
+    429, 503: not carried out                         → Unavailable, with when to come back if they say so
+    2xx that cannot be read: carried out, a write     → UnknownOutcome, a read → Unavailable
     other 4xx                                         → the Refusal of that kind, in the neighbour's own words
 """
 
@@ -23,13 +24,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias, cast
 
 import httpx
 import msgspec
 
+from moorage.clients.deadline import Deadline, LeaseEnds
 from moorage.clients.inside import Base, EmbeddedTransport, TooLong, encoded, is_plain
+from moorage.clients.ways import Ways
 from moorage.model.errors import (
     Conflict,
     Forbidden,
@@ -52,9 +56,6 @@ Body: TypeAlias = Json | list[Json]
 """What is sent: an object, or the list of changes of a JSON patch."""
 Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
-CONNECTIONS_MAX = 64
-CONNECTIONS_KEPT_MAX = 32
-CONNECT_DEADLINE_S = 5.0
 CALL_DEADLINE_S = 30.0
 REPLY_MAX_BYTES = 64 * 1024 * 1024
 SENTENCE_MAX = 1000
@@ -114,14 +115,7 @@ class Neighbour:
         usual = {"Accept": "application/json", "User-Agent": "moorage", **(headers or {})}
         self._inside = transport if isinstance(transport, EmbeddedTransport) else None
         self._base = Base(self.url, usual)
-        self._client = httpx.AsyncClient(
-            transport=transport,
-            timeout=httpx.Timeout(call_deadline_s, connect=CONNECT_DEADLINE_S),
-            limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_KEPT_MAX),
-            headers=usual,
-            follow_redirects=False,
-            trust_env=False,
-        )
+        self._ways = Ways(transport, call_deadline_s, usual)
 
     async def call(
         self,
@@ -137,13 +131,17 @@ class Neighbour:
         """One call; `token=None` means with our own credentials. Raises the Problem that the docstring above names."""
         patience_s = self._call_deadline_s if deadline_s is None else deadline_s
         try:
-            async with asyncio.timeout(patience_s):
+            async with Deadline(patience_s):
                 return await self._call(method, path, token, body, params, dict(headers or {}))
+        except LeaseEnds:
+            raise Unavailable(
+                f"the {self.name} service was not asked: the conductor's lease is about to end", code="lease_ends"
+            ) from None
         except TimeoutError as late:
-            raise self._lost(method, f"no answer within {patience_s:g} s") from late
+            raise self._lost(method, f"no answer within {patience_s:g} s, or within the lease") from late
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._ways.close()
 
     async def _call(
         self,
@@ -164,8 +162,12 @@ class Neighbour:
             headers["X-Auth-Token"] = await self.tokens.get(fresh=True)
             status, answered, content = await self._send(method, path, body, params, headers)
         if status >= 400:
-            raise self._refused(method, status, content, ours)
-        return Reply(status, answered, _decoded(self.name, content))
+            raise self._refused(method, status, answered, content, ours)
+        try:
+            return Reply(status, answered, _decoded(content))
+        except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
+            sentence = f"the {self.name} service's answer cannot be read"
+            raise self._lost(method, repr(content[:200]), sentence) from wrong
 
     async def _send(
         self, method: str, path: str, body: Body | None, params: Params | None, headers: dict[str, str]
@@ -184,30 +186,42 @@ class Neighbour:
                 )
             except TooLong as long:
                 raise Internal(f"the {self.name} service's answer is too long", private=path) from long
-        request = self._client.build_request(
-            method, self.url + path, content=content, params=_query(params) or None, headers=headers
-        )
         try:
-            reply = await self._client.send(request, stream=True)
-            try:
-                received = bytearray()
-                async for chunk in reply.aiter_bytes():
-                    received += chunk
-                    if len(received) > REPLY_MAX_BYTES:
-                        raise Internal(f"the {self.name} service's answer is too long", private=str(request.url))
-            finally:
-                await reply.aclose()
+            async with self._ways.client() as client:
+                return await self._exchanged(client, method, path, content, params, headers)
         except _NEVER_SENT as failure:
             raise Unavailable(f"the {self.name} service cannot be reached", private=repr(failure)) from failure
         except httpx.TransportError as failure:
             raise self._lost(method, repr(failure)) from failure
+
+    async def _exchanged(
+        self,
+        client: httpx.AsyncClient,
+        method: str,
+        path: str,
+        content: bytes | None,
+        params: Params | None,
+        headers: dict[str, str],
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        request = client.build_request(
+            method, self.url + path, content=content, params=_query(params) or None, headers=headers
+        )
+        reply = await client.send(request, stream=True)
+        try:
+            received = bytearray()
+            async for chunk in reply.aiter_bytes():
+                received += chunk
+                if len(received) > REPLY_MAX_BYTES:
+                    raise Internal(f"the {self.name} service's answer is too long", private=str(request.url))
+        finally:
+            await reply.aclose()
         return reply.status_code, reply.headers, bytes(received)
 
-    def _lost(self, method: str, why: str) -> Unavailable:
-        sentence = f"the {self.name} service did not answer"
+    def _lost(self, method: str, why: str, sentence: str = "") -> Unavailable:
+        sentence = sentence or f"the {self.name} service did not answer"
         return Unavailable(sentence, private=why) if method in _SAFE else UnknownOutcome(sentence, private=why)
 
-    def _refused(self, method: str, status: int, content: bytes, ours: bool) -> Problem:
+    def _refused(self, method: str, status: int, headers: Mapping[str, str], content: bytes, ours: bool) -> Problem:
         kind, sentence = reason_of(content)
         private = f"{status} {kind} {sentence}"
         if status == 401 and ours:
@@ -215,7 +229,9 @@ class Neighbour:
                 f"the {self.name} service does not accept our credentials", private=private, code="credentials"
             )
         if status in {429, 503}:
-            return Unavailable(f"the {self.name} service is busy", private=private)
+            busy = Unavailable(f"the {self.name} service is busy", private=private)
+            busy.retry_after_s = _retry_after_s(headers.get("retry-after", ""))
+            return busy
         if status >= 500:
             lost = Unavailable if method in _SAFE else UnknownOutcome
             return lost(f"the {self.name} service failed", private=private)
@@ -239,13 +255,20 @@ def _query(params: Params | None) -> list[tuple[str, str | int | float | bool | 
     return pairs
 
 
-def _decoded(name: str, content: bytes) -> Json:
-    if not content:
-        return {}
+def _decoded(content: bytes) -> Json:
+    return msgspec.json.decode(content, type=dict[str, Any]) if content else {}
+
+
+def _retry_after_s(said: str) -> float:
+    """Seconds, or a date (RFC 9110, 10.2.3); what cannot be understood says nothing."""
     try:
-        return msgspec.json.decode(content, type=dict[str, Any])
-    except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
-        raise Internal(f"the {name} service's answer cannot be read", private=repr(content[:200])) from wrong
+        return max(float(said), 0.0) if said.strip().isdigit() else _until_s(said)
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def _until_s(date: str) -> float:
+    return max((parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds(), 0.0) if date else 0.0
 
 
 def reason_of(content: bytes) -> tuple[str, str]:

@@ -15,6 +15,7 @@ import msgspec
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
 from moorage.bus.messages import OperationHint, encode, read
+from moorage.clients.deadline import LEASE_MARGIN_S, lease_left
 from moorage.clients.http import request_id as carried
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
@@ -32,7 +33,6 @@ logger = logging.getLogger(__name__)
 TOLD_AT_ONCE_MAX = 1000
 LOOK_EVERY_S = 1.0
 STUCK_AGAIN_S = 30.0
-STOP_BEFORE_LEASE_ENDS_S = 2.0
 LIVING_KEPT_S = 2.0
 
 
@@ -111,7 +111,10 @@ class Conductor:
     @property
     def alive(self) -> bool:
         """The lease holds, and stories may be begun."""
-        return not self._stopping and self._clock.monotonic() < self._lease_ends - STOP_BEFORE_LEASE_ENDS_S
+        return not self._stopping and self._clock.monotonic() < self._lease_ends - LEASE_MARGIN_S
+
+    def _lease_left_s(self) -> float:
+        return self._lease_ends - self._clock.monotonic()
 
     @property
     def telling(self) -> int:
@@ -155,7 +158,7 @@ class Conductor:
         while True:
             await self._clock.sleep(self._beat_s)
             try:
-                left = self._lease_ends - STOP_BEFORE_LEASE_ENDS_S - self._clock.monotonic()
+                left = self._lease_ends - LEASE_MARGIN_S - self._clock.monotonic()
                 async with asyncio.timeout(max(left, 0.1)):
                     await self._renew()
                     await self.adopt()
@@ -317,6 +320,7 @@ class Conductor:
             return
         cancel = self._cancels.setdefault(operation.id, asyncio.Event())
         asked = msgspec.json.decode(operation.asked, type=saga.asked)
+        lease_left.set(self._lease_left_s)
         carried.set(getattr(asked, "global_request_id", "") or operation.request_id)
         await tell(
             saga,

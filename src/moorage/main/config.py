@@ -53,6 +53,8 @@ class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     url: str = ""
     """Empty: the embedded service."""
+    timeout_s: float = 30.0
+    """How long one call may take, all of it."""
 
 
 class Network(Neighbour, frozen=True, forbid_unknown_fields=True):

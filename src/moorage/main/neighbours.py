@@ -9,6 +9,7 @@ from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
 from moorage.main.config import Config, secret
+from moorage.main.config import Neighbour as Named
 
 
 @dataclass(frozen=True)
@@ -32,20 +33,19 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
     """`embedded`: ASGI applications by name (`identity`, `image`, `network`) for what has no URL in the configuration."""
     apps = embedded or {}
 
-    def neighbour(name: str, url: str, fallback: str, tokens: ServiceTokens | None) -> Neighbour:
-        if url or name not in apps:
-            return Neighbour(name, url or fallback, tokens=tokens)
-        return Neighbour(name, fallback, tokens=tokens, transport=embedded_transport(apps[name]))
+    def neighbour(name: str, named: Named, fallback: str, tokens: ServiceTokens | None) -> Neighbour:
+        inside = None if named.url or name not in apps else embedded_transport(apps[name])
+        return Neighbour(name, named.url or fallback, tokens=tokens, transport=inside, call_deadline_s=named.timeout_s)
 
     identity_url = config.identity.url or f"{config.api.identity.url}/v3"
-    asking = neighbour("identity", config.identity.url, identity_url, None)
+    asking = neighbour("identity", config.identity, identity_url, None)
     user = config.service_user
     tokens = ServiceTokens(
         asking, user=user.user, password=service_password(config), project=user.project, domain=user.domain
     )
-    identity = neighbour("identity", config.identity.url, identity_url, tokens)
-    image = neighbour("image", config.image.url, config.api.image.url, tokens)
-    network = neighbour("network", config.network.url, config.api.network.url, tokens)
+    identity = neighbour("identity", config.identity, identity_url, tokens)
+    image = neighbour("image", config.image, config.api.image.url, tokens)
+    network = neighbour("network", config.network, config.api.network.url, tokens)
     return Clients(
         IdentityClient(identity), ImageClient(image), NetworkClient(network), (asking, identity, image, network)
     )

@@ -113,6 +113,8 @@ class HostFailed(Problem):
 
 class Unavailable(Problem):
     code = "unavailable"
+    retry_after_s = 0.0
+    """How long the neighbour asked us to wait before we ask again; 0: it did not say."""
 
 
 class UnknownOutcome(Unavailable):

@@ -40,6 +40,8 @@ class Limits:
     try_least_s: float = 1.0
     pause_first_s: float = 0.1
     pause_most_s: float = 15.0
+    asked_pause_most_s: float = 60.0
+    """A neighbour's own word of when to come back (Retry-After) is heeded up to this."""
     waiting_shown_after_s: float = 5.0
 
 

@@ -310,7 +310,7 @@ class _Teller:
             except Problem as failure:
                 problem = failure
             tries += 1
-            pause_s = self._pause_s(tries)
+            pause_s = self._pause_s(tries, problem)
             waited_s = self.clock.monotonic() - since
             worth_it = isinstance(problem, Unavailable) or self.past or phase == "undo"
             committed = phase == "do" and self.book.is_done(step.name)
@@ -349,9 +349,14 @@ class _Teller:
             raise self.scribe.broken
         return answer
 
-    def _pause_s(self, tries: int) -> float:
+    def _pause_s(self, tries: int, problem: Problem) -> float:
+        """Longer each time; not shorter than a neighbour asked for, and a little more, lest all come back at once."""
         longest = min(self.limits.pause_first_s * 2.0 ** min(tries - 1, 30), self.limits.pause_most_s)
-        return longest * (0.5 + 0.5 * self.dice.random())
+        pause_s = longest * (0.5 + 0.5 * self.dice.random())
+        if isinstance(problem, Unavailable) and problem.retry_after_s:
+            asked_s = min(problem.retry_after_s, self.limits.asked_pause_most_s)
+            pause_s = max(pause_s, asked_s * (1.0 + 0.2 * self.dice.random()))
+        return pause_s
 
     def _listen(self, waiting: Awaitable[T]) -> Awaitable[T]:
         """Await what a cancel hint may interrupt: nothing on a way back."""

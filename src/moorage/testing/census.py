@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.main.config import Config
+from moorage.model.network import minted_macs
 from moorage.sql import Tx, open_database
 from moorage.store.region import operations, quotas
 from moorage.store.region.placement import claims
@@ -138,7 +139,8 @@ def _wrong_ports(seen: Census, placed: dict[str, Seen]) -> list[str]:
             bound = port.get("binding:host_id") or ""
             if device in placed and bound != placed[device].host:
                 wrong.append(f"port {port['id']} of {device} is bound to {bound!r}, not {placed[device].host}")
-            if device not in placed and (bound or str(port["device_owner"]).startswith("compute:")):
+            made = device not in placed and port["mac_address"] in minted_macs(device)
+            if device not in placed and (made or bound or str(port["device_owner"]).startswith("compute:")):
                 wrong.append(f"port {port['id']} of no server: device {device!r}, host {bound!r}, {port['name']!r}")
     return wrong
 

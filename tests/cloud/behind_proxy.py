@@ -1,0 +1,100 @@
+"""A cloud whose network service is reached over a way on which things go wrong; the service itself is the embedded one, on its own."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from conftest import Running, a_config, plain
+
+from moorage.conductor.reconcilers.stray_claims import StrayClaims
+from moorage.conductor.reconcilers.stray_ports import StrayPorts
+from moorage.embedded.network.hosts import HostNetworks
+from moorage.main.config import Compute, Config, Hosts, Neighbour
+from moorage.main.embedded import Embedded, open_embedded
+from moorage.main.events import EventDoor
+from moorage.main.hosts import planned_hosts
+from moorage.main.region import open_region
+from moorage.main.seed import seed
+from moorage.main.servers import Doorway
+from moorage.main.up import start_cloud
+from moorage.testing.census import Census, nothing_leaked
+from moorage.testing.flaky import FlakyProxy
+from moorage.testing.person import Person
+from moorage.testing.waiting import until
+
+CALL_S = 0.5
+"""How long a call to the network service may take here; a reply that comes later is late."""
+
+
+@dataclass
+class Behind:
+    """A running cloud, the way to its network service, and that service."""
+
+    running: Running
+    proxy: FlakyProxy
+    embedded: Embedded
+    config: Config
+    """As people see the cloud: the services' own addresses, not the proxy's."""
+
+    @property
+    def admin(self) -> Person:
+        return self.running.admin
+
+    async def nothing_leaked(self) -> Census:
+        """Calls that land late have landed, the rounds that look for such have been; then everything must add up."""
+        await until(lambda: self.proxy.quiet, 30.0)
+        rooms = self.running.cloud.region.rooms
+        await StrayPorts(rooms).run()
+        await StrayClaims(rooms).run()
+        return await nothing_leaked(self.config, self.admin)
+
+
+@asynccontextmanager
+async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[Behind]:
+    """The role `embedded` and all the others of one configuration, and a proxy between them; counted at the end."""
+    changes = {"hosts": Hosts(count=4), "compute": Compute(lease_s=60.0), **changes}
+    alone = a_config(data, **changes)
+    async with AsyncExitStack() as stack:
+        events = EventDoor()
+        services = await open_embedded(alone, notify_compute=events)
+        stack.push_async_callback(services.stop)
+        await _seeded(alone, services)
+        for name, app in services.apps.items():
+            door = Doorway(name, getattr(alone.api, name))
+            stack.push_async_callback(door.close)
+            await door.open(app)
+        proxy = await stack.enter_async_context(FlakyProxy(alone.api.network.url))
+        config = a_config(data, **changes)
+        config = msgspec.structs.replace(
+            config,
+            identity=Neighbour(f"{alone.api.identity.url}/v3"),
+            image=Neighbour(alone.api.image.url),
+            network=Neighbour(proxy.url, timeout_s=CALL_S),
+        )
+        cloud = await start_cloud(config)
+        stack.push_async_callback(cloud.stop)
+        events.region = cloud.region
+        seen = msgspec.structs.replace(alone, api=msgspec.structs.replace(alone.api, compute=config.api.compute))
+        admin = await stack.enter_async_context(Person(seen))
+        running = Running(cloud, admin)
+        await running.listen()
+        behind = Behind(running, proxy, services, seen)
+        yield behind
+        proxy.calm()
+        for host, driver in cloud.fleet.drivers.items():
+            driver.turn(plain(cloud, host))
+        await behind.nothing_leaked()
+
+
+async def _seeded(config: Config, services: Embedded) -> None:
+    assert services.network is not None
+    assert services.identity is not None
+    region = await open_region(config, embedded=services.apps)
+    plans = planned_hosts(config)
+    await services.network.declare_hosts([HostNetworks(each.host, each.physical_networks) for each in plans])
+    demo = await services.identity.project_id("demo")
+    await seed(config, region.databases.region, services.image, services.network, demo)
+    await region.stop()

@@ -1,0 +1,161 @@
+"""A network service that is slow, fails, answers late or loses replies: operations wait, or fail with the cause; nothing leaks (N19)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from behind_proxy import CALL_S, Behind, cloud_behind_proxy
+
+from moorage.operations import boot
+from moorage.testing.flaky import KINDS, Trouble
+from moorage.testing.person import Person
+from moorage.testing.waiting import until
+
+LATE_S = 1.6 * CALL_S
+MAKE, BIND, DELETE, LIST = ("POST", "/ports"), ("PUT", "/ports/"), ("DELETE", "/ports/"), ("GET", "/ports[?]device_id")
+FOR_EVER = 1_000_000
+
+
+@pytest.fixture
+async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
+    async with cloud_behind_proxy(tmp_path / "data") as found:
+        yield found
+
+
+def trouble(kind: str, method: str, path: str, times: int = 1) -> Trouble:
+    return Trouble(kind, method, path, times, delay_s=LATE_S, status=504)  # type: ignore[arg-type]
+
+
+async def waiting_of(behind: Behind, server: str) -> str:
+    """What people are told that the server's open operation waits for."""
+    async with asyncio.timeout(30):
+        while True:
+            reply = await behind.admin.compute("GET", "/ext/operations", server=server, status="open")
+            if said := [each["waiting"] for each in reply.json()["operations"] if each["waiting"]]:
+                return str(said[0])
+            await asyncio.sleep(0.1)
+
+
+async def insisted(admin: Person, name: str, networks: Any) -> str:
+    """Asked again for as long as the front desk says that it cannot look at the ports now."""
+    while True:
+        reply = await admin.ask_boot(name, networks=networks)
+        if reply.status_code == 202:
+            return str(reply.json()["server"]["id"])
+        assert reply.status_code == 503, reply.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_boot_and_a_delete_come_through(behind: Behind, kind: str) -> None:
+    """Every call of a boot and of a delete goes wrong, the first two times that it is made."""
+    met = [behind.proxy.upset(trouble(kind, *call, times=2)) for call in (MAKE, BIND, DELETE, LIST)]
+    server = await behind.admin.active("comes-through")
+    ports = (await behind.admin.network("GET", "/ports", device_id=server["id"])).json()["ports"]
+    assert [port["binding:host_id"] for port in ports] == [server["OS-EXT-SRV-ATTR:host"]]
+    await behind.admin.gone(server["id"])
+    assert all(each.fired for each in met), [each.fired for each in met]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_storm_over_boots_and_deletes_leaves_nothing(behind: Behind, seed: int) -> None:
+    """All kinds of servers, a third of all calls upset, half of the servers deleted while they are built."""
+    admin = behind.admin
+    private, routed = await admin.id_of("network", "private"), await admin.id_of("network", "routed")
+    mine = [
+        (await admin.network("POST", "/ports", {"port": {"network_id": private, "name": f"mine-{number}"}})).json()
+        for number in range(4)
+    ]
+    before = {each["port"]["id"]: each["port"]["fixed_ips"] for each in mine}
+    shapes: list[Any] = [
+        [{"uuid": private}],
+        [{"uuid": routed}],
+        [{"uuid": private}, {"uuid": private}],
+        [{"uuid": private}, {"uuid": routed}],
+    ]
+    asked = [shapes[number % len(shapes)] for number in range(12)] + [[{"port": port}] for port in before]
+    await asyncio.gather(admin.id_of("image", "tiny"), admin.id_of("flavor", "m1.nano"))
+    met = behind.proxy.storm(seed, 0.33, LATE_S)
+    servers = await asyncio.gather(*(insisted(admin, f"s{n}", networks) for n, networks in enumerate(asked)))
+
+    async def life(number: int, server: str) -> str:
+        if number % 2:
+            await admin.gone(server)
+            return "gone"
+        found = await admin.settled(server)
+        return str(found["status"]) + found.get("fault", {}).get("message", "")
+
+    ends = await asyncio.gather(*(life(number, server) for number, server in enumerate(servers)))
+    assert Counter(ends) == {"gone": 8, "ACTIVE": 8}
+    await asyncio.gather(*(admin.gone(server) for server in servers))
+    assert sum(met.values()) > 20, met
+    behind.proxy.calm()
+    seen = await behind.nothing_leaked()
+    assert set(seen.ports) <= {""}, "a port of a server that is gone"
+    after = {each["id"]: each["fixed_ips"] for each in seen.ports[""]}
+    assert after == before
+
+
+async def test_an_outage_under_load_ends_in_no_error(behind: Behind) -> None:
+    """Nobody answers for a while: boots stay BUILD and say what they wait for, deletes wait, all of them resume."""
+    admin = behind.admin
+    old = [(await admin.active(f"old-{number}"))["id"] for number in range(3)]
+    out = behind.proxy.upset(Trouble("reset_before", times=FOR_EVER, path="/ports"))
+    new = await asyncio.gather(*(admin.boot(f"new-{number}") for number in range(10)))
+    await asyncio.gather(*(admin.delete(each) for each in old))
+    assert "network service" in await waiting_of(behind, new[0])
+    assert "network service" in await waiting_of(behind, old[0])
+    shown = await asyncio.gather(*(admin.server(each) for each in [*new, *old]))
+    assert {(each or {})["status"] for each in shown} == {"BUILD", "ACTIVE"}
+    assert out.fired > 10
+    behind.proxy.calm()
+    found = await asyncio.gather(*(admin.settled(each) for each in new))
+    assert {each["status"] for each in found} == {"ACTIVE"}
+    await asyncio.gather(*(admin.absent(each) for each in old))
+
+
+async def test_a_network_that_stays_out_is_the_cause_that_is_said(behind: Behind, monkeypatch: Any) -> None:
+    """Past its patience a boot is ERROR with the reason, at once; what it holds goes when the network is back (RULES §12)."""
+    monkeypatch.setattr(boot.bind_ports, "patience_s", 1.0)
+    behind.proxy.upset(Trouble("status", "PUT", times=FOR_EVER))
+    server = await behind.admin.boot("never")
+    await until(lambda: behind.proxy.asked["POST ports"] == 1)
+    out = behind.proxy.upset(Trouble("status", times=FOR_EVER, path="/ports"))
+    found = await behind.admin.settled(server)
+    assert found["status"] == "ERROR"
+    assert "network service is busy" in found["fault"]["message"]
+    await until(lambda: out.fired > 1)
+    assert len((await behind.admin.network("GET", "/ports", device_id=server)).json()["ports"]) == 1
+    behind.proxy.calm()
+    await behind.admin.gone(server)
+
+
+async def test_a_delete_in_an_outage_cancels_what_waits_for_the_network(behind: Behind) -> None:
+    behind.proxy.upset(Trouble("lands_late", "POST", "/ports", times=2, delay_s=LATE_S))
+    out = behind.proxy.upset(Trouble("status", "GET", "/ports", times=FOR_EVER))
+    server = await behind.admin.boot("unwanted")
+    await until(lambda: out.fired > 0)
+    await behind.admin.delete(server)
+    behind.proxy.calm()
+    await behind.admin.absent(server)
+
+
+async def test_the_front_desk_says_at_once_that_the_network_is_out(behind: Behind) -> None:
+    """A request never retries: the client is told (habit 13)."""
+    behind.proxy.upset(Trouble("reset_before", times=FOR_EVER))
+    reply = await behind.admin.ask_boot("nothing", networks=[{"port": "11111111-2222-3333-4444-555555555555"}])
+    assert reply.status_code == 503
+    assert "network service" in reply.text
+
+
+async def test_it_is_not_asked_again_before_it_said(behind: Behind) -> None:
+    busy = behind.proxy.upset(Trouble("status", "POST", "/ports", status=429, headers={"Retry-After": "1"}))
+    loop = asyncio.get_running_loop()
+    server = await behind.admin.boot("patient")
+    await until(lambda: busy.fired == 1)
+    refused_at = loop.time()
+    await until(lambda: behind.proxy.asked["POST ports"] == 1)
+    assert loop.time() - refused_at > 0.9
+    assert (await behind.admin.settled(server))["status"] == "ACTIVE"
