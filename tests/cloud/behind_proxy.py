@@ -72,7 +72,7 @@ async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[Behind
             config,
             identity=Neighbour(f"{alone.api.identity.url}/v3"),
             image=Neighbour(alone.api.image.url),
-            network=Neighbour(proxy.url, timeout_s=CALL_S),
+            network=msgspec.structs.replace(config.network, url=proxy.url, timeout_s=CALL_S),
         )
         cloud = await start_cloud(config)
         stack.push_async_callback(cloud.stop)
