@@ -20,15 +20,15 @@ def _run(*words: str | Path) -> None:
         raise RuntimeError(f"{' '.join(map(str, words))} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
 
 
-def install(venv: Path = VENV) -> Path:
+def install(venv: Path = VENV, requirements: Path = REQUIREMENTS, constraints: Path = CONSTRAINTS) -> Path:
     """The interpreter of an environment that holds exactly the pinned neighbours; made when missing or out of date."""
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + CONSTRAINTS.read_bytes()).hexdigest()
+    wanted = hashlib.sha256(requirements.read_bytes() + constraints.read_bytes()).hexdigest()
     mark, python = venv / "installed", venv / "bin" / "python"
     if mark.exists() and mark.read_text() == wanted:
         return python
     _run(sys.executable, "-m", "venv", venv)
     _run(
-        python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", REQUIREMENTS, "-c", CONSTRAINTS
+        python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements, "-c", constraints
     )
     mark.write_text(wanted)
     return python
