@@ -129,6 +129,35 @@ def states(listener: Listener) -> list[str]:
     return [each.payload["state"] for each in listener.heard if each.event_type == "compute.instance.update"]
 
 
+async def test_what_is_changed_without_an_operation(start: Start) -> None:
+    """Locks are told in the newer format only; tags always; the rest where updates are wanted."""
+    with listening("fake://", "notifications") as old, listening("fake://", "versioned_notifications") as new:
+        changes = wanted("fake://", notification_format="both", notify_on_state_change="vm_state")
+        async with start(notifications=changes, hosts=Hosts(count=1)) as running:
+            server = (await running.admin.active("before"))["id"]
+            await until(lambda: new.types(server)[-1:] == ["instance.create.end"])
+            old.heard.clear()
+            new.heard.clear()
+            path = f"/servers/{server}"
+            await running.admin.compute("POST", f"{path}/action", {"lock": {"locked_reason": "why"}})
+            await running.admin.compute("POST", f"{path}/action", {"unlock": None})
+            await running.admin.compute("PUT", path, {"server": {"name": "after"}})
+            await running.admin.compute("POST", f"{path}/metadata", {"metadata": {"a": "b"}})
+            await running.admin.compute("PUT", f"{path}/tags/blue")
+            await until(lambda: len(new.heard) == 5)
+            await until(lambda: len(old.heard) == 3)
+    assert new.types() == ["instance.lock", "instance.unlock", *["instance.update"] * 3]
+    locked, _, renamed, _, tagged = (each.payload["nova_object.data"] for each in new.heard)
+    assert (locked["locked"], locked["locked_reason"]) == (True, "why")
+    assert (renamed["old_display_name"], renamed["display_name"]) == ("before", "after")
+    assert tagged["tags"] == ["blue"]
+    assert [each.publisher_id for each in new.heard] == [
+        "nova-api:rack1", "nova-api:rack1", "nova-compute:rack1", "nova-compute:rack1", "nova-api:rack1"
+    ]  # fmt: skip
+    assert [each.publisher_id for each in old.heard] == ["compute.rack1", "compute.rack1", "nova-api.rack1"]
+    assert old.heard[1].payload["metadata"] == {"a": "b"}
+
+
 async def test_a_broker_that_gives_back_gets_the_same_message(start: Start) -> None:
     """At least once: what a reader gives back comes again with its id."""
     with listening("kombu+memory://", "notifications") as old:

@@ -8,6 +8,8 @@ from moorage.api.gather import find_server
 from moorage.model.errors import Conflict, NotBuilt, NotFound
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.doors import ServerDoors
+from moorage.operations.notifications.herald import ChangeEvent, Herald
+from moorage.operations.nouns.servers import Telling
 
 BUSY = "task_state"
 
@@ -31,6 +33,12 @@ def doors(call: Call[Any]) -> ServerDoors:
     if found is None:
         raise NotBuilt("This front desk cannot begin operations.")
     return found
+
+
+def telling(call: Call[Any], event: ChangeEvent) -> Telling | None:
+    """What others are told of a change that is no operation; None when nobody wants to be told."""
+    herald: Herald | None = call.desk.nouns.get("herald")
+    return None if herald is None else herald.of_change(call.asker, call.request_id, event)
 
 
 def not_locked(call: Call[Any], server: Server) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
+from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, telling, the_server
 from moorage.api.gather import cells_of
 from moorage.api.routes import Route
 from moorage.api.when import now_us
@@ -97,7 +97,8 @@ async def _write(call: Call[Any], server: Server, action: str, changed: writes.C
         finished_at=now,
         events=(Event(event, now, now, "Success"),) if event else (),
     )
-    await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now, shown)
+    told = telling(call, "lock" if action == "lock" else "unlock" if action == "unlock" else "update")
+    await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now, shown, told)
 
 
 async def lock(call: Call[LockBody]) -> Reply:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import in_state, not_locked, the_server
+from moorage.api.compute.server_access import in_state, not_locked, telling, the_server
 from moorage.api.compute.server_bodies import TAGS_MAX, Metadata, Tag
 from moorage.api.gather import cells_of
 from moorage.api.routes import Route
@@ -38,7 +38,8 @@ class OneTag(Body):
 
 
 async def _changed(call: Call[Any], server: Server, changed: writes.Changed) -> Server:
-    return await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now_us(call.desk.clock))
+    now, told = now_us(call.desk.clock), telling(call, "update")
+    return await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now, telling=told)
 
 
 async def metadata_most(call: Call[Any], project: str) -> int:

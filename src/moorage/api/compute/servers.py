@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, not_locked, the_server
+from moorage.api.compute.server_access import doors, not_locked, telling, the_server
 from moorage.api.compute.server_bodies import CreateBody, UpdateBody, boot_request, checked_address
 from moorage.api.compute.server_filters import LISTING, wanted
 from moorage.api.compute.server_metadata import metadata_most
@@ -164,7 +164,12 @@ async def update(call: Call[UpdateBody]) -> Reply:
         fields["pinned_az"] = None if zone is None else str(zone)
     if fields:
         await writes.change(
-            call.desk.region, cells_of(call.desk), server.id, writes.with_fields(**fields), now_us(call.desk.clock)
+            call.desk.region,
+            cells_of(call.desk),
+            server.id,
+            writes.with_fields(**fields),
+            now_us(call.desk.clock),
+            telling=telling(call, "update"),
         )
         server = await find_server(call.desk, server.id)
     rights = rights_of(call, server.project)

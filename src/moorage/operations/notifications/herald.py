@@ -6,24 +6,30 @@ be put into words is logged and left out: no server fails because nobody could b
 
 import logging
 import time
+import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from moorage.model.asker import Asker
 from moorage.model.ids import OperationId
-from moorage.model.notification import Notification, StateChanges, without_secrets
+from moorage.model.notification import Notification, StateChanges, StateUpdate, without_secrets
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
 from moorage.operations.notifications.said import Said
 from moorage.operations.notifications.stories import STORIES
+from moorage.operations.nouns.servers import Telling
 from moorage.saga import Line, Run, Saga
 from moorage.sql import Tx
+from moorage.store.outbox import Outbox
 from moorage.store.region.notifications import OUTBOX
 
 logger = logging.getLogger(__name__)
 
 SEEN_MAX = 1_000
+
+ChangeEvent: TypeAlias = Literal["update", "lock", "unlock"]
 
 
 class Herald:
@@ -72,6 +78,36 @@ class Herald:
                 logger.exception("a line of %s %s could not be put into words", saga.name, run.operation)
         OUTBOX.write(tx, told)
 
+    def of_change(self, asker: Asker, request_id: str, event: ChangeEvent) -> Telling:
+        """For a record that is changed without an operation: a lock, another name, metadata, tags.
+
+        As in Nova `lock` and `unlock` are always told, tags too, and the rest when operators want updates.
+        """
+
+        def telling(tx: Tx, outbox: Outbox, before: Server, after: Server) -> None:
+            tags = before.tags != after.tags
+            if event == "update" and not (tags or self.state_changes):
+                return
+            outbox.write(
+                tx,
+                [
+                    Notification(
+                        id=str(uuid.uuid4()),
+                        event=event,
+                        at=time.time_ns() // 1000,
+                        server=without_secrets(after),
+                        service="api" if tags or event != "update" else "compute",
+                        host=self.host,
+                        request_id=request_id,
+                        user=asker.user,
+                        project=asker.project or "",
+                        update=_difference(before, after) if event == "update" else None,
+                    )
+                ],
+            )
+
+        return telling
+
     def _stamped(self, operation: OperationId, saga: str, asked: Any, said: Iterable[Said]) -> list[Notification]:
         """Who, when, which: everything that does not depend on what happened."""
         now = time.time_ns() // 1000
@@ -102,6 +138,14 @@ class Herald:
         if was.old_state is None or was.old_state != now.vm_state.value:
             return True
         return self.state_changes == "vm_and_task_state" and was.old_task_state != now.task_state
+
+
+def _difference(before: Server, after: Server) -> StateUpdate:
+    return StateUpdate(
+        before.vm_state.value,
+        None if before.task_state is None else before.task_state.value,
+        before.name if before.name != after.name else None,
+    )
 
 
 def _id(operation: OperationId, said: Said) -> str:

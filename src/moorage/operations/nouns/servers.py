@@ -18,7 +18,10 @@ from moorage.model.server import Server, VmState
 from moorage.sql import Database, Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
+from moorage.store.outbox import Outbox
 from moorage.store.region import servers as region_servers
+from moorage.store.region.notifications import OUTBOX as REGION_OUTBOX
 from moorage.store.servers import replace_server
 
 TRIES = 20
@@ -26,6 +29,8 @@ BUILT_SOON_S = 0.1
 METADATA_ITEMS_MAX = 128
 
 Changed = Callable[[Server], Server]
+Telling = Callable[[Tx, Outbox, Server, Server], None]
+"""`(tx, outbox, before, after)`: writes what others are told of a change, with the change."""
 
 
 async def change(
@@ -35,10 +40,12 @@ async def change(
     changed: Changed,
     now: int,
     action: Action | None = None,
+    telling: Telling | None = None,
 ) -> Server:
     """Apply `changed` to the record as it is now, and write it. Raises NotFound, Conflict, or what `changed` raises.
 
-    `action` is what people are shown of it; it is written with the change, where the server has a cell.
+    `action` is what people are shown of it; it is written with the change, where the server has a cell.  So is what
+    `telling` says of it to others.
     """
     for _ in range(TRIES):
         database, table, found, being_built = await _record(region, cells, ServerId(server_id))
@@ -52,16 +59,22 @@ async def change(
             return found
         wanted = msgspec.structs.replace(wanted, updated_at=now)
         shown = action if table is cell_servers.servers else None
-        written = await database.write(partial(_write, table=table, server=wanted, was=found.generation, action=shown))
+        written = await database.write(
+            partial(_write, table=table, before=found, server=wanted, action=shown, telling=telling)
+        )
         if written is not None:
             return written
     raise Conflict(f"Server {server_id} is being changed by others all the time; try again later.")
 
 
-def _write(tx: Tx, *, table: Any, server: Server, was: int, action: Action | None) -> Server | None:
-    written = replace_server(tx, table, server, was=was)
+def _write(
+    tx: Tx, *, table: Any, before: Server, server: Server, action: Action | None, telling: Telling | None
+) -> Server | None:
+    written = replace_server(tx, table, server, was=before.generation)
     if written is not None and action is not None:
         actions.write(tx, action)
+    if written is not None and telling is not None:
+        telling(tx, CELL_OUTBOX if table is cell_servers.servers else REGION_OUTBOX, before, written)
     return written
 
 
