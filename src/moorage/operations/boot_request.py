@@ -371,7 +371,7 @@ def _server(
         tags=tuple(sorted(set(request.tags))),
         user_data=request.user_data,
         config_drive=request.config_drive,
-        security_groups=tuple(request.security_groups) or (("default",) if checked.nics else ()),
+        security_groups=(tuple(request.security_groups) or ("default",)) if checked.nics else (),
         nics=tuple(_first_nic(nic, checked) for nic in checked.nics),
         block_devices=request.block_devices,
         access_ip_v4=request.access_ip_v4,

@@ -134,7 +134,7 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
         name=str(new.name),
         flavor_ref=str(new.flavor_ref).rsplit("/", 1)[-1],
         image_ref=new.image_ref or None,
-        nics=_nics(new, call),
+        nics=_nics(new),
         min_count=low,
         max_count=high,
         availability_zone=None if new.availability_zone is None else str(new.availability_zone),
@@ -186,13 +186,13 @@ def _refuse_what_then_was_unknown(call: Call[CreateBody], new: NewServer) -> Non
         unexpected(["tag"])
 
 
-def _nics(new: NewServer, call: Call[CreateBody]) -> NicWishes:
+def _nics(new: NewServer) -> NicWishes:
     if isinstance(new.networks, UnsetType):
         return "unspecified"
     if not isinstance(new.networks, list):
         return new.networks
-    if not new.networks:
-        return "unspecified" if call.version < v2_037_servers.NETWORKS_REQUIRED else "auto"
+    if not new.networks:  # an empty list says no more than none at all does, at any version
+        return "unspecified"
     return tuple(map(_nic, new.networks))
 
 

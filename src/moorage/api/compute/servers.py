@@ -55,7 +55,7 @@ async def create(call: Call[CreateBody]) -> Reply:
         raise Forbidden("Policy doesn't allow compute:servers:create:requested_destination to be performed.")
     if request.availability_zone and ":" in request.availability_zone:
         call.require(RULE + "create:forced_host")
-    if not isinstance(request.nics, str):
+    if request.nics not in ("unspecified", "none"):
         call.require(RULE + "create:attach_network")
     if request.trusted_certs:
         call.require(RULE + "create:trusted_certs")
@@ -71,7 +71,7 @@ async def create(call: Call[CreateBody]) -> Reply:
         "id": first.id,
         "links": call.links(f"servers/{first.id}"),
         "OS-DCF:diskConfig": first.disk_config,
-        "security_groups": [{"name": name} for name in first.security_groups or ("default",)],
+        "security_groups": [{"name": name} for name in request.security_groups or ("default",)],
         "adminPass": call.body.server.admin_pass or new_password(),
     }
     return Reply(202, {"server": body}, {"Location": call.self_link(f"servers/{first.id}")})

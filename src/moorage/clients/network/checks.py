@@ -79,6 +79,7 @@ class Checks(Facts):
         attaching to external networks (`network:attach_external_network`).
         """
         if nics == "none":
+            await self._group_ids(token, project, security_groups)  # a name that is wrong is refused, though unused
             return CheckedNics()
         auto = False
         if isinstance(nics, str):
@@ -194,7 +195,10 @@ class Checks(Facts):
                     )
 
     async def _group_ids(self, token: str, project: str, groups: Sequence[str]) -> tuple[str, ...]:
-        """Ids of the named groups; none for the default alone, which the network service gives by itself."""
+        """Ids of the named groups; none for the default alone, which the network service gives by itself.
+
+        A name is one of the project's groups; an id may be any group's that the user sees, another project's shared one too.
+        """
         names = tuple(dict.fromkeys(groups))
         if not names or names == (DEFAULT_GROUP,):
             return ()
@@ -206,6 +210,7 @@ class Checks(Facts):
         found: list[str] = []
         for name in names:
             matching = [name] if name in ids else [row["id"] for row in rows if row.get("name") == name]
+            matching = matching or [row["id"] async for row in self._pages("security-groups", {"id": name}, token)]
             if not matching:
                 raise Invalid(f"Security group {name} not found.", code="security_group_not_found")
             if len(matching) > 1:
