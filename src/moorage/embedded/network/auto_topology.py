@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage.embedded.network import facts, networks, removal, routers, subnet_pools, subnets
 from moorage.embedded.network.call import Call
-from moorage.embedded.network.faults import not_found
+from moorage.embedded.network.faults import Fault, not_found
 from moorage.embedded.network.store import Doc
 
 NAME = "auto_allocated_network"
@@ -50,6 +50,15 @@ def _make(call: Call, project: str) -> str:
     if not call.store.hold(SCOPE, project, network["id"]):  # a rival was first; ours goes with the transaction
         removal.delete_network(call, network)
         return call.store.holder(SCOPE, project) or network["id"]
+    try:
+        made = _subnets(call, project, network)
+    except Fault as failed:  # a pool that has no room is not the service's failure here, as it is for who asks the pool
+        raise facts.not_ready("Unable to provide project private network.") from failed
+    _router(call, project, made)
+    return str(network["id"])
+
+
+def _subnets(call: Call, project: str, network: Doc) -> list[Doc]:
     made: list[Doc] = []
     for version in (4, 6):
         if (pool := subnet_pools.default_pool(call, version)) is None:
@@ -59,6 +68,10 @@ def _make(call: Call, project: str) -> str:
             "ip_version": version, "subnetpool_id": pool["id"],
         }  # fmt: skip
         made.append(subnets.create(call, [said])[0])
+    return made
+
+
+def _router(call: Call, project: str, inside: list[Doc]) -> None:
     external = facts.default_external(call)
     assert external is not None  # looked for before anything was made
     router = routers.create(
@@ -66,6 +79,5 @@ def _make(call: Call, project: str) -> str:
         [{"name": ROUTER, "project_id": project, "external_gateway_info": {"network_id": external["id"]}}],
     )[0]
     call.store.hold(ROUTER_SCOPE, project, router["id"])
-    for subnet in made:
+    for subnet in inside:
         routers.add_interface(call, router, {"subnet_id": subnet["id"]})
-    return str(network["id"])
