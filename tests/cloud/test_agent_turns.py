@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from hosts import CELL, HOST, SERVER, errand, guest, place
 
+from moorage.agent.legacy import Plumbing
 from moorage.agent.serve import Agent
 from moorage.bus import nats, subjects
 from moorage.bus.memory import Dials as BusDials
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import Command, Result, ResultTaken, StartGuest, Verb, encode, pack, read
 from moorage.drivers.dials import Dials, VerbDial
-from moorage.model.errors import HostFailed, UnknownOutcome
+from moorage.model.errors import HostFailed, Internal, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.turn import Turn
@@ -241,10 +242,16 @@ async def test_a_silent_host_is_refused_at_once_and_a_waiting_call_given_up(tmp_
 
 
 def test_an_agent_has_no_way_to_the_network_service() -> None:
-    """S0.20: nothing that could be one is passed in, and nothing that could make one is imported."""
+    """S0.20: nothing that could be one is passed in, and nothing that could make one is imported.
+
+    Only an agent of level 1 or 2 is given its plumbing; there is none for level 3.
+    """
     assert set(inspect.signature(Agent).parameters) == {
-        *("host", "cell", "bus", "driver", "journal", "clock", "beat_s", "beats_per_look", "at_once")
+        *("host", "cell", "bus", "driver", "journal", "clock", "plumbing", "beat_s", "beats_per_look", "at_once")
     }
+    assert inspect.signature(Agent).parameters["plumbing"].default is None
+    with pytest.raises(Internal):
+        Plumbing("host1", 3, None)  # type: ignore[arg-type]
     loaded = "import sys, moorage.agent.serve, moorage.drivers.simulated; print(' '.join(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
     forbidden = ("httpx", "moorage.clients", "sqlalchemy", "moorage.store", "moorage.operations", "starlette", "nats")

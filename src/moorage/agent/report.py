@@ -12,7 +12,7 @@ from moorage.model.guest import HostDescription, PowerState
 from moorage.model.ids import CellId, HostId, ServerId
 
 LEVEL = 3
-"""Ports arrive bound; the agent has no way to the network service."""
+"""Today's: ports arrive bound; the agent has no way to the network service."""
 
 _HOSTS = uuid.UUID("8a6f2f0e-6a0f-5c0e-9f0e-2b7f5f1d9c11")
 
@@ -38,14 +38,19 @@ def changes(before: Mapping[ServerId, PowerState], now: Mapping[ServerId, PowerS
 
 
 def report(
-    host: str, cell: CellId, boot: str, description: HostDescription, states: Mapping[ServerId, PowerState]
+    host: str,
+    cell: CellId,
+    boot: str,
+    description: HostDescription,
+    states: Mapping[ServerId, PowerState],
+    level: int = LEVEL,
 ) -> HostReport:
     return HostReport(
         host=host,
         cell=cell,
         host_id=host_id(host),
         boot=boot,
-        level=LEVEL,
+        level=level,
         version=__version__,
         inventory=description.inventory,
         traits=description.traits,

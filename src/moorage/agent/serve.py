@@ -1,7 +1,7 @@
 """A host's agent: hears commands, looks at their turns, obeys through the driver, and keeps each answer until it was taken (RULES §10).
 
 It is given a bus, a driver and a journal, and nothing else: no database of the region or a cell, and no client of the network
-service, for ports arrive bound (S0.20).
+service, for ports arrive bound (S0.20).  Only a host of level 1 or 2 is given its `Plumbing` besides (`legacy.py`).
 """
 
 import asyncio
@@ -15,11 +15,13 @@ import msgspec
 from moorage.agent.converge import converge
 from moorage.agent.journal import Journal
 from moorage.agent.lanes import Lanes
-from moorage.agent.report import changes, described, digest, report
+from moorage.agent.legacy import Plumbing
+from moorage.agent.report import LEVEL, changes, described, digest, report
 from moorage.agent.verbs import VERBS
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
 from moorage.bus.messages import (
+    EMPTY,
     MAX_LISTED,
     READS,
     AgentReturned,
@@ -65,6 +67,7 @@ class Agent:
         journal: Journal,
         clock: Clock,
         *,
+        plumbing: Plumbing | None = None,
         beat_s: float = 5.0,
         beats_per_look: int = 12,
         at_once: int = 16,
@@ -77,6 +80,9 @@ class Agent:
         self._driver = driver
         self._journal = journal
         self._clock = clock
+        self.level = LEVEL if plumbing is None else plumbing.level
+        self._plumbing = plumbing
+        self._verbs = VERBS if plumbing is None else plumbing.verbs()
         self._beat_s = beat_s
         self._beats_per_look = beats_per_look
         self._lanes = Lanes(at_once)
@@ -180,7 +186,9 @@ class Agent:
         await self._bus.publish(subjects.heartbeat(self.cell), encode(message))
 
     async def _report(self) -> None:
-        whole = report(self.host, self.cell, self.boot, await self._driver.describe(), await self._driver.guests())
+        whole = report(
+            self.host, self.cell, self.boot, await self._driver.describe(), await self._driver.guests(), self.level
+        )
         await self._bus.publish(subjects.report(self.cell), encode(whole))
 
     # ---- what is heard -------------------------------------------------------------------------------------------------
@@ -258,7 +266,7 @@ class Agent:
         await self._bus.publish(subjects.result_for(self.cell, command.reply_to), answer)
 
     async def _perform(self, command: Command) -> tuple[Result, bool | None]:
-        verb = VERBS.get(command.verb)
+        verb = self._verbs.get(command.verb)
         if verb is None:
             return self._refuse(command, "not_supported", f"no verb {command.verb}"), None
         least_s = LEAST_DESTROY_S if command.verb == Verb.DESTROY_GUEST else LEAST_S
@@ -292,6 +300,7 @@ class Agent:
         ), running
 
     def _refuse(self, command: Command, code: str, private: str, public: str = "the host could not do it") -> Result:
+        left = None if self._plumbing is None else self._plumbing.take_left(command.server)
         return Result(
             self.host,
             self.cell,
@@ -302,6 +311,7 @@ class Agent:
             code,
             public,
             private,
+            payload=EMPTY if left is None else pack(left),
             operation=command.operation,
         )
 

@@ -26,6 +26,8 @@ from moorage.model.guest import PowerState
 PowerT = TypeVar("PowerT")
 PayloadT = TypeVar("PayloadT", bound=msgspec.Struct)
 
+NO_NETWORK_CLIENT = "no_network_client"
+
 Answer: TypeAlias = tuple[msgspec.Struct, bool | None]
 """What goes back, and whether the guest is meant to be on from now (None: as before)."""
 
@@ -36,12 +38,16 @@ def _power(driver: Driver, kind: type[PowerT]) -> PowerT:
     return driver
 
 
-def _payload(command: Command, kind: type[PayloadT]) -> PayloadT:
+def payload_of(command: Command, kind: type[PayloadT]) -> PayloadT:
+    """What the command says beside its verb."""
     return msgspec.json.decode(command.payload, type=kind)
 
 
 async def start_guest(driver: Driver, command: Command) -> Answer:
-    guest = _payload(command, StartGuest).guest
+    asked = payload_of(command, StartGuest)
+    guest = asked.guest
+    if asked.order is not None:
+        raise HostFailed("the host has no way to the network service: ports must arrive bound", code=NO_NETWORK_CLIENT)
     if guest.server != command.server:
         raise HostFailed("the command contradicts itself", private=f"{command.server} ≠ {guest.server}", code="garbled")
     return GuestNow(await driver.start_guest(guest)), guest.power_on
@@ -57,11 +63,11 @@ async def power_on(driver: Driver, command: Command) -> Answer:
 
 
 async def power_off(driver: Driver, command: Command) -> Answer:
-    return GuestNow(await driver.power_off(command.server, _payload(command, PowerOff).graceful_s)), False
+    return GuestNow(await driver.power_off(command.server, payload_of(command, PowerOff).graceful_s)), False
 
 
 async def reboot(driver: Driver, command: Command) -> Answer:
-    return GuestNow(await driver.reboot(command.server, hard=_payload(command, Reboot).hard)), True
+    return GuestNow(await driver.reboot(command.server, hard=payload_of(command, Reboot).hard)), True
 
 
 async def pause(driver: Driver, command: Command) -> Answer:
@@ -82,27 +88,27 @@ async def resume(driver: Driver, command: Command) -> Answer:
 
 async def attach_interface(driver: Driver, command: Command) -> Answer:
     plugger = _power(driver, InterfacePlugger)  # type: ignore[type-abstract]
-    return GuestNow(await plugger.attach_interface(command.server, _payload(command, AttachInterface).vif)), None
+    return GuestNow(await plugger.attach_interface(command.server, payload_of(command, AttachInterface).vif)), None
 
 
 async def detach_interface(driver: Driver, command: Command) -> Answer:
     plugger = _power(driver, InterfacePlugger)  # type: ignore[type-abstract]
-    return GuestNow(await plugger.detach_interface(command.server, _payload(command, DetachInterface).port)), None
+    return GuestNow(await plugger.detach_interface(command.server, payload_of(command, DetachInterface).port)), None
 
 
 async def attach_volume(driver: Driver, command: Command) -> Answer:
     plugger = _power(driver, VolumePlugger)  # type: ignore[type-abstract]
-    return GuestNow(await plugger.attach_volume(command.server, _payload(command, AttachVolume).disk)), None
+    return GuestNow(await plugger.attach_volume(command.server, payload_of(command, AttachVolume).disk)), None
 
 
 async def detach_volume(driver: Driver, command: Command) -> Answer:
     plugger = _power(driver, VolumePlugger)  # type: ignore[type-abstract]
-    return GuestNow(await plugger.detach_volume(command.server, _payload(command, DetachVolume).volume)), None
+    return GuestNow(await plugger.detach_volume(command.server, payload_of(command, DetachVolume).volume)), None
 
 
 async def console_output(driver: Driver, command: Command) -> Answer:
     reader = _power(driver, ConsoleReader)  # type: ignore[type-abstract]
-    return ConsoleText(await reader.console_output(command.server, _payload(command, ConsoleOutput).lines)), None
+    return ConsoleText(await reader.console_output(command.server, payload_of(command, ConsoleOutput).lines)), None
 
 
 VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {

@@ -28,6 +28,7 @@ from moorage.bus.messages import (
     Command,
     ConsoleOutput,
     ConsoleText,
+    DestroyGuest,
     DetachInterface,
     DetachVolume,
     GuestNow,
@@ -47,6 +48,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, UnknownOutcome
 from moorage.model.guest import GuestSpec, PowerState, VifData, VolumeDisk
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.plumbing import PortOrder
 from moorage.model.turn import Turn
 
 AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
@@ -149,9 +151,19 @@ class HostCaller:
         """Make the guest and start it; if it is there already, this is success."""
         return await self._change(to, errand, guest.server, Verb.START_GUEST, StartGuest(guest))
 
-    async def destroy_guest(self, to: HostAddress, errand: Errand, server: ServerId) -> None:
-        """Absent is success.  The turn stays there as a tombstone: a later `start_guest` of a lower turn is refused."""
-        await self._change(to, errand, server, Verb.DESTROY_GUEST)
+    async def build_guest(self, to: HostAddress, errand: Errand, guest: GuestSpec, order: PortOrder) -> GuestNow:
+        """The same on a host that first sees to the ports itself; HostFailed brings along what it `left` of them."""
+        command = self._command(errand, guest.server, Verb.START_GUEST, StartGuest(guest, order))
+        return await self._answer(to, errand, command, GuestNow)
+
+    async def destroy_guest(
+        self, to: HostAddress, errand: Errand, server: ServerId, release: DestroyGuest | None = None
+    ) -> None:
+        """Absent is success.  The turn stays there as a tombstone: a later `start_guest` of a lower turn is refused.
+
+        `release`: an old host is to see to the server's ports too.
+        """
+        await self._change(to, errand, server, Verb.DESTROY_GUEST, release)
 
     async def power_on(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
         return await self._change(to, errand, server, Verb.POWER_ON)
@@ -271,8 +283,12 @@ class HostCaller:
     def _open(self, host: str, result: Result) -> msgspec.Raw:
         if result.ok:
             return result.payload
+        left = b"" if result.payload == EMPTY else bytes(result.payload)
         raise HostFailed(
-            result.public or "the host could not do it", private=f"{host}: {result.private}", code=result.code or None
+            result.public or "the host could not do it",
+            private=f"{host}: {result.private}",
+            code=result.code or None,
+            left=left,
         )
 
     # ---- what is heard -------------------------------------------------------------------------------------------------

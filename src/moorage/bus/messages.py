@@ -15,6 +15,7 @@ import msgspec
 
 from moorage.model.guest import GuestSpec, PowerState, ResourceInventory, VifData, VolumeDisk
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.plumbing import Plumbed, PortOrder
 from moorage.model.turn import Turn
 
 _log = logging.getLogger(__name__)
@@ -50,6 +51,17 @@ READS = frozenset({Verb.CONSOLE_OUTPUT})
 
 class StartGuest(msgspec.Struct, frozen=True):
     guest: GuestSpec
+    order: PortOrder | None = None
+    """What a host of level 1 or 2 does about the ports first; None: they are finished."""
+
+
+class DestroyGuest(msgspec.Struct, frozen=True):
+    """Hosts of level 3 need to be told nothing."""
+
+    release: bool = False
+    """The server is to have no ports any more: a host of level 1 or 2 deletes those we made and lets the user's go (S0.8)."""
+    vifs: tuple[VifData, ...] = ()
+    """`preserve_on_delete` says whose each is."""
 
 
 class PowerOff(msgspec.Struct, frozen=True):
@@ -92,6 +104,8 @@ class GuestNow(msgspec.Struct, frozen=True):
     """The answer to every verb that touches a guest: how it is afterwards."""
 
     power_state: PowerState = PowerState.NOSTATE
+    plumbed: Plumbed | None = None
+    """The ports, when the host saw to them."""
 
 
 class ResultKey(msgspec.Struct, frozen=True, array_like=True):
@@ -133,6 +147,7 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     public: str = ""
     private: str = ""
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: EMPTY)
+    """The answer; of a failed `start_guest`, the ports that are left (`Plumbed`)."""
     operation: OperationId = OperationId("")
 
     @property
@@ -269,6 +284,7 @@ Message: TypeAlias = (
 
 PAYLOADS: tuple[type[msgspec.Struct], ...] = (
     StartGuest,
+    DestroyGuest,
     PowerOff,
     Reboot,
     AttachInterface,
@@ -278,6 +294,7 @@ PAYLOADS: tuple[type[msgspec.Struct], ...] = (
     ConsoleOutput,
     ConsoleText,
     GuestNow,
+    Plumbed,
 )
 """What travels inside `Command.payload` and `Result.payload`, kept as carefully as the messages."""
 

@@ -110,6 +110,11 @@ class HostFailed(Problem):
 
     code = "host_failed"
 
+    def __init__(self, public: str, *, private: str = "", code: str | None = None, left: bytes = b"") -> None:
+        super().__init__(public, private=private, code=code)
+        self.left = left
+        """JSON: what the host left for the next one to take over, its ports (S0.5)."""
+
 
 class Unavailable(Problem):
     code = "unavailable"

@@ -73,6 +73,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     extra_specs: dict[str, str] = {}
     image_properties: dict[str, str] = {}
     min_level: int = 0
+    max_level: int = 127
+    """Hosts with newer agents are refused: while nobody but the host itself could see to the ports."""
     cells: tuple[CellId, ...] | None = None
     prefer_cell: CellId | None = None
     staying: bool = False

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from moorage.bus.agents import HostAddress
 from moorage.model.action import Action, Event
 from moorage.model.errors import HostFailed, NoCapacity, Problem, Stale
 from moorage.model.guest import GuestSpec
@@ -24,16 +23,17 @@ from moorage.model.server import Fault, Server, TaskState, VmState
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk
 from moorage.model.world import NicAsk as SegmentAsk
+from moorage.operations import late_ports
+from moorage.operations.gates import ANY_LEVEL, OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave, errand
-from moorage.operations.steps.ports import made_macs, nic_of, vif_of
+from moorage.operations.steps.ports import made_macs, nics_of, plugged_ports, vif_of
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 
 LOST_KEPT_MAX = 20
@@ -42,7 +42,6 @@ CLAIM_ROUNDS_MAX = 50
 FAULT_CHARACTERS_MAX = 255
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
-VIF_PLUGGED = "network-vif-plugged"
 VIF_LOOK_EVERY_S = 0.5
 
 logger = logging.getLogger(__name__)
@@ -74,6 +73,8 @@ class Boot(msgspec.Struct, frozen=True):
     same_host: tuple[HostId, ...] | None = None
     different_host: tuple[HostId, ...] = ()
     min_level: int = 3
+    gates: Gates = OPEN
+    """Who sees to the ports, decided when it was asked (RULES §13)."""
     no_room: NoRoom | None = None
 
 
@@ -85,6 +86,8 @@ class Claim(msgspec.Struct, frozen=True):
     node: str
     cell: CellId
     availability_zone: str
+    level: int = PORTS_ARRIVE_BOUND
+    """Of the host's agent, when it was chosen."""
     subnets: dict[int, str] = {}
     """NIC index → the subnet its address is to come from, on routed networks."""
     ledger: Ledger = Ledger(0, 0, {})
@@ -115,6 +118,8 @@ async def make_ports(run: BootRun) -> Made:
         raise NoCapacity(boot.no_room.fault, private=msgspec.json.encode(boot.no_room.ledger).decode())
     if not boot.nics:
         return Made()
+    if not boot.gates.early_ports:
+        return Made(late_ports.ports_to_be(boot.nics))
     ports = await network.ensure_ports(
         boot.server.id, boot.server.project, boot.nics, unsure=run.unsure, security_groups=boot.security_groups
     )
@@ -125,8 +130,12 @@ async def make_ports(run: BootRun) -> Made:
 @make_ports.undo
 async def delete_made_ports(run: BootRun) -> None:
     """Ours are deleted, the user's let go; found by device and MAC, so it is safe though nothing was made."""
-    if run.asked.nics:
-        await run.rooms.network.release_ports(run.asked.server.id, made_macs(run.asked.nics))
+    asked = run.asked
+    if asked.nics and not asked.gates.credentials:
+        await late_ports.release_by_host(run, run.get(claim_host))
+    elif asked.nics:
+        users = () if asked.gates.early_ports else late_ports.users_ports(asked.nics)
+        await run.rooms.network.release_ports(asked.server.id, made_macs(asked.nics), users=users)
 
 
 @step(region=True, moves=True, needs=(make_ports,))
@@ -163,6 +172,7 @@ def _claim_of(run: BootRun, choice: Choice, ask: Ask, ledger: Ledger, lost: tupl
         node=world.nodes[slot],
         cell=choice.cell,
         availability_zone=world.zone_names[int(world.zone[slot])],
+        level=int(world.level[slot]),
         subnets=_subnets(run, choice.segments),
         ledger=ledger,
         lost=lost[-LOST_KEPT_MAX:],
@@ -229,12 +239,14 @@ async def release_host(run: BootRun) -> None:
 @step(moves=True, needs=(make_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
 async def bind_ports(run: BootRun) -> tuple[Port, ...]:
     """Set the host on each port; deferred addresses are given here, and refusals found here (S0.13, S0.14)."""
-    claim = run[claim_host]
+    claim, ports = run[claim_host], run[make_ports].ports
+    if late_ports.host_plumbs(run.asked, claim):
+        return ports
     return await run.rooms.network.bind_ports(
         run.asked.server.id,
         claim.name,
         claim.availability_zone,
-        run[make_ports].ports,
+        await late_ports.made_late(run, ports),
         subnets=claim.subnets,
         profiles=claim.profiles,
         unsure=run.unsure or run.attempt > 1,
@@ -245,7 +257,7 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
 async def unbind_ports(run: BootRun) -> None:
     """Only in the final unwinding; the next attempt's bind replaces the host (RULES §8)."""
     made = run.get(make_ports)
-    if made is not None and made.ports:
+    if made is not None and made.ports and run.asked.gates.early_ports:
         await run.rooms.network.unbind_ports(run.asked.server.id, made.ports)
 
 
@@ -292,14 +304,15 @@ def _remove(tx: Tx, run: BootRun, by: cell_servers.Fence) -> None:
 
 
 @step(host_local=True, needs=(claim_host, bind_ports, record_server), patience_s=HOST_PATIENCE_S)
-async def start_guest(run: BootRun) -> GuestState:
-    """The host makes the guest, from finished data: it asks no network service for anything (S0.20)."""
-    claim = run[claim_host]
-    guest = guest_of(run.asked, _networks(run), run[bind_ports], claim)
+async def start_guest(run: BootRun) -> GuestState | late_ports.Built:
+    """The host makes the guest, from finished data: it asks no network service for anything (S0.20).
+
+    Only a host of level 1 or 2 sees to the ports first, while a gate is shut, and tells what became of them (S0.12).
+    """
+    claim, ports = run[claim_host], run[bind_ports]
+    guest = guest_of(run.asked, _networks(run), ports, claim)
     try:
-        state = await run.rooms.hosts.start_guest(
-            HostAddress(claim.cell, claim.name), errand(run, "start_guest"), guest
-        )
+        state = await late_ports.start(run, errand(run, "start_guest"), claim, ports, guest)
     except Problem:
         run.rooms.placement.count_failure(claim.host, failed=True)
         raise
@@ -322,11 +335,11 @@ async def await_vifs(run: BootRun) -> None:
     host does not count.  Raises HostFailed when the time is over and that is to be fatal.
     """
     settings, claim = run.rooms.settings, run[claim_host]
-    waiting = {port.id for port in run[bind_ports] if port.status != "ACTIVE"}
-    if settings.vif_plugging_timeout_s <= 0 or not waiting:
+    waiting = {port.id for port in late_ports.bound(run.get(start_guest), run[bind_ports]) if port.status != "ACTIVE"}
+    if not run.asked.gates.credentials or settings.vif_plugging_timeout_s <= 0 or not waiting:
         return
     for _ in range(max(1, int(settings.vif_plugging_timeout_s / VIF_LOOK_EVERY_S))):
-        waiting -= await plugged_ports(run, waiting, claim.name)
+        waiting -= await plugged_ports(run.rooms, run.asked.server.id, waiting, claim.name)
         if not waiting:
             return
         await asyncio.sleep(VIF_LOOK_EVERY_S)
@@ -336,29 +349,18 @@ async def await_vifs(run: BootRun) -> None:
         )
 
 
-async def plugged_ports(run: BootRun, waiting: set[str], host: str) -> set[str]:
-    """Of the ports waited for, those that are up on this host. Raises HostFailed when the network says that one failed."""
-    server = run.asked.server.id
-    told = await run.rooms.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
-    here = {port.id: port for port in await run.rooms.network.ports_of(server) if port.host == host}
-    failed = [event.tag for event in told if event.status == "failed" and event.tag in waiting & here.keys()]
-    if failed:
-        raise HostFailed("the network could not be plugged", private=", ".join(failed), code="vif_not_plugged")
-    said = {event.tag for event in told if event.status == "completed"}
-    return {key for key, port in here.items() if key in waiting and (port.status == "ACTIVE" or key in said)}
-
-
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(record_server, start_guest))
 async def announce(run: BootRun) -> None:
     """BUILD → ACTIVE, compare-and-swap; the action is finished with it."""
     claim, boot = run[claim_host], run.asked
     now = _now()
     by = records.fence(run)
-    generation, ports, power = run.get(record_server), run.get(bind_ports), run.get(start_guest)
+    generation, ports, started = run.get(record_server), run.get(bind_ports), run.get(start_guest)
+    networks = _networks(run)
     event = Event("compute__do_build_and_run_instance", boot.server.created_at, now, "Success", claim.name)
 
     def shown(server: Server) -> Server:
-        return shown_active(server, power, now)
+        return shown_active(server, started, now, networks)
 
     def also(tx: Tx) -> None:
         actions.finish(tx, boot.server.id, _request(boot), (event,), now, None)
@@ -397,13 +399,17 @@ async def was_announced(run: BootRun) -> bool:
     return shown
 
 
-def shown_active(server: Server, power: GuestState | None, now: int) -> Server:
-    """The record once its guest runs."""
+def shown_active(
+    server: Server, started: GuestState | late_ports.Built | None, now: int, networks: Mapping[str, NetworkFacts]
+) -> Server:
+    """The record once its guest runs; where the host saw to the ports, they are as it said."""
+    power, by_host = late_ports.answered(started, networks)
     return msgspec.structs.replace(
         server,
         vm_state=VmState.ACTIVE,
         task_state=None,
         power_state=server.power_state if power is None else int(power),
+        nics=server.nics if by_host is None else by_host,
         launched_at=server.launched_at or now,
         updated_at=now,
         progress=100,
@@ -412,7 +418,6 @@ def shown_active(server: Server, power: GuestState | None, now: int) -> Server:
 
 def recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: int, now: int) -> Server:
     """The record as it is in the cell while the guest is made."""
-    networks = _networks(run)
     return msgspec.structs.replace(
         claim.order or run.asked.server,
         operation=run.operation,
@@ -421,7 +426,7 @@ def recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: in
         node=claim.node,
         provider=claim.host,
         availability_zone=claim.availability_zone,
-        nics=tuple(nic_of(port, networks.get(port.network)) for port in ports),
+        nics=nics_of(ports, _networks(run)),
         task_state=TaskState.SPAWNING,
         updated_at=now,
         generation=generation,
@@ -503,6 +508,7 @@ def ask_of(
         extra_specs=dict(boot.server.flavor.extra_specs),
         image_properties=dict(boot.server.image_properties),
         min_level=boot.min_level,
+        max_level=boot.gates.max_level if boot.nics else ANY_LEVEL,
         seed=int(boot.server.id.replace("-", ""), 16) & 0xFFFFFFFF,
     )
 

@@ -21,7 +21,7 @@ from moorage.model.group import ServerGroup
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId, new_uuid
 from moorage.model.image import Image
 from moorage.model.keypair import KeyPair
-from moorage.model.network import CheckedNics, NicAsk, Port, mint_mac
+from moorage.model.network import CheckedNics, NicAsk, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.resources import Needs, needs_of
@@ -30,6 +30,7 @@ from moorage.model.world import GroupAsk
 from moorage.operations import kept_flavors
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot import BOOT, Boot, NoRoom, ask_of
+from moorage.operations.late_ports import ports_to_be
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx, label
@@ -299,6 +300,7 @@ def _boots(
     needs = _needs(known.flavor, properties)
     reservation = request.reservation_id or f"r-{secrets.token_hex(4)}"
     group = None if known.group is None else GroupAsk(known.group.id, known.group.policy, known.group.max_per_host or 1)
+    gates = rooms.gates()
     made: list[Boot] = []
     for launch_index in range(request.max_count):
         server = _server(asker, project, request, known, image, place, checked, reservation, launch_index)
@@ -317,7 +319,8 @@ def _boots(
                 forced_node=place.node,
                 same_host=hinted[0],
                 different_host=hinted[1],
-                min_level=rooms.settings.min_level,
+                min_level=gates.min_level,
+                gates=gates,
             )
         )
     return made
@@ -490,20 +493,12 @@ async def _that_have_room(rooms: Rooms, boots: Sequence[Boot]) -> _Fit | None:
     await engine.catch_up()
     with ExitStack() as held:
         for count, boot in enumerate(boots):
-            ask = ask_of(boot, boot.networks, _ports_to_be(boot), not_on=())
+            ask = ask_of(boot, boot.networks, ports_to_be(boot.nics), not_on=())
             verdict = engine.rank(ask)
             if not verdict.best:
                 return _Fit(count, NoRoom(verdict.fault(), verdict.ledger))
             held.enter_context(engine.holding(verdict.best[0], ask))
     return None
-
-
-def _ports_to_be(boot: Boot) -> tuple[Port, ...]:
-    """The ports as they will be when they are made: on a routed network their address comes with the host."""
-    return tuple(
-        Port(id="", network=nic.network, mac=nic.mac, index=nic.index, ours=nic.ours, ip_allocation="deferred")
-        for nic in boot.nics
-    )
 
 
 def _amounts(boots: Sequence[Boot]) -> dict[str, int]:

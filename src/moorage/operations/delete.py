@@ -18,6 +18,8 @@ from moorage.model.operation import Accepted
 from moorage.model.server import PowerState, Server, TaskState, VmState
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, tell_later
+from moorage.operations.gates import OPEN, PORTS_ARRIVE_BOUND, Gates
+from moorage.operations.late_ports import release_order
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave
@@ -44,6 +46,8 @@ class Delete(msgspec.Struct, frozen=True):
     global_request_id: str = ""
     by_project: str = ""
     """The project whoever asked acted for."""
+    gates: Gates = OPEN
+    """Who sees to the ports, decided when it was asked (RULES §13)."""
 
 
 DeleteRun = Run[Delete, Rooms]
@@ -64,18 +68,34 @@ async def destroy_guest(run: DeleteRun) -> bool:
     found = run[find_server]
     if found.server is None or found.cell is None or found.server.host is None:
         return True
+    release = None if run.asked.gates.bind_in_conductor else release_order(found.server.nics)
     try:
-        return await destroy_or_leave(run, "destroy_guest", found.cell, found.server.host, found.server.id)
+        return await destroy_or_leave(run, "destroy_guest", found.cell, found.server.host, found.server.id, release)
     except HostFailed as failed:
         raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def release_ports(run: DeleteRun) -> None:
-    """Ours are deleted, the user's let go (S0.8); the record says which, and minted MACs say it where there is no record."""
+    """Ours are deleted, the user's let go (S0.8); the record says which, and minted MACs say it where there is no record.
+
+    An old host did so with its guest.  It is looked after here too, unless the conductor has no way to the network service.
+    """
     server = run[find_server].server or run.asked.server
+    if not run.asked.gates.credentials and (not server.nics or await _released_by_host(run)):
+        return
     macs = tuple(nic.mac for nic in server.nics if nic.ours and nic.mac)
     await run.rooms.network.release_ports(server.id, macs)
+
+
+async def _released_by_host(run: DeleteRun) -> bool:
+    """Whether the ports are gone though we cannot see them: an old host answered, or no host ever had them."""
+    found = run[find_server]
+    if found.server is None or found.cell is None or found.server.host is None:
+        return True
+    slot = run.rooms.placement.world().slots_by_name.get(found.server.host)
+    old = slot is not None and int(run.rooms.placement.world().level[slot]) < PORTS_ARRIVE_BOUND
+    return old and run.get(destroy_guest) is True
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
@@ -153,7 +173,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
 
     A repeated delete adds nothing.
     """
-    owner = await rooms.tellers.choose(DELETE.name)
+    owner, gates = await rooms.tellers.choose(DELETE.name), rooms.gates()
     operation = region_operations.new_id()
 
     def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
@@ -174,6 +194,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             "forceDelete" if force else "delete",
             carried.get(),
             asker.project or "",
+            gates,
         )
         new = accepted(
             DELETE,

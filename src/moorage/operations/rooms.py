@@ -11,6 +11,7 @@ from moorage.model.errors import Internal
 from moorage.model.ids import CellId, ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
+from moorage.operations.gates import OPEN, Gates
 from moorage.placement.engine import Engine
 from moorage.saga import Line, Run, Saga
 from moorage.sql import Database, Tx
@@ -28,8 +29,6 @@ class Settings:
     quota: Mapping[str, int] | None = None
     vif_plugging_timeout_s: float = 0.0
     vif_plugging_is_fatal: bool = True
-    min_level: int = 3
-    """Hosts whose agents are older are refused while ports arrive bound (RULES §13)."""
 
 
 class Tellers(Protocol):
@@ -95,3 +94,5 @@ class Rooms:
     """None: nobody wants to be told."""
     draw_segments: Callable[[], Awaitable[object]] | None = None
     """Have the segments of routed networks drawn into placement now: a request names one that is not there yet."""
+    gates: Callable[[], Gates] = lambda: OPEN
+    """Which behaviour is on for what begins now (RULES §13)."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from moorage.model.errors import Internal, Problem
+from moorage.model.errors import HostFailed, Internal, Problem
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -65,11 +65,14 @@ class Cause(Struct, frozen=True, omit_defaults=True):
     code: str = "problem"
     public: str = ""
     private: str = ""
+    left: Raw = Raw(b"null")
+    """What the failed attempt left for the next one (`HostFailed.left`), as JSON."""
 
     @classmethod
     def of(cls, problem: Problem, step: str, attempt: int) -> "Cause":
         private = problem.private[-PRIVATE_CHARS_MAX:]
-        return cls(step, attempt, type(problem).__name__, problem.code, problem.public, private)
+        left = Raw(problem.left) if isinstance(problem, HostFailed) and problem.left else Raw(b"null")
+        return cls(step, attempt, type(problem).__name__, problem.code, problem.public, private, left)
 
     def problem(self) -> Problem:
         """The problem again, of the same kind as far as this release knows it."""

@@ -15,6 +15,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.bus.agents import Errand, HostAddress
+from moorage.bus.messages import DestroyGuest
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.errors import HostFailed, Stale
 from moorage.model.guest import GuestSpec, PowerState, VifData
@@ -97,6 +98,7 @@ class DictNetwork:
         *,
         subnets: Mapping[int, str] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
+        tried: Collection[str] | None = None,
         unsure: bool = False,
     ) -> tuple[Port, ...]:
         for port in ports:
@@ -195,7 +197,9 @@ class DictHosts:
     async def start_guest(self, to: HostAddress, errand: Errand, guest: GuestSpec) -> PowerState:
         return self._obey(to, errand, guest.server, lambda: self._set(to, guest.server, PowerState.RUNNING))
 
-    async def destroy_guest(self, to: HostAddress, errand: Errand, server: ServerId) -> None:
+    async def destroy_guest(
+        self, to: HostAddress, errand: Errand, server: ServerId, release: DestroyGuest | None = None
+    ) -> None:
         def do() -> PowerState:
             self.guests.pop((to.host, server), None)
             self.vifs -= {each for each in self.vifs if each[:2] == (to.host, server)}

@@ -3,6 +3,7 @@
 import logging
 
 from moorage.bus.agents import Errand, HostAddress
+from moorage.bus.messages import DestroyGuest
 from moorage.model.errors import HostFailed
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server
@@ -29,14 +30,21 @@ def errand(run: Run[AboutServer, Rooms], step: str) -> Errand:
     )
 
 
-async def destroy_or_leave(run: Run[AboutServer, Rooms], step: str, cell: CellId, host: str, server: ServerId) -> bool:
+async def destroy_or_leave(
+    run: Run[AboutServer, Rooms],
+    step: str,
+    cell: CellId,
+    host: str,
+    server: ServerId,
+    release: DestroyGuest | None = None,
+) -> bool:
     """Destroy a guest; False when the host is silent.
 
     A silent host cannot be asked, and nobody should wait for it: when it is heard again its cell tells it which servers
     are its own, and it destroys the rest before it does anything else (RULES §10).
     """
     try:
-        await run.rooms.hosts.destroy_guest(HostAddress(cell, host), errand(run, step), server)
+        await run.rooms.hosts.destroy_guest(HostAddress(cell, host), errand(run, step), server, release)
     except HostFailed as failed:
         if failed.code != HOST_SILENT:
             raise

@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 
-from moorage.model.guest import VifAddress, VifData
-from moorage.model.ids import ProviderId
-from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetFacts
+from moorage.model.errors import HostFailed
+from moorage.model.ids import ProviderId, ServerId
+from moorage.model.network import NetworkFacts, NicAsk, Port
+from moorage.model.plumbing import vif_of
 from moorage.model.request_groups import ALLOCATION, amounts_held
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Address, Nic
+from moorage.operations.rooms import Rooms
+from moorage.store.region import inbox
 from moorage.store.region.placement.claims import Key
 
-MTU_DEFAULT = 1500
+__all__ = ["made_macs", "nic_of", "nics_of", "plugged_ports", "vif_of"]
+
+VIF_PLUGGED = "network-vif-plugged"
 
 
 def made_macs(nics: Sequence[NicAsk]) -> tuple[str, ...]:
@@ -25,7 +30,7 @@ def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
         index=port.index,
         network=port.network,  # type: ignore[arg-type]  # an id as the network service told it
         network_name="" if facts is None else facts.name,
-        port=port.id,  # type: ignore[arg-type]
+        port=port.id or None,  # type: ignore[arg-type]  # none yet: the host makes it
         mac=port.mac,
         ours=port.ours,
         addresses=tuple(Address(ip.subnet, ip.address, 6 if ":" in ip.address else 4) for ip in port.fixed_ips),
@@ -53,32 +58,16 @@ def held_by(nic: Nic) -> dict[Key, int]:
     return held
 
 
-def vif_of(port: Port, facts: NetworkFacts | None) -> VifData:
-    """What the host is told of a bound port: all it needs (S0.20)."""
-    subnets: Mapping[str, SubnetFacts] = {} if facts is None else {subnet.id: subnet for subnet in facts.subnets}
-    segments = {} if facts is None else {segment.id: segment for segment in facts.segments}
-    segment_id = next((subnets[ip.subnet].segment for ip in port.fixed_ips if ip.subnet in subnets), None)
-    segment = segments.get(segment_id or "")
-    return VifData(
-        port=port.id,  # type: ignore[arg-type]
-        network=port.network,  # type: ignore[arg-type]
-        mac=port.mac,
-        vif_type=port.vif_type,
-        vif_details=port.vif_details,
-        vnic_type=port.vnic_type,
-        profile=port.profile,
-        mtu=(facts.mtu if facts is not None else None) or MTU_DEFAULT,
-        network_name="" if facts is None else facts.name,
-        physical_network=segment.physical_network if segment else (facts.physical_network if facts else None),
-        segmentation_id=segment.segmentation_id if segment else (facts.segmentation_id if facts else None),
-        addresses=tuple(_vif_address(ip.subnet, ip.address, subnets) for ip in port.fixed_ips),
-        tag=port.tag,
-        preserve_on_delete=not port.ours,
-    )
+def nics_of(ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tuple[Nic, ...]:
+    return tuple(nic_of(port, networks.get(port.network)) for port in ports)
 
 
-def _vif_address(subnet: str, address: str, subnets: Mapping[str, SubnetFacts]) -> VifAddress:
-    facts = subnets.get(subnet)
-    if facts is None:
-        return VifAddress(address, subnet)  # type: ignore[arg-type]
-    return VifAddress(address, subnet, facts.cidr, facts.gateway or "", facts.dns)  # type: ignore[arg-type]
+async def plugged_ports(rooms: Rooms, server: ServerId, waiting: set[str], host: str) -> set[str]:
+    """Of the ports waited for, those that are up on this host. Raises HostFailed when the network says that one failed."""
+    told = await rooms.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
+    here = {port.id: port for port in await rooms.network.ports_of(server) if port.host == host}
+    failed = [event.tag for event in told if event.status == "failed" and event.tag in waiting & here.keys()]
+    if failed:
+        raise HostFailed("the network could not be plugged", private=", ".join(failed), code="vif_not_plugged")
+    said = {event.tag for event in told if event.status == "completed"}
+    return {key for key, port in here.items() if key in waiting and (port.status == "ACTIVE" or key in said)}

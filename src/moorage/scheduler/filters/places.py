@@ -4,6 +4,9 @@ import numpy as np
 
 from moorage.model.world import Ask, Refusals, World
 
+ANY_LEVEL = 127
+NOBODY_BINDS = "nobody could bind the ports there: the conductor has no credentials for the network service"
+
 
 def availability_zone(ask: Ask, world: World) -> Refusals | None:
     """The request's zone, if it names one."""
@@ -31,10 +34,15 @@ def cell_allowed(ask: Ask, world: World) -> Refusals | None:
 
 def agent_level(ask: Ask, world: World) -> Refusals | None:
     """A request begun with a newer behaviour needs agents that know it (RULES §13)."""
-    if ask.min_level <= 0:
+    if ask.min_level <= 0 and ask.max_level >= ANY_LEVEL:
         return None
-    return Refusals(
-        world.level < ask.min_level,
-        lambda slot: f"the agent is at level {int(world.level[slot])}, {ask.min_level} is needed",
-        "the host's agent is too old for this request",
-    )
+    old, new = world.level < ask.min_level, world.level > ask.max_level
+
+    def why(slot: int) -> str:
+        level = f"the agent is at level {int(world.level[slot])}"
+        if old[slot]:
+            return f"{level}, {ask.min_level} is needed"
+        return f"{level} and takes bound ports only, and the conductor has no credentials for the network service"
+
+    cause = "the host's agent is too old for this request"
+    return Refusals(old | new, why, cause if not new.any() else NOBODY_BINDS)

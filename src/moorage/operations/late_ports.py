@@ -1,0 +1,236 @@
+"""Ports while a gate is shut (RULES §13): who makes and who binds them, by what the boot decided at its beginning.
+
+    early_ports  bind_in_conductor   made by                    bound by
+    yes          yes                 the conductor, at first    the conductor
+    yes          no                  the conductor, at first    the host; the conductor for a host of level 3
+    no           no                  the host; the conductor for a host of level 3, when it was chosen
+
+Until a port is made, it stands in the story as it will be: with its NIC and its minted MAC, without an id.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from moorage.bus.agents import Errand, HostAddress
+from moorage.bus.messages import DestroyGuest
+from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.guest import GuestSpec, PowerState, VifData
+from moorage.model.ids import CellId, HostId, NetworkId, PortId
+from moorage.model.network import NetworkFacts, NicAsk, Port
+from moorage.model.plumbing import Plumbed, PortOrder
+from moorage.model.server import Nic, Server
+from moorage.model.turn import UNDO, Turn
+from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps.ports import nics_of
+from moorage.saga import Cause, Run
+
+LAST_ATTEMPT = 1 << 20
+"""Above every attempt: what is told with it comes after all that the operation told before."""
+
+
+class AsksPorts(Protocol):
+    """A story that makes a server's ports."""
+
+    @property
+    def server(self) -> Server: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def nics(self) -> tuple[NicAsk, ...]: ...
+    @property
+    def networks(self) -> dict[str, NetworkFacts]: ...
+    @property
+    def security_groups(self) -> tuple[str, ...]: ...
+    @property
+    def gates(self) -> Gates: ...
+
+
+class Place(Protocol):
+    """The host that was chosen."""
+
+    @property
+    def host(self) -> HostId: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def cell(self) -> CellId: ...
+    @property
+    def availability_zone(self) -> str: ...
+    @property
+    def level(self) -> int: ...
+    @property
+    def subnets(self) -> dict[int, str]: ...
+    @property
+    def profiles(self) -> dict[int, dict[str, Any]]: ...
+
+
+class Built(msgspec.Struct, frozen=True):
+    """What a host that saw to the ports itself answered."""
+
+    power: PowerState
+    plumbed: Plumbed = Plumbed()
+
+
+def ports_to_be(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
+    """The ports as they will be when they are made: on a routed network their address comes with the host."""
+    return tuple(
+        Port(
+            id="",
+            network=nic.network,
+            mac=nic.mac,
+            index=nic.index,
+            ours=nic.ours,
+            fixed_ips=nic.original_fixed_ips,
+            ip_allocation="deferred",
+            vnic_type=nic.vnic_type,
+            tag=nic.tag,
+            address_chosen=bool(nic.address or nic.original_fixed_ips),
+        )
+        for nic in nics
+    )
+
+
+def users_ports(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
+    """The user's ports as they were before anybody took them: what is restored when they are let go."""
+    return tuple(
+        Port(
+            id=nic.port,
+            network=nic.network,
+            mac=nic.mac,
+            index=nic.index,
+            ours=False,
+            original_profile=nic.original_profile,
+            original_fixed_ips=nic.original_fixed_ips,
+        )
+        for nic in nics
+        if nic.port is not None
+    )
+
+
+def host_plumbs(boot: AsksPorts, place: Place) -> bool:
+    """The host sees to the ports itself: it is of level 1 or 2, and the boot was begun while that was the way."""
+    return bool(boot.nics) and not boot.gates.bind_in_conductor and place.level < PORTS_ARRIVE_BOUND
+
+
+async def made_late(run: Run[AsksPorts, Rooms], ports: tuple[Port, ...]) -> tuple[Port, ...]:
+    """For a host of level 3: the ports themselves, made now if they were not before, or taken over from an older host."""
+    if all(port.id for port in ports):
+        return ports
+    left = left_by_hosts(run.causes)
+    if len(left.ports) == len(ports):
+        return left.ports
+    boot = run.asked
+    return await run.rooms.network.ensure_ports(
+        boot.server.id,
+        boot.server.project,
+        boot.nics,
+        unsure=run.unsure or run.attempt > 1,
+        security_groups=boot.security_groups,
+    )
+
+
+def left_by_hosts(causes: Sequence[Cause]) -> Plumbed:
+    """The ports that came back with the newest failure that has any (S0.5)."""
+    for cause in reversed(causes):
+        left = msgspec.json.decode(cause.left, type=Plumbed | None)
+        if left is not None and left.ports:
+            return left
+    return Plumbed()
+
+
+def order_for(run: Run[AsksPorts, Rooms], place: Place, ports: tuple[Port, ...]) -> PortOrder:
+    """What the host is told to do about the ports."""
+    boot = run.asked
+    early = boot.gates.early_ports
+    left = left_by_hosts(run.causes)
+    known = left.ports or tuple(port for port in ports if port.id)
+    return PortOrder(
+        how="bind" if early else "make",
+        project=boot.server.project,
+        availability_zone=place.availability_zone,
+        nics=boot.nics,
+        ports=known,
+        networks={**boot.networks, **left.networks},
+        subnets=place.subnets,
+        profiles=place.profiles,
+        security_groups=boot.security_groups,
+        tried=tuple(_names(run)),
+        unsure=run.unsure or run.attempt > 1,
+    )
+
+
+def _names(run: Run[AsksPorts, Rooms]) -> Iterator[str]:
+    world = run.rooms.placement.world()
+    for host in run.tried:
+        slot = world.slots.get(HostId(host))
+        if slot is not None:
+            yield world.names[slot]
+
+
+async def start(
+    run: Run[AsksPorts, Rooms], errand: Errand, place: Place, ports: tuple[Port, ...], guest: GuestSpec
+) -> PowerState | Built:
+    """Have the guest started: from finished data, or on a host that sees to the ports first."""
+    to = HostAddress(place.cell, place.name)
+    if not host_plumbs(run.asked, place):
+        return await run.rooms.hosts.start_guest(to, errand, guest)
+    bare = msgspec.structs.replace(guest, vifs=())
+    now = await run.rooms.hosts.build_guest(to, errand, bare, order_for(run, place, ports))
+    return Built(now.power_state, now.plumbed or Plumbed())
+
+
+def bound(started: PowerState | Built | None, ports: tuple[Port, ...]) -> tuple[Port, ...]:
+    """The ports as they are on the host: as the conductor bound them, or as the host says that it did."""
+    return started.plumbed.ports if isinstance(started, Built) else ports
+
+
+def answered(
+    started: PowerState | Built | None, networks: Mapping[str, NetworkFacts]
+) -> tuple[PowerState | None, tuple[Nic, ...] | None]:
+    """How the guest is, and its NICs where the host had to tell them."""
+    if not isinstance(started, Built):
+        return started, None
+    return started.power, nics_of(started.plumbed.ports, {**networks, **started.plumbed.networks})
+
+
+async def release_by_host(run: Run[AsksPorts, Rooms], place: Place | None) -> None:
+    """The story is taken back and the conductor cannot reach the network service: the host it last asked releases the ports.
+
+    No host was asked: no port was made or taken.
+    """
+    if place is None:
+        return
+    boot = run.asked
+    errand = Errand(
+        operation=run.operation,
+        turn=Turn(boot.seq, LAST_ATTEMPT, UNDO),
+        step="release_ports",
+        patience_s=run.rooms.settings.host_deadline_s,
+        request_id=boot.request_id,
+    )
+    vifs = tuple(
+        VifData(PortId(""), NetworkId(nic.network), nic.mac, preserve_on_delete=not nic.ours) for nic in boot.nics
+    )
+    try:
+        await run.rooms.hosts.destroy_guest(
+            HostAddress(place.cell, place.name), errand, boot.server.id, DestroyGuest(True, vifs)
+        )
+    except HostFailed as failed:
+        raise Unavailable(f"the host could not release the ports: {failed.public}", private=failed.private) from failed
+
+
+def release_order(nics: Sequence[Nic]) -> DestroyGuest | None:
+    """What a host that deletes a server is told of its ports: ours go, the user's are only let go (S0.8)."""
+    if not nics:
+        return None
+    return DestroyGuest(
+        True,
+        tuple(
+            VifData(nic.port or PortId(""), nic.network, nic.mac or "", preserve_on_delete=not nic.ours) for nic in nics
+        ),
+    )

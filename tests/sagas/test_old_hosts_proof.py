@@ -1,0 +1,104 @@
+"""Boot and delete, broken in every way, while a gate is shut: hosts that see to ports themselves, and a conductor that cannot."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from moorage.model.ids import OperationId
+from moorage.model.network import mint_mac
+from moorage.operations.all import SAGAS
+from moorage.operations.boot import Boot
+from moorage.operations.delete import Delete
+from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.testing.old_hosts import OldRegion
+from moorage.testing.sagas import PROVED_OPERATION, prove
+from moorage.testing.small_region import SERVER, USERS_PORT, a_boot, a_server
+
+BOOTED = OperationId("booted")
+BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/1"]
+WORLDS = {
+    "all of level 1": ((1, 1, 1), True),
+    "every level": ((1, 2, 3), True),
+    "level 2 and 3": ((2, 3, 2), True),
+    "all of level 1, no credentials": ((1, 1, 1), False),
+    "level 1 and 2, no credentials": ((2, 1, 2), False),
+}
+PROVED = [
+    pytest.param(
+        name, marks=pytest.mark.slow if name in {"every level", "level 1 and 2, no credentials"} else pytest.mark.soak
+    )
+    for name in sorted(WORLDS)
+]
+
+
+@pytest.fixture
+async def old() -> AsyncIterator[OldRegion]:
+    region = await OldRegion.open()
+    assert isinstance(region, OldRegion)
+    yield region
+    await region.close()
+
+
+async def world(old: OldRegion, name: str) -> OldRegion:
+    levels, credentials = WORLDS[name]
+    return await old.of(dict(zip(("host1", "host2", "host3"), levels, strict=True)), credentials=credentials)
+
+
+def boot_in(old: OldRegion, operation: OperationId) -> Boot:
+    gates = old.gates()
+    return msgspec.structs.replace(a_boot(operation), gates=gates, min_level=gates.min_level)
+
+
+async def booted(old: OldRegion) -> OldRegion:
+    await old.fresh(a_server(), BOOTED)
+    await tell(BOOT, BOOTED, boot_in(old, BOOTED), old.rooms, Paper(first_lines(BOOT), old.transact))
+    await old.hand_to(PROVED_OPERATION)
+    return old
+
+
+@pytest.mark.parametrize("name", PROVED)
+async def test_a_boot_is_proved(name: str, old: OldRegion) -> None:
+    await world(old, name)
+    proof = await prove(BOOT, boot_in(old, PROVED_OPERATION), lambda: old.fresh(a_server(), PROVED_OPERATION))
+    assert proof.total > 50, proof.cases
+
+
+@pytest.mark.parametrize("name", PROVED)
+async def test_a_delete_is_proved(name: str, old: OldRegion) -> None:
+    await world(old, name)
+    asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete", gates=old.gates())
+    proof = await prove(DELETE, asked, lambda: booted(old))
+    assert proof.total > 50, proof.cases
+
+
+@pytest.mark.parametrize("name", sorted(WORLDS))
+async def test_a_failed_builds_ports_are_taken_by_the_next_host(name: str, old: OldRegion) -> None:
+    await world(old, name)
+    await old.fresh(a_server(), BOOTED)
+    old.hosts.refuse_builds = dict.fromkeys(old.levels, 1)
+    boot = boot_in(old, BOOTED)
+    log = Paper(first_lines(BOOT), old.transact)
+    try:
+        await tell(BOOT, BOOTED, boot, old.rooms, log)
+    except Unwound:  # every host failed once, and there are as many attempts as hosts
+        assert all(level < 3 for level in old.levels.values())
+    mac = mint_mac(SERVER, 0)
+    assert old.network.made == {mac: 1}
+    orders = [order for _, order in old.hosts.ordered]
+    for later in orders[1:]:
+        assert [port.mac for port in later.ports] == [mac, "fa:16:3e:00:00:01"], "the ports came back with the failure"
+        assert [port.ours for port in later.ports] == [True, False]
+
+
+@pytest.mark.parametrize("name", sorted(WORLDS))
+async def test_the_record_says_which_ports_are_ours(name: str, old: OldRegion) -> None:
+    await world(old, name)
+    await booted(old)
+    bound = {port.id: port.ours for port in old.network.ports.values() if port.host and port.device_id == SERVER}
+    assert bound == {mint_mac(SERVER, 0): True, USERS_PORT: False}
+    asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete", gates=old.gates())
+    await tell(DELETE, PROVED_OPERATION, asked, old.rooms, Paper(first_lines(DELETE), old.transact))
+    assert mint_mac(SERVER, 0) not in old.network.ports
+    assert USERS_PORT in old.network.ports
+    assert not [port for port in old.network.ports.values() if port.device_id or port.host]
