@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moorage.model.world import Ints, Mask, Units
+from moorage.placement.known import Stock
 
 FIRST_ROOM = 64
 INT32_MAX = 2_147_483_647
@@ -61,8 +62,10 @@ class Columns:
         self.free = {name: wider(column) for name, column in self.free.items()}
         self.capacity = {name: wider(column) for name, column in self.capacity.items()}
         for units in self.units.values():
-            units.minimum, units.step = wider(units.minimum, 1), wider(units.step, 1)
-            units.maximum = wider(units.maximum, INT32_MAX)
+            units.minimum, units.step, units.maximum = (
+                wider(column, value) if column.strides[0] else _everywhere(value, room)
+                for column, value in ((units.minimum, 1), (units.step, 1), (units.maximum, INT32_MAX))
+            )
         self.trait_words = wider(self.trait_words)
         self.level, self.failures = wider(self.level), wider(self.failures)
         self.zone, self.cell = wider(self.zone), wider(self.cell)
@@ -79,23 +82,29 @@ class Columns:
         if resource not in self.free:
             self.free[resource] = np.zeros(self._room, dtype=np.int32)
             self.capacity[resource] = np.zeros(self._room, dtype=np.int32)
-            self.units[resource] = Units(
-                np.ones(self._room, dtype=np.int32),
-                np.full(self._room, INT32_MAX, dtype=np.int32),
-                np.ones(self._room, dtype=np.int32),
-                lowest_maximum=INT32_MAX,
-            )
+            one = _everywhere(1, self._room)
+            self.units[resource] = Units(one, _everywhere(INT32_MAX, self._room), one, lowest_maximum=INT32_MAX)
         return self.free[resource]
 
     def set_units(self, resource: str, slot: int, minimum: int, maximum: int, step: int) -> None:
+        """Columns of portions take room from the first host on that gives something unusual."""
         units = self.units[resource]
-        units.minimum[slot], units.maximum[slot], units.step[slot] = minimum, maximum, step
-        units.highest_minimum = max(units.highest_minimum, minimum)
-        units.lowest_maximum = min(units.lowest_maximum, maximum)
-        units.highest_step = max(units.highest_step, step)
+        if minimum != 1 or units.highest_minimum != 1:
+            units.minimum = _own(units.minimum)
+            units.minimum[slot] = minimum
+            units.highest_minimum = max(units.highest_minimum, minimum)
+        if maximum != INT32_MAX or units.lowest_maximum != INT32_MAX:
+            units.maximum = _own(units.maximum)
+            units.maximum[slot] = maximum
+            units.lowest_maximum = min(units.lowest_maximum, maximum)
+        if step != 1 or units.highest_step != 1:
+            units.step = _own(units.step)
+            units.step[slot] = step
+            units.highest_step = max(units.highest_step, step)
 
     def set_traits(self, slot: int, traits: frozenset[str]) -> None:
-        self.trait_words[:, slot] = 0
+        for word in self.trait_words:
+            word[slot] = 0
         for trait in traits:
             bit = self.trait_bits.setdefault(trait, len(self.trait_bits))
             while bit // WORD_BITS >= len(self.trait_words):
@@ -106,4 +115,20 @@ class Columns:
 
 def clipped(amount: int) -> int:
     """Within int32: more than that is plenty, less is nothing."""
-    return max(-INT32_MAX, min(INT32_MAX, amount))
+    if -INT32_MAX <= amount <= INT32_MAX:
+        return amount
+    return INT32_MAX if amount > 0 else -INT32_MAX
+
+
+def largest(stock: Stock) -> int:
+    """The largest portion as columns know it: one that capacity forbids anyway is no limit."""
+    return stock.max_unit if stock.max_unit < stock.cap and stock.max_unit < INT32_MAX else INT32_MAX
+
+
+def _everywhere(value: int, room: int) -> Ints:
+    """A column of one value, which takes no room and cannot be written."""
+    return np.broadcast_to(np.int32(value), (room,))
+
+
+def _own(column: Ints) -> Ints:
+    return column if column.strides[0] else column.copy()

@@ -10,7 +10,7 @@ import numpy as np
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.world import Nested, Slots
-from moorage.placement.columns import INT32_MAX, Columns, clipped
+from moorage.placement.columns import Columns, clipped, largest
 from moorage.placement.known import Provider, Stock
 
 NOWHERE = -1
@@ -36,18 +36,19 @@ class Devices:
         """The whole provider, as it was read; `host` is its root's slot, or NOWHERE."""
         root = HostId(provider.root)
         slot = self._slots.get(provider.uuid)
+        columns = self._columns
         if slot is None:
             slot = self._take_slot(provider.uuid)
             self._enter(slot, root)
-        elif self._roots[slot] != root:
+        else:
+            for resource, capacity in columns.capacity.items():
+                if resource not in provider.stocks:
+                    capacity[slot] = columns.free[resource][slot] = 0
+        if self._roots[slot] != root:
             self._leave(slot)
             self._enter(slot, root)
         self._names[slot], self._parents[slot] = provider.name, provider.parent
         self._host[slot] = host
-        columns = self._columns
-        for resource, capacity in columns.capacity.items():
-            if resource not in provider.stocks:
-                capacity[slot] = columns.free[resource][slot] = 0
         for resource, stock in provider.stocks.items():
             self.redraw(provider.uuid, resource, stock)
         bits = len(columns.trait_words)
@@ -64,7 +65,7 @@ class Devices:
         free = stock.cap - stock.used - self._pending.get((provider, resource), 0)
         columns.class_column(resource)[slot] = clipped(free)
         columns.capacity[resource][slot] = clipped(stock.cap)
-        columns.set_units(resource, slot, stock.min_unit, min(stock.max_unit, INT32_MAX), stock.step)
+        columns.set_units(resource, slot, stock.min_unit, largest(stock), stock.step)
 
     def place(self, root: HostId, host: int) -> None:
         """The root got a slot, or gave it back."""

@@ -11,8 +11,10 @@
 """
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from moorage.model.ids import HostId, ProviderId, SegmentId
 from moorage.model.verdict import Claimed, Row, Shortage, Verdict
@@ -21,7 +23,7 @@ from moorage.placement import claims, inventory
 from moorage.placement.inventory import HostReport, SegmentReport
 from moorage.placement.world import Picture
 from moorage.sql import Database, Tx, label
-from moorage.store.region.placement.changes import NEVER, Changes, since
+from moorage.store.region.placement.changes import NEVER, Changes, begin, page, since
 from moorage.store.region.placement.claims import Holder, Key, Owner
 from moorage.store.region.placement.providers import forget_gone
 
@@ -33,6 +35,18 @@ SWEEP_EVERY_ROUNDS = 3000
 """Traces of deletions older than an hour are removed now and then (every 10 minutes at the usual pace)."""
 
 Ranker = Callable[[Ask, World], Verdict]
+
+
+@contextmanager
+def _no_search_for_garbage() -> Iterator[None]:
+    """A million objects come to stay: looking through them again and again while they come is half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Engine:
@@ -107,11 +121,24 @@ class Engine:
 
     async def _catch_up(self) -> None:
         now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
-        horizon = self._horizon if now - self._read_at < RELOAD_AFTER_S else NEVER
         with label("picture"):
-            changes = await self._region.read(lambda tx: since(tx, horizon))
-        self.apply(changes)
+            if self._horizon == NEVER or now - self._read_at >= RELOAD_AFTER_S:
+                await self._load()
+            else:
+                self.apply(await self._region.read(lambda tx: since(tx, self._horizon)))
         self._read_at = now
+
+    async def _load(self) -> None:
+        """Read everything, page by page, into a picture beside the one in use, which it then replaces (CORE P12)."""
+        fresh = self.picture.successor()
+        horizon = await self._region.read(begin)
+        after: str | None = ""
+        with _no_search_for_garbage():
+            while after is not None:
+                changes, after = await self._region.read(partial(page, horizon=horizon, after=after))
+                fresh.apply(changes)
+        fresh.take_over(self.picture)
+        self.picture, self._horizon = fresh, horizon
 
     def apply(self, changes: Changes) -> None:
         """Take in what was read."""

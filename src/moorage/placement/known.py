@@ -1,8 +1,11 @@
 """What the picture knows of one provider, as it was last read."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from moorage.model.ids import CellId, ProviderId
+
+Shape: TypeAlias = tuple[int, int, float, int, int, int, int]
+"""Total, reserved, ratio, smallest and largest portion, step and capacity: most hosts are alike, and share these numbers."""
 
 
 class Stock:
@@ -10,16 +13,23 @@ class Stock:
 
     __slots__ = ("cap", "max_unit", "min_unit", "ratio", "reserved", "step", "total", "used", "version")
 
-    def __init__(self, row: Any) -> None:
-        self.total: int = row.total
-        self.reserved: int = row.reserved
-        self.ratio: float = row.ratio
-        self.min_unit: int = row.min_unit
-        self.max_unit: int = row.max_unit
-        self.step: int = row.step
-        self.cap: int = row.cap
+    def __init__(self, row: Any, shapes: dict[Shape, Shape] | None = None) -> None:
+        shape: Shape = (row.total, row.reserved, row.ratio, row.min_unit, row.max_unit, row.step, row.cap)
+        if shapes is not None:
+            shape = shapes.setdefault(shape, shape)
+        self.total: int
+        self.reserved: int
+        self.ratio: float
+        self.min_unit: int
+        self.max_unit: int
+        self.step: int
+        self.cap: int
+        self.total, self.reserved, self.ratio, self.min_unit, self.max_unit, self.step, self.cap = shape
         self.used: int = row.used
         self.version: int = row.version
+
+
+NOTHING: frozenset[str] = frozenset()
 
 
 class Provider:
@@ -47,11 +57,11 @@ class Provider:
         self.generation = 0
         self.version = -1
         self.updated_at = 0
-        self.shown: dict[object, bytes] = {}
-        """What was written of it in answers, by their kind; emptied when anything of it changes."""
+        self.shown: dict[object, bytes] | None = None
+        """What was written of it in answers, by their kind; forgotten when anything of it changes."""
         self.stocks: dict[str, Stock] = {}
-        self.traits: frozenset[str] = frozenset()
-        self.aggregates: frozenset[str] = frozenset()
+        self.traits: frozenset[str] = NOTHING
+        self.aggregates: frozenset[str] = NOTHING
 
 
 class HostFacts:

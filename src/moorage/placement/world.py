@@ -5,7 +5,9 @@ SQL decides; each process has its own picture, written by one task in it.  It is
 picture is refused by SQL, and the refusal carries the true numbers.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,9 @@ from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
 from moorage.model.verdict import Row
 from moorage.model.world import Group, HostAggregate, Mask, Segment, World
-from moorage.placement.columns import INT32_MAX, Columns, clipped
+from moorage.placement.columns import Columns, clipped, largest
 from moorage.placement.devices import Devices
-from moorage.placement.known import HostFacts, Provider, Stock
+from moorage.placement.known import HostFacts, Provider, Shape, Stock
 from moorage.store.region.placement.changes import Changes
 
 DEFAULT_ZONE = "nova"
@@ -48,6 +50,7 @@ class Picture:
         self._zones: dict[str, int] = {DEFAULT_ZONE: 0}
         self._cells: dict[CellId, int] = {}
         self._interned: dict[frozenset[str], frozenset[str]] = {}
+        self._shapes: dict[Shape, Shape] = {}
         self._segments: dict[ProviderId, Segment] = {}
         self._world: World | None = None
         self._wiring_stale = True
@@ -55,6 +58,25 @@ class Picture:
         self._aggregates: list[HostAggregate] = []
 
     # ------------------------------------------------------------------------------------------- what was read
+
+    def successor(self) -> "Picture":
+        """An empty picture that knows what this process is about to claim and whom it has not heard from."""
+        found = Picture()
+        found._pending, found._dead = self._pending, self._dead
+        found._clear()
+        return found
+
+    def take_over(self, before: "Picture") -> None:
+        """Read whole, it takes the place of an earlier one: what the process learned meanwhile is drawn again."""
+        self._host_aggregates = before._host_aggregates
+        self._wiring_stale = True
+        self.columns.masks["alive"][: self.columns.size] = True
+        for host in self._dead:
+            self.set_alive(host, False)
+        for uuid, resource in self._pending:
+            provider = self.providers.get(uuid)
+            if provider is not None and resource in provider.stocks:
+                self._redraw(provider, resource)
 
     def apply(self, changes: Changes) -> None:
         """Take in what was read; rows may come twice."""
@@ -69,7 +91,7 @@ class Picture:
                 self._remove(ProviderId(uuid))
         self._apply_providers(changes)
         for row in changes.inventories:
-            self._apply_used(row.provider, row._mapping["class"], row.used, row.cap, row.version)
+            self._apply_used(row.provider, row.resource, row.used, row.cap, row.version)
         for row in changes.group_hosts:
             group = self.groups.setdefault(row.server_group, Group())
             if row.n > 0:
@@ -94,7 +116,7 @@ class Picture:
             elif row.version < provider.version:
                 continue
             self._apply_provider(provider, row)
-            provider.shown.clear()
+            provider.shown = None
             provider.traits = self._intern(traits.get(row.uuid, ()))
             self._set_aggregates(provider, self._intern(aggregates.get(row.uuid, ())))
             self._set_stocks(provider, whole.get(row.uuid, ()))
@@ -112,6 +134,14 @@ class Picture:
             if (host := HostId(provider.uuid)) in self.slots:
                 self._give_slot(host)
         provider.name, provider.parent, provider.root = row.name, row.parent, row.root
+        if (tree := self.trees.get(provider.root)) is not None and (
+            member := next(iter(tree.values()), None)
+        ) is not None:
+            provider.root = member.root  # one text for all of a tree
+        elif provider.root == provider.uuid:
+            provider.root = provider.uuid
+        if provider.parent is not None and (above := self.providers.get(provider.parent)) is not None:
+            provider.parent = above.uuid
         provider.generation, provider.version = row.generation, row.version
         provider.updated_at = row.updated_at
         self.trees.setdefault(provider.root, {})[provider.uuid] = provider
@@ -134,8 +164,8 @@ class Picture:
     def _set_stocks(self, provider: Provider, rows: Sequence[Any]) -> None:
         stocks: dict[str, Stock] = {}
         for row in rows:
-            resource = row._mapping["class"]
-            stock, old = Stock(row), provider.stocks.get(resource)
+            resource = sys.intern(row.resource)
+            stock, old = Stock(row, self._shapes), provider.stocks.get(resource)
             if old is not None and old.version > stock.version:
                 stock.used, stock.version = old.used, old.version
             stocks[resource] = stock
@@ -147,7 +177,7 @@ class Picture:
         if provider is None or stock is None or version < stock.version:
             return
         stock.used, stock.cap, stock.version = used, cap, version
-        provider.shown.clear()
+        provider.shown = None
         self._redraw(provider, resource)
 
     def _remove(self, uuid: ProviderId) -> None:
@@ -223,7 +253,7 @@ class Picture:
             column = self.columns.class_column(resource)
             column[slot] = clipped(free)
             self.columns.capacity[resource][slot] = clipped(stock.cap)
-            self.columns.set_units(resource, slot, stock.min_unit, min(stock.max_unit, INT32_MAX), stock.step)
+            self.columns.set_units(resource, slot, stock.min_unit, largest(stock), stock.step)
             if self._world is not None and resource not in self._world.free:
                 self._world = None
         else:
@@ -365,6 +395,7 @@ class Picture:
 
 def _gathered(rows: Sequence[Any], column: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
+    name_of = attrgetter(column)
     for row in rows:
-        found.setdefault(row.provider, []).append(row._mapping[column])
+        found.setdefault(row.provider, []).append(name_of(row))
     return found

@@ -39,6 +39,8 @@ Durability: TypeAlias = Literal["power", "process"]
 
 BATCH_MAX = 256
 READERS_SQLITE = 4
+READER_CACHE_KIB = 4000
+"""Of each; what one reader has not, the system's cache of files has."""
 POOL_POSTGRESQL = 16
 BUSY_TIMEOUT_MS = 30_000
 TRIES_AFTER_DEADLOCK = 10
@@ -259,6 +261,7 @@ class SqliteDatabase:
         if connection is None:
             connection = self._engine.connect()
             connection.exec_driver_sql("PRAGMA query_only=ON")
+            connection.exec_driver_sql(f"PRAGMA cache_size=-{READER_CACHE_KIB}")
             self._reading.connection = connection
             self._open_readers.append(connection)
         raw = cast("sqlite3.Connection", connection.connection.driver_connection)

@@ -47,10 +47,10 @@ def _raw(requests: list[bytes], req: Req, providers: Iterable[Provider], classes
     kind = (req.since(29), req.since(17), None if req.since(27) else tuple(classes))
     summaries = []
     for provider in providers:
-        said = provider.shown.get(kind)
+        said = None if provider.shown is None else provider.shown.get(kind)
         if said is None:
-            if len(provider.shown) >= SHOWN_KINDS_MAX:
-                provider.shown.clear()
+            if provider.shown is None or len(provider.shown) >= SHOWN_KINDS_MAX:
+                provider.shown = {}
             body = msgspec.json.encode(_summary(req, provider, classes))
             said = provider.shown[kind] = b'"%s":%s' % (provider.uuid.encode(), body)
         summaries.append(said)

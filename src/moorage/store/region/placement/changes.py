@@ -26,6 +26,7 @@ from moorage.store.region.placement.tables import (
 )
 
 NEVER = -1
+PROVIDERS_PER_PAGE = 10_000
 
 
 @dataclass
@@ -54,8 +55,44 @@ class Changes:
         )
 
 
+def begin(tx: Tx) -> int:
+    """The horizon for a reader that is about to read all pages: what changes while it reads is read again afterwards."""
+    return _look(tx, NEVER)[0]
+
+
+def page(tx: Tx, horizon: int, after: str) -> tuple[Changes, str | None]:
+    """The providers behind `after`, in the order of their ids, and where the next page begins (None: this is the last).
+
+    A fleet in one answer would be in memory twice.  Server groups come with the last page.
+    """
+    uuid = providers.c.uuid
+    found = tx.rows(sa.select(*providers.c).where(uuid > after).order_by(uuid).limit(PROVIDERS_PER_PAGE))
+    changes = Changes(horizon, providers=found)
+    following = found[-1].uuid if len(found) == PROVIDERS_PER_PAGE else None
+    if found:
+        until = found[-1].uuid
+        changes.whole = _between(tx, inventories, after, until)
+        changes.traits = _between(tx, provider_traits, after, until)
+        changes.aggregates = _between(tx, provider_aggregates, after, until)
+        changes.hosts = _between(tx, hosts, after, until)
+    if following is None:
+        changes.group_hosts = tx.rows(sa.select(*group_hosts.c))
+        changes.group_homes = tx.rows(sa.select(*group_homes.c))
+    return changes, following
+
+
+def _between(tx: Tx, table: sa.Table, after: str, until: str) -> Sequence[sa.Row[Any]]:
+    key = table.c.provider
+    return tx.rows(sa.select(*_columns(table)).where(key > after, key <= until))
+
+
+def _columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
+    """All of them; `class`, which Python keeps for itself, as `resource`."""
+    return [each.label("resource") if each.name == "class" else each for each in table.c]
+
+
 def since(tx: Tx, horizon: int = NEVER) -> Changes:
-    """Everything that may have changed since `horizon`; all there is when it is NEVER."""
+    """Everything that may have changed since `horizon`; all there is, in one answer, when it is NEVER."""
     following, news = _look(tx, horizon)
     changes = Changes(following, everything=horizon == NEVER)
     if not any(news):
@@ -70,7 +107,7 @@ def since(tx: Tx, horizon: int = NEVER) -> Changes:
         changes.hosts = _of_providers(tx, hosts, fresh)
     if news[1] and horizon != NEVER:
         changes.inventories = tx.rows(
-            sa.select(i.provider, i["class"], i.used, i.cap, i.version).where(i.changed >= horizon)
+            sa.select(i.provider, i["class"].label("resource"), i.used, i.cap, i.version).where(i.changed >= horizon)
         )
     if news[2]:
         changes.gone = [row[0] for row in tx.rows(sa.select(gone.c.provider).where(gone.c.changed >= horizon))]
@@ -83,7 +120,9 @@ def since(tx: Tx, horizon: int = NEVER) -> Changes:
 def _of_providers(tx: Tx, table: sa.Table, fresh: sa.ColumnElement[bool]) -> Sequence[sa.Row[Any]]:
     """Rows of the table that belong to changed providers."""
     return tx.rows(
-        sa.select(*table.c).select_from(table.join(providers, table.c.provider == providers.c.uuid)).where(fresh)
+        sa.select(*_columns(table))
+        .select_from(table.join(providers, table.c.provider == providers.c.uuid))
+        .where(fresh)
     )
 
 
