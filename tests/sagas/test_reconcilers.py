@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.bus.notifications import Message
+from moorage.conductor.reconcilers.devices import Devices, DevicesDone
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.notifications import Notifications, NotificationsDone, OutboxLimits
 from moorage.conductor.reconcilers.quota_usage import Mended, QuotaUsage, QuotaUsageDone
@@ -19,7 +20,10 @@ from moorage.conductor.reconcilers.tidy import DELETED_SERVERS_KEPT_US, Tidied, 
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, NetworkId, OperationId, ServerId
-from moorage.model.network import HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts, mint_mac
+from moorage.model.network import AgentDevices, HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts, mint_mac
+from moorage.model.network_providers import OVS
+from moorage.model.request_groups import RequestGroup
+from moorage.model.world import Ask
 from moorage.operations.all import SAGAS
 from moorage.operations.notifications.messages import Wording
 from moorage.saga import Paper, first_lines, tell
@@ -232,6 +236,80 @@ async def test_a_segment_that_is_gone_is_dropped(small: SmallRegion) -> None:
 
 
 # ----------------------------------------------------------------------------------------------- host aggregates
+
+
+class OneAgent:
+    """The network service: one agent, with what it can guarantee on each bridge."""
+
+    def __init__(self, **bandwidths: int) -> None:
+        self.bandwidths = bandwidths
+        self.synced: bool | None = None
+
+    async def guarantees(self) -> list[AgentDevices]:
+        rates: dict[str, dict[str, int | None]] = {
+            name: {"egress": kbps, "ingress": None} for name, kbps in self.bandwidths.items()
+        }
+        mappings = {f"wire-{name}": (name,) for name in rates}
+        hypervisors = dict.fromkeys(rates, "host1")
+        packets: dict[str, dict[str, int | None]] = {"host1": {"any": 70}, "not-yet": {"any": 7}}
+        return [AgentDevices("host1", OVS, rates, hypervisors, packets, mappings, self.synced)]
+
+
+def devices_of(small: SmallRegion) -> dict[str, dict[str, tuple[int, int]]]:
+    """Name → class → (free, total) of everything below host1."""
+    world = small.engine.world()
+    nested = world.nested
+    return {
+        nested.names[slot]: {
+            name: (int(nested.free[name][slot]), int(nested.capacity[name][slot]))
+            for name in nested.free
+            if nested.capacity[name][slot]
+        }
+        for slot in nested.below.get(world.host_ids[world.slots_by_name["host1"]], ())
+    }
+
+
+async def test_devices_already_fine(small: SmallRegion) -> None:
+    network = OneAgent(br1=5_000, br2=3_000)
+    devices = Devices(cast("Any", network), small.engine)
+    waiting = ("not-yet",)
+    assert await devices.run() == DevicesDone(looked_at=1, reported=2, waiting=waiting)
+    bandwidth, packets = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
+    fine = {
+        f"host1:{OVS}": {packets: (70, 70)},
+        f"host1:{OVS}:br1": {bandwidth: (5_000, 5_000)},
+        f"host1:{OVS}:br2": {bandwidth: (3_000, 3_000)},
+    }
+    assert devices_of(small) == fine
+    assert await devices.run() == DevicesDone(looked_at=1, reported=1, waiting=waiting)
+    assert await Devices(cast("Any", network), small.engine).run() == DevicesDone(1, 2, waiting)  # another process
+    assert devices_of(small) == fine
+
+
+async def test_what_a_device_no_longer_has_or_a_device_that_is_no_more_goes(small: SmallRegion) -> None:
+    network = OneAgent(br1=5_000, br2=3_000)
+    devices = Devices(cast("Any", network), small.engine)
+    await devices.run()
+    group = RequestGroup("g", {"NET_BW_EGR_KILOBIT_PER_SEC": 3_000}, ("CUSTOM_PHYSNET_WIRE_BR2",))
+    ask = Ask(resources={}, groups=(group,))
+    (choice,) = small.engine.rank(ask).best
+    owner = {"project": PROJECT, "user": "u", "operation": "o", "attempt": 1, "replace": False}
+    await small.region.write(lambda tx: small.engine.claim(tx, "somebody", choice, ask, **owner))  # type: ignore[arg-type]
+    network.bandwidths = {"br1": 4_000}
+    await devices.run()
+    bandwidth = "NET_BW_EGR_KILOBIT_PER_SEC"
+    assert devices_of(small)[f"host1:{OVS}:br1"] == {bandwidth: (4_000, 4_000)}
+    assert devices_of(small)[f"host1:{OVS}:br2"] == {bandwidth: (0, 3_000)}, "it is held, and stays until it is not"
+    await small.region.write(lambda tx: small.engine.release(tx, "somebody"))
+    await Devices(cast("Any", network), small.engine).run()
+    assert f"host1:{OVS}:br2" not in devices_of(small)
+
+
+async def test_what_the_network_service_reports_itself_is_left_alone(small: SmallRegion) -> None:
+    network = OneAgent(br1=5_000)
+    network.synced = True
+    assert await Devices(cast("Any", network), small.engine).run() == DevicesDone()
+    assert devices_of(small) == {}
 
 
 async def test_host_aggregates_already_fine(small: SmallRegion) -> None:

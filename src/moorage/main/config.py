@@ -82,6 +82,10 @@ class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_gib: int = 500
     physical_networks: tuple[tuple[str, ...], ...] = (("physnet1",), ("physnet2",))
     """Host number n has the (n mod length)-th set: by default odd and even hosts are on different segments."""
+    bandwidth_kbps: int = 10_000_000
+    """What each bridge of a host can guarantee to ports, each way (embedded network service); 0: nothing."""
+    packet_rate_kpps: int = 1_000
+    """What each host can guarantee to ports in packets; 0: nothing."""
     beat_s: float = 5.0
     """How often each says that it lives."""
 

@@ -7,6 +7,7 @@ from moorage.agent.serve import Agent
 from moorage.bus.carrier import Bus
 from moorage.drivers.dials import Dials
 from moorage.drivers.simulated import SimulatedDriver
+from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.config import Config
 from moorage.model.clock import Clock
 from moorage.model.ids import CellId
@@ -27,6 +28,14 @@ def planned_hosts(config: Config) -> list[HostPlan]:
     return [
         HostPlan(f"host{number + 1}", CellId(cells[number * len(cells) // count].name), wires[number % len(wires)])
         for number in range(count)
+    ]
+
+
+def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
+    """What the embedded network service is told of them: wires, and what can be guaranteed on them."""
+    told = config.hosts
+    return [
+        HostNetworks(each.host, each.physical_networks, told.bandwidth_kbps, told.packet_rate_kpps) for each in plans
     ]
 
 

@@ -19,11 +19,10 @@ from moorage.agent.serve import Agent
 from moorage.conductor.rounds import Rounds
 from moorage.drivers.dials import Dials
 from moorage.drivers.simulated import SimulatedDriver
-from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.api import make_frontdesk
 from moorage.main.config import Config, checked, read_config
 from moorage.main.embedded import open_embedded
-from moorage.main.hosts import planned_hosts
+from moorage.main.hosts import host_networks, planned_hosts
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
 from moorage.main.placement import PREFIX, make_placement
 from moorage.main.region import open_bus, open_region, start_telling
@@ -91,7 +90,7 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
     demo = "" if services.identity is None else await services.identity.project_id("demo")
     if services.network is not None:
         plans = planned_hosts(config)
-        await services.network.declare_hosts([HostNetworks(each.host, each.physical_networks) for each in plans])
+        await services.network.declare_hosts(host_networks(config, plans))
     await seed(config, region.databases.region, services.image, services.network, demo)
     await region.stop()
     for name, app in services.apps.items():

@@ -1,5 +1,6 @@
 """Which reconcilers run, and how often."""
 
+from moorage.conductor.reconcilers.devices import Devices
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
@@ -10,6 +11,7 @@ from moorage.main.region import Region
 
 AGGREGATES_EVERY_S = 2.0
 SEGMENTS_EVERY_S = 30.0
+DEVICES_EVERY_S = 10.0
 NOTIFICATIONS_EVERY_S = 0.5
 STRAYS_EVERY_S = 60.0
 QUOTA_EVERY_S = 300.0
@@ -20,6 +22,7 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     """Every reconciler of this release, on its timer."""
     if region.rooms.draw_segments is not None:
         rounds.add("segments", SEGMENTS_EVERY_S, region.rooms.draw_segments)
+    rounds.add("devices", DEVICES_EVERY_S, Devices(region.rooms.network, region.engine).run)
     aggregates = HostAggregates(region.databases.region, region.engine)
     rounds.add("host_aggregates", AGGREGATES_EVERY_S, aggregates.run)
     rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.rooms).run)

@@ -13,13 +13,12 @@ from pathlib import Path
 import msgspec
 
 from moorage.conductor.rounds import Rounds
-from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.api import make_frontdesk
 from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import Api, Cell, Config, Hosts, checked, read_config
 from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
 from moorage.main.events import EventDoor
-from moorage.main.hosts import Fleet, HostPlan, planned_hosts
+from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts
 from moorage.main.lock import DataLock
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
 from moorage.main.placement import make_placement
@@ -115,7 +114,7 @@ async def start_cloud(config: Config) -> Cloud:
     plans = planned_hosts(config)
     demo = "" if embedded.identity is None else await embedded.identity.project_id("demo")
     if embedded.network is not None:
-        await embedded.network.declare_hosts([HostNetworks(each.host, each.physical_networks) for each in plans])
+        await embedded.network.declare_hosts(host_networks(config, plans))
     await seed(config, region.databases.region, embedded.image, embedded.network, demo)
     for name, app in embedded.apps.items():
         await doors[name].open(app)

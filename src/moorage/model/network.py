@@ -175,6 +175,24 @@ class HostWiring(msgspec.Struct, frozen=True):
     alive: bool = True
 
 
+class AgentDevices(msgspec.Struct, frozen=True):
+    """What one of the network service's agents says it can guarantee."""
+
+    host: str
+    kind: str
+    """`Open vSwitch agent`, `NIC Switch agent` …"""
+    bandwidths: dict[str, dict[str, int | None]] = {}
+    """Device → way (egress, ingress) → kilobit per second."""
+    hypervisors: dict[str, str] = {}
+    """Device → the hypervisor it is in."""
+    packets: dict[str, dict[str, int | None]] = {}
+    """Hypervisor → way (any, or egress and ingress) → kilopackets per second."""
+    mappings: dict[str, tuple[str, ...]] = {}
+    """Physical network → devices."""
+    synced: bool | None = None
+    """Whether the network service reported it itself; None: it does not do so."""
+
+
 class BindRefused(Problem):
     """The network service refused a port on a host; the next host may do. `code` is its own word for it."""
 

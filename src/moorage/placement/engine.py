@@ -20,7 +20,7 @@ from moorage.model.ids import HostId, ProviderId, SegmentId
 from moorage.model.verdict import Claimed, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory
-from moorage.placement.inventory import HostReport, SegmentReport
+from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport
 from moorage.placement.world import Picture
 from moorage.sql import Database, Tx, label
 from moorage.store.region.placement.changes import NEVER, Changes, begin, page, since
@@ -33,6 +33,8 @@ RELOAD_AFTER_S = 1800.0
 
 SWEEP_EVERY_ROUNDS = 3000
 """Traces of deletions older than an hour are removed now and then (every 10 minutes at the usual pace)."""
+
+DEVICES_PER_COMMIT_MAX = 200
 
 Ranker = Callable[[Ask, World], Verdict]
 
@@ -270,6 +272,21 @@ class Engine:
         found = await self._region.write(work)
         await self.catch_up()
         return found
+
+    async def report_devices(self, reports: Sequence[DeviceReport]) -> list[str]:
+        """Providers below hosts, those above before those below; the answer names hypervisors that are not there yet."""
+        if not reports:
+            return []
+        missing: dict[str, None] = {}
+        for start in range(0, len(reports), DEVICES_PER_COMMIT_MAX):
+            some = reports[start : start + DEVICES_PER_COMMIT_MAX]
+
+            def work(tx: Tx, some: Sequence[DeviceReport] = some) -> list[str]:
+                return [each.hypervisor for each in some if not inventory.report_device(tx, each)]
+
+            missing |= dict.fromkeys(await self._region.write(work))
+        await self.catch_up()
+        return list(missing)
 
     async def drop_segment(self, segment: SegmentId) -> bool:
         """The network deleted a segment; False while addresses of it are held."""

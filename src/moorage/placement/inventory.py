@@ -44,6 +44,21 @@ class SegmentReport(msgspec.Struct, frozen=True, kw_only=True):
     """Names of hosts."""
 
 
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider below a host: a bridge, an interface, the agent that has them."""
+
+    hypervisor: str
+    """The name of the provider it is below, at whatever depth."""
+    id: ProviderId
+    name: str
+    parent: ProviderId | None = None
+    """None: right below the hypervisor."""
+    inventories: dict[str, Inventory] = {}
+    traits: tuple[str, ...] = ()
+    children: frozenset[ProviderId] | None = None
+    """All there is right below it, so that what is there no more can go; None: it cannot say."""
+
+
 def host_id(name: str) -> HostId:
     """The provider's id of a host (by hypervisor hostname) that has none yet: always the same for the same name."""
     return HostId(str(uuid.uuid5(HOSTS_NAMESPACE, name)))
@@ -82,7 +97,7 @@ def report_host(tx: Tx, report: HostReport) -> HostId:
     return provider
 
 
-def _inventories(tx: Tx, provider: HostId, want: dict[str, Inventory], at: Stamp | None) -> Stamp | None:
+def _inventories(tx: Tx, provider: str, want: dict[str, Inventory], at: Stamp | None) -> Stamp | None:
     have = sql.inventories_of(tx, provider)
     for resource, inventory in want.items():
         if resource not in have or have[resource][0] != inventory:
@@ -121,6 +136,39 @@ def set_enabled(tx: Tx, provider: HostId, enabled: bool) -> bool:
         sql.set_traits(tx, provider, have, want)
         sql.advance(tx, provider, at)
     return True
+
+
+def report_device(tx: Tx, report: DeviceReport) -> bool:
+    """Make or mend a provider below a host; False: there is no such host yet."""
+    root = sql.find_by_name(tx, report.hypervisor)
+    if root is None:
+        return False
+    known = sql.find(tx, report.id)
+    at: Stamp | None = None
+    if known is None:
+        at = stamp(tx)
+        sql.ensure_child(tx, report.id, report.name, report.parent or root.uuid, root.root, at)
+    at = _inventories(tx, report.id, report.inventories, at)
+    have = sql.traits_of(tx, report.id)
+    if frozenset(report.traits) != have:
+        at = at or stamp(tx)
+        sql.set_traits(tx, report.id, have, report.traits)
+    if report.children is not None and known is not None:
+        at = _retire(tx, sql.children(tx, report.id) - report.children, at)
+    if at is not None and known is not None:
+        sql.advance(tx, report.id, at)
+    return True
+
+
+def _retire(tx: Tx, devices: set[ProviderId], at: Stamp | None) -> Stamp | None:
+    """Devices that are there no more: nothing of them is offered, and those that nobody holds are gone."""
+    for device in sorted(devices):
+        at = _inventories(tx, device, {}, at)
+        if at is not None and not sql.in_use(tx, device) and not sql.children(tx, device):
+            sql.delete(tx, device, at)
+        elif at is not None:
+            sql.advance(tx, device, at)
+    return at
 
 
 def report_segment(tx: Tx, report: SegmentReport) -> ProviderId:

@@ -6,9 +6,19 @@ from typing import Any
 from urllib.parse import quote
 
 from moorage.clients.http import Json, Neighbour, Params
-from moorage.clients.network.wire import network_of, port_of, segment_of, subnet_of, wiring_of
+from moorage.clients.network.wire import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
 from moorage.model.errors import Internal, NotFound
-from moorage.model.network import Availability, HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts, minted_macs
+from moorage.model.network import (
+    AgentDevices,
+    Availability,
+    HostWiring,
+    NetworkFacts,
+    Port,
+    SegmentFacts,
+    SubnetFacts,
+    minted_macs,
+)
+from moorage.model.network_providers import known
 
 PAGE_SIZE = 1000
 PAGES_MAX = 1000
@@ -93,6 +103,11 @@ class Facts:
     async def wirings(self) -> tuple[HostWiring, ...]:
         """What the service's own agents say their hosts are wired to."""
         return tuple([wiring_of(row) async for row in self._pages("agents", {}) if row.get("configurations")])
+
+    async def guarantees(self) -> tuple[AgentDevices, ...]:
+        """What the service's own agents say they can guarantee; agents that guarantee nothing are left out."""
+        told = [devices_of(row) async for row in self._pages("agents", {})]
+        return tuple(each for each in told if known(each.kind) and (each.bandwidths or each.packets))
 
     async def extensions(self) -> frozenset[str]:
         """What this network service can do; asked again every ten minutes."""

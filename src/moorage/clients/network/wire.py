@@ -3,7 +3,16 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moorage.model.network import FixedIp, HostWiring, NetworkFacts, NicAsk, Port, SegmentFacts, SubnetFacts
+from moorage.model.network import (
+    AgentDevices,
+    FixedIp,
+    HostWiring,
+    NetworkFacts,
+    NicAsk,
+    Port,
+    SegmentFacts,
+    SubnetFacts,
+)
 
 MTU_DEFAULT = 1500
 BINDING_KEYS = frozenset(
@@ -109,4 +118,24 @@ def wiring_of(body: Mapping[str, Any]) -> HostWiring:
         physical_networks=tuple(sorted(mappings)),
         tunnels=tuple(configuration.get("tunnel_types") or ()),
         alive=bool(body.get("alive")),
+    )
+
+
+def devices_of(body: Mapping[str, Any]) -> AgentDevices:
+    """What an agent's `configurations` say of bandwidth and packet rate."""
+    said: Mapping[str, Any] = body.get("configurations") or {}
+    host = body.get("host", "")
+    bandwidths: Mapping[str, Any] = said.get("resource_provider_bandwidths") or {}
+    bridges: Mapping[str, str] = said.get("bridge_mappings") or {}
+    interfaces: Mapping[str, list[str]] = said.get("device_mappings") or {}
+    ways = "resource_provider_packet_processing_with"
+    return AgentDevices(
+        host=host,
+        kind=body.get("agent_type", ""),
+        bandwidths={device: dict(rates) for device, rates in bandwidths.items()},
+        hypervisors=dict(said.get("resource_provider_hypervisors") or dict.fromkeys(bandwidths, host)),
+        packets=dict(said.get(f"{ways}out_direction") or said.get(f"{ways}_direction") or {}),
+        mappings={name: (bridge,) for name, bridge in bridges.items()}
+        | {name: tuple(devices) for name, devices in interfaces.items()},
+        synced=body.get("resources_synced"),
     )

@@ -37,7 +37,9 @@ class Segments:
     async def run(self) -> SegmentsDone:
         """One round. Raises Unavailable when the network service is out; the next round finds everything."""
         networks = [each for each in await self._network.networks() if each.routed]
-        wirings = {each.host: frozenset(each.physical_networks) for each in await self._network.wirings()}
+        wirings: dict[str, frozenset[str]] = {}
+        for each in await self._network.wirings():  # several agents of one host see different wires of it
+            wirings[each.host] = wirings.get(each.host, frozenset()) | frozenset(each.physical_networks)
         reports: dict[str, SegmentReport] = {}
         for network in networks:
             others = await self._addresses_of_others(network)

@@ -10,6 +10,7 @@ from moorage.embedded.network.attributes import Attr, for_update, read_only
 from moorage.embedded.network.call import Call, stamp
 from moorage.embedded.network.faults import forbidden
 from moorage.embedded.network.store import Doc, Store
+from moorage.model.network_providers import OVS, TUNNELLED
 
 BINARY = "neutron-openvswitch-agent"
 ATTRS: dict[str, Attr] = {
@@ -28,20 +29,45 @@ class HostNetworks:
 
     host: str
     physnets: tuple[str, ...] = ()
+    bandwidth_kbps: int = 0
+    """What each bridge can guarantee, each way; 0: nothing."""
+    packet_rate_kpps: int = 0
+    """What the agent can guarantee, both ways together; 0: nothing."""
 
 
 def _agent(host: HostNetworks) -> Doc:
     now = stamp().replace("T", " ").rstrip("Z")
     return {
         "id": str(uuid5(NAMESPACE_DNS, f"{BINARY}.{host.host}")),
-        "agent_type": "Open vSwitch agent", "binary": BINARY, "topic": "N/A", "host": host.host,
+        "agent_type": OVS, "binary": BINARY, "topic": "N/A", "host": host.host,
         "admin_state_up": True, "alive": True, "created_at": now, "started_at": now, "heartbeat_timestamp": now,
         "description": None, "availability_zone": None, "resources_synced": None,
         "configurations": {
             "bridge_mappings": {name: f"br-{name}" for name in host.physnets},
             "tunnel_types": ["vxlan", "geneve"], "integration_bridge": "br-int", "datapath_type": "system",
-        },
+        } | _guaranteed(host),
     }  # fmt: skip
+
+
+def _guaranteed(host: HostNetworks) -> Doc:
+    """What a real agent says of its `resource_provider_bandwidths` and packet processing options."""
+    said: Doc = {}
+    whole = {"allocation_ratio": 1.0, "min_unit": 1, "reserved": 0, "step_size": 1}
+    if host.bandwidth_kbps:
+        devices = [*(f"br-{name}" for name in host.physnets), TUNNELLED]
+        rates = {"egress": host.bandwidth_kbps, "ingress": host.bandwidth_kbps}
+        said |= {
+            "resource_provider_bandwidths": dict.fromkeys(devices, rates),
+            "resource_provider_hypervisors": dict.fromkeys(devices, host.host),
+            "resource_provider_inventory_defaults": whole,
+        }
+    if host.packet_rate_kpps:
+        said |= {
+            "resource_provider_packet_processing_without_direction": {host.host: {"any": host.packet_rate_kpps}},
+            "resource_provider_packet_processing_with_direction": {},
+            "resource_provider_packet_processing_inventory_defaults": whole,
+        }
+    return said
 
 
 def declare(store: Store, hosts: Iterable[HostNetworks]) -> set[str]:

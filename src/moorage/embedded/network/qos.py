@@ -10,6 +10,7 @@ from moorage.embedded.network.faults import Fault, conflict, forbidden
 from moorage.embedded.network.networks import COMMON
 from moorage.embedded.network.store import Doc
 from moorage.embedded.network.who import Who
+from moorage.model.network_providers import BANDWIDTH, PACKETS, TUNNEL_TRAIT, physnet_trait, vnic_trait
 
 RULES_MAX = 64
 _AMOUNT = checks.within(0, 2**31 - 1)
@@ -40,12 +41,6 @@ RULES: dict[str, dict[str, Attr]] = {
 }
 # The namespace of request groups: the same port and rules give the same group id again.
 _GROUPS = uuid.UUID("3f1f59b4-4a55-4e0e-9d7e-6c0f6ab1f5c5")
-_BANDWIDTH = {"egress": "NET_BW_EGR_KILOBIT_PER_SEC", "ingress": "NET_BW_IGR_KILOBIT_PER_SEC"}
-_PACKETS = {
-    "egress": "NET_PACKET_RATE_EGR_KILOPACKET_PER_SEC",
-    "ingress": "NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC",
-    "any": "NET_PACKET_RATE_KILOPACKET_PER_SEC",
-}
 
 
 def visible(who: Who, policy: Doc) -> bool:
@@ -59,26 +54,22 @@ def view(who: Who, policy: Doc) -> Doc:
 
 
 def resource_request(policy: Doc | None, network: Doc, port: Doc) -> Doc | None:
-    """None where nothing is guaranteed, or where nothing of the network is physical."""
+    """None where nothing is guaranteed. Bandwidth is the physical network's, or of what carries the tunnels."""
     if policy is None:
         return None
-    bandwidth = _sum(policy, "minimum_bandwidth", "min_kbps", _BANDWIDTH)
-    packets = _sum(policy, "minimum_packet_rate", "min_kpps", _PACKETS)
-    vnic = f"CUSTOM_VNIC_TYPE_{port['binding:vnic_type'].upper().replace('-', '_')}"
+    bandwidth = _sum(policy, "minimum_bandwidth", "min_kbps", BANDWIDTH)
+    packets = _sum(policy, "minimum_packet_rate", "min_kpps", PACKETS)
+    vnic = vnic_trait(port["binding:vnic_type"])
     groups = []
-    physical = next((each["physical_network"] for each in network["_segments"] if each["physical_network"]), None)
-    if bandwidth and physical is not None:
-        traits = [f"CUSTOM_PHYSNET_{trait_part(physical)}", vnic]
-        groups.append(_group(port, "bandwidth", traits, bandwidth))
+    if bandwidth:
+        physical = network["_segments"][0]["physical_network"]
+        wire = TUNNEL_TRAIT if physical is None else physnet_trait(physical)
+        groups.append(_group(port, "bandwidth", [wire, vnic], bandwidth))
     if packets:
         groups.append(_group(port, "packets", [vnic], packets))
     if not groups:
         return None
     return {"request_groups": groups, "same_subtree": [group["id"] for group in groups]}
-
-
-def trait_part(name: str) -> str:
-    return "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name).upper()
 
 
 def _sum(policy: Doc, kind: str, amount: str, classes: dict[str, str]) -> dict[str, int]:

@@ -52,11 +52,20 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stam
 
 def ensure_root(tx: Tx, uuid: str, name: str, at: Stamp) -> None:
     """The same for a root whose id says who it is: whoever reports it at the same moment means the same provider."""
+    _ensure(tx, uuid, name, None, uuid, at)
+
+
+def ensure_child(tx: Tx, uuid: str, name: str, parent: str, root: str, at: Stamp) -> None:
+    """The same below another provider."""
+    _ensure(tx, uuid, name, parent, root, at)
+
+
+def _ensure(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stamp) -> None:
     statement = upsert(tx, providers).values(
         uuid=uuid,
         name=name,
-        parent=None,
-        root=uuid,
+        parent=parent,
+        root=root,
         generation=0,
         changed=at.changed,
         version=at.version,
@@ -68,6 +77,11 @@ def ensure_root(tx: Tx, uuid: str, name: str, at: Stamp) -> None:
 def find(tx: Tx, uuid: str) -> sa.Row[Any] | None:
     found: sa.Row[Any] | None = tx.row(sa.select(*providers.c).where(providers.c.uuid == uuid))
     return found
+
+
+def children(tx: Tx, uuid: str) -> set[ProviderId]:
+    """What is right below a provider."""
+    return {ProviderId(row[0]) for row in tx.rows(sa.select(providers.c.uuid).where(providers.c.parent == uuid))}
 
 
 def find_by_name(tx: Tx, name: str) -> sa.Row[Any] | None:

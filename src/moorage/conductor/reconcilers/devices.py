@@ -1,0 +1,88 @@
+"""What the network service's agents guarantee: bandwidth of bridges and interfaces, packet rate of the agent itself.
+
+A network service with a placement plug-in of its own reports them, and says so (`resources_synced`); then this leaves them
+alone.  One without, the embedded service too, only says in its agents' `configurations` what there is; here it becomes providers
+below the hosts, with the ids, names, traits and classes that the plug-in would give them.
+"""
+
+import msgspec
+
+from moorage.clients.network import NetworkClient
+from moorage.model.network import AgentDevices
+from moorage.model.network_providers import agent_provider, agent_traits, device_provider, device_traits, rates_of
+from moorage.model.resources import Inventory
+from moorage.placement.engine import Engine
+from moorage.placement.inventory import DeviceReport
+
+NAME = "devices"
+WHOLE_EVERY_ROUNDS = 30
+"""Everything is said again so often, whether it changed or not: what others changed is mended, what was still held may go."""
+
+
+class DevicesDone(msgspec.Struct, frozen=True):
+    """What one round saw and did."""
+
+    looked_at: int = 0
+    reported: int = 0
+    waiting: tuple[str, ...] = ()
+    """Hypervisors that are no providers yet: their hosts have not reported."""
+
+
+class Devices:
+    """Draws what agents guarantee into placement."""
+
+    def __init__(self, network: NetworkClient, engine: Engine) -> None:
+        self._network = network
+        self._engine = engine
+        self._last: dict[str, tuple[DeviceReport, ...]] = {}
+        self._rounds = 0
+
+    async def run(self) -> DevicesDone:
+        """One round. Raises Unavailable when the network service is out; the next round finds everything."""
+        self._rounds += 1
+        if self._rounds % WHOLE_EVERY_ROUNDS == 0:
+            self._last = {}
+        agents = [each for each in await self._network.guarantees() if each.synced is None]
+        wanted: dict[str, tuple[DeviceReport, ...]] = {}
+        for agent in agents:
+            for hypervisor in sorted(set(agent.hypervisors.values()) | agent.packets.keys()):
+                wanted[f"{agent.kind}/{hypervisor}"] = tuple(_reports(agent, hypervisor))
+        changed = {key: reports for key, reports in wanted.items() if self._last.get(key) != reports}
+        missing = set(await self._engine.report_devices([each for reports in changed.values() for each in reports]))
+        self._last = {
+            key: reports for key, reports in wanted.items() if not missing & {each.hypervisor for each in reports}
+        }
+        return DevicesDone(len(agents), len(changed), tuple(sorted(missing)))
+
+
+def _reports(agent: AgentDevices, hypervisor: str) -> list[DeviceReport]:
+    """The agent's own provider first, then those below it."""
+    above = agent_provider(agent.kind, hypervisor)
+    devices = sorted(device for device, where in agent.hypervisors.items() if where == hypervisor)
+    made = [
+        DeviceReport(
+            hypervisor=hypervisor,
+            id=above,
+            name=f"{hypervisor}:{agent.kind}",
+            inventories=_inventories(rates_of("packets", agent.packets.get(hypervisor, {}))),
+            traits=agent_traits(agent.kind),
+            children=frozenset(device_provider(agent.kind, hypervisor, device) for device in devices),
+        )
+    ]
+    made.extend(
+        DeviceReport(
+            hypervisor=hypervisor,
+            id=device_provider(agent.kind, hypervisor, device),
+            name=f"{hypervisor}:{agent.kind}:{device}",
+            parent=above,
+            inventories=_inventories(rates_of("bandwidth", agent.bandwidths[device])),
+            traits=device_traits(agent.kind, device, agent.mappings),
+        )
+        for device in devices
+        if device in agent.bandwidths
+    )
+    return made
+
+
+def _inventories(amounts: dict[str, int]) -> dict[str, Inventory]:
+    return {resource: Inventory(total=amount) for resource, amount in amounts.items()}

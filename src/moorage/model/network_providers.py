@@ -1,0 +1,76 @@
+"""How a network service's agents look as resource providers: ids, traits and classes, as Neutron's placement plug-in gives them.
+
+The same ids, so that a cloud that changes from the embedded service to a real one finds its providers again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+from uuid import UUID, uuid5
+
+from moorage.model.ids import ProviderId
+
+OVS = "Open vSwitch agent"
+NIC_SWITCH = "NIC Switch agent"
+_NAMESPACES = {
+    OVS: UUID("87ee7d5c-73bb-11e8-9008-c4d987b2a692"),
+    NIC_SWITCH: UUID("87f1895c-73bb-11e8-9008-c4d987b2a692"),
+}
+_VNIC_TYPES = {
+    OVS: ("normal", "virtio-forwarder", "vdpa", "remote-managed", "smart-nic"),
+    NIC_SWITCH: ("direct", "macvtap", "direct-physical"),
+}
+"""What the embedded service's two mechanisms bind."""
+
+TUNNELLED = "rp_tunnelled"
+"""The device that stands for all tunnelled networks."""
+
+TUNNEL_TRAIT = "CUSTOM_NETWORK_TUNNEL_PROVIDER"
+BANDWIDTH = {"egress": "NET_BW_EGR_KILOBIT_PER_SEC", "ingress": "NET_BW_IGR_KILOBIT_PER_SEC"}
+PACKETS = {
+    "egress": "NET_PACKET_RATE_EGR_KILOPACKET_PER_SEC",
+    "ingress": "NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC",
+    "any": "NET_PACKET_RATE_KILOPACKET_PER_SEC",
+}
+
+
+def known(kind: str) -> bool:
+    """Whether agents of this kind guarantee anything."""
+    return kind in _NAMESPACES
+
+
+def agent_provider(kind: str, hypervisor: str) -> ProviderId:
+    return ProviderId(str(uuid5(_NAMESPACES[kind], hypervisor)))
+
+
+def device_provider(kind: str, hypervisor: str, device: str) -> ProviderId:
+    return ProviderId(str(uuid5(_NAMESPACES[kind], f"{hypervisor}:{device}")))
+
+
+def trait_part(name: str) -> str:
+    """A name as a trait may hold it."""
+    return "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name).upper()
+
+
+def physnet_trait(physnet: str) -> str:
+    return f"CUSTOM_PHYSNET_{trait_part(physnet)}"
+
+
+def vnic_trait(vnic_type: str) -> str:
+    return f"CUSTOM_VNIC_TYPE_{trait_part(vnic_type)}"
+
+
+def agent_traits(kind: str) -> tuple[str, ...]:
+    return tuple(vnic_trait(each) for each in _VNIC_TYPES[kind])
+
+
+def device_traits(kind: str, device: str, mappings: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Its physical network, or that it carries tunnels, and what can be plugged into it."""
+    wires = tuple(physnet_trait(physnet) for physnet, devices in mappings.items() if device in devices)
+    tunnel = (TUNNEL_TRAIT,) if device == TUNNELLED else ()
+    return tunnel + wires + agent_traits(kind)
+
+
+def rates_of(what: Literal["bandwidth", "packets"], rates: Mapping[str, int | None]) -> dict[str, int]:
+    """Resource classes with their totals; what is not said, or 0, is not offered."""
+    classes = BANDWIDTH if what == "bandwidth" else PACKETS
+    return {classes[way]: amount for way, amount in rates.items() if amount and way in classes}

@@ -1,0 +1,196 @@
+"""Guaranteed bandwidth and packet rate: ports and networks with a QoS policy, from the claim to the port's binding (S2, N5)."""
+
+import asyncio
+import time
+from typing import Any
+
+from conftest import Start
+
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Hosts
+from moorage.testing.person import Person
+
+EGR, IGR, PPS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
+KBPS, KPPS = 10_000, 100
+TWO = Hosts(count=2, physical_networks=(("physnet1",), ("physnet2",)), bandwidth_kbps=KBPS, packet_rate_kpps=KPPS)
+
+
+async def made(admin: Person, path: str, kind: str, **said: Any) -> dict[str, Any]:
+    reply = await admin.network("POST", path, {kind: said})
+    assert reply.status_code == 201, reply.text
+    found: dict[str, Any] = reply.json()[kind]
+    return found
+
+
+async def policy_of(admin: Person, kbps: int = 0, kpps: int = 0, ingress_kbps: int = 0) -> str:
+    policy = str((await made(admin, "/qos/policies", "policy", name="guaranteed"))["id"])
+    rules = f"/qos/policies/{policy}/minimum_bandwidth_rules"
+    for amount, direction in ((kbps, "egress"), (ingress_kbps, "ingress")):
+        if amount:
+            await made(admin, rules, "minimum_bandwidth_rule", min_kbps=amount, direction=direction)
+    if kpps:
+        path = f"/qos/policies/{policy}/minimum_packet_rate_rules"
+        await made(admin, path, "minimum_packet_rate_rule", min_kpps=kpps, direction="any")
+    return policy
+
+
+async def network_on(admin: Person, physnet: str, **more: Any) -> str:
+    wire = {"provider:network_type": "vlan", "provider:physical_network": physnet}
+    network = await made(admin, "/networks", "network", name=f"on-{physnet}", **wire, **more)
+    await made(admin, "/subnets", "subnet", network_id=network["id"], cidr="10.99.0.0/24", ip_version=4)
+    return str(network["id"])
+
+
+async def port_on(admin: Person, network: str, policy: str) -> dict[str, Any]:
+    return await made(admin, "/ports", "port", network_id=network, qos_policy_id=policy)
+
+
+async def show_port(admin: Person, port: str) -> dict[str, Any]:
+    found: dict[str, Any] = (await admin.network("GET", f"/ports/{port}")).json()["port"]
+    return found
+
+
+async def placement(admin: Person, path: str) -> Any:
+    url = f"{admin.config.api.placement.url}/placement{path}"
+    reply = await admin.http.get(url, headers={"OpenStack-API-Version": "placement 1.39"})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def providers(admin: Person) -> dict[str, str]:
+    """Name → id, once every host of the cloud has its bridges."""
+    deadline = time.monotonic() + 60
+    while True:
+        rows = (await placement(admin, "/resource_providers"))["resource_providers"]
+        found = {row["name"]: row["uuid"] for row in rows}
+        hosts = [name for name in found if name.startswith("host") and ":" not in name]
+        if hosts and all(any(name.startswith(f"{host}:Open vSwitch agent:br-") for name in found) for host in hosts):
+            return found
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.05)
+
+
+async def used(admin: Person, provider: str) -> dict[str, int]:
+    found: dict[str, int] = (await placement(admin, f"/resource_providers/{provider}/usages"))["usages"]
+    return found
+
+
+async def explained(admin: Person, server: str) -> dict[str, Any]:
+    found: dict[str, Any] = (await admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]
+    return found
+
+
+async def test_the_embedded_service_says_what_bridges_and_agents_guarantee(start: Start) -> None:
+    async with start(hosts=TWO) as running:
+        found = await providers(running.admin)
+        bridge, agent = found["host1:Open vSwitch agent:br-physnet1"], found["host1:Open vSwitch agent"]
+        inventories = (await placement(running.admin, f"/resource_providers/{bridge}/inventories"))["inventories"]
+        assert {name: each["total"] for name, each in inventories.items()} == {EGR: KBPS, IGR: KBPS}
+        traits = (await placement(running.admin, f"/resource_providers/{bridge}/traits"))["traits"]
+        assert {"CUSTOM_PHYSNET_PHYSNET1", "CUSTOM_VNIC_TYPE_NORMAL"} <= set(traits)
+        inventories = (await placement(running.admin, f"/resource_providers/{agent}/inventories"))["inventories"]
+        assert {name: each["total"] for name, each in inventories.items()} == {PPS: KPPS}
+        shown = await placement(running.admin, f"/resource_providers/{bridge}")
+        assert shown["parent_provider_uuid"] == agent
+        assert shown["root_provider_uuid"] == found["host1"]
+
+
+async def test_a_port_with_bandwidth_and_packet_rate_is_claimed_bound_explained_and_given_back(start: Start) -> None:
+    async with start(hosts=TWO) as running:
+        admin, found = running.admin, await providers(running.admin)
+        bridge, agent = found["host2:Open vSwitch agent:br-physnet2"], found["host2:Open vSwitch agent"]
+        network = await network_on(admin, "physnet2")
+        port = await port_on(admin, network, await policy_of(admin, kbps=6_000, ingress_kbps=1_000, kpps=60))
+        server = await admin.active(networks=[{"port": port["id"]}])
+        assert server["OS-EXT-SRV-ATTR:host"] == "host2"
+        assert await used(admin, bridge) == {EGR: 6_000, IGR: 1_000}
+        assert await used(admin, agent) == {PPS: 60}
+        groups = {tuple(each["resources"]): each["id"] for each in port["resource_request"]["request_groups"]}
+        bound = await show_port(admin, port["id"])
+        assert bound["binding:profile"]["allocation"] == {groups[(EGR, IGR)]: bridge, groups[(PPS,)]: agent}
+        given = (await explained(admin, server["id"]))["operations"][0]["attempts"][0]["providers"]
+        assert {each["name"]: each["resources"] for each in given} == {
+            "host2:Open vSwitch agent:br-physnet2": {EGR: 6_000, IGR: 1_000},
+            "host2:Open vSwitch agent": {PPS: 60},
+        }
+        await admin.gone(server["id"])
+        assert await used(admin, bridge) == {EGR: 0, IGR: 0}
+        assert await used(admin, agent) == {PPS: 0}
+        assert (await show_port(admin, port["id"]))["binding:profile"] == {}
+        await admin.network("DELETE", f"/ports/{port['id']}")
+
+
+async def test_a_networks_policy_is_claimed_at_every_microversion_and_a_made_port_below_2_72_is_refused(
+    start: Start,
+) -> None:
+    async with start(hosts=TWO) as running:
+        admin, found = running.admin, await providers(running.admin)
+        bridge = found["host1:Open vSwitch agent:br-physnet1"]
+        policy = await policy_of(admin, kbps=3_000)
+        network = await network_on(admin, "physnet1", qos_policy_id=policy)
+        port = await port_on(admin, await network_on(admin, "physnet2"), policy)
+        admin.http.headers["OpenStack-API-Version"] = "compute 2.71"
+        refused = await admin.ask_boot(networks=[{"port": port["id"]}])
+        assert refused.status_code == 400
+        assert "2.72" in refused.text
+        asked = [await admin.boot(f"b{number}", networks=[{"uuid": network}]) for number in range(4)]
+        admin.http.headers["OpenStack-API-Version"] = "compute 2.104"
+        servers = [await admin.settled(each) for each in asked]
+        assert sorted(each["status"] for each in servers) == ["ACTIVE", "ACTIVE", "ACTIVE", "ERROR"]
+        assert await used(admin, bridge) == {EGR: 9_000, IGR: 0}
+        refused_server = next(each for each in servers if each["status"] == "ERROR")
+        assert "not enough guaranteed bandwidth on any one device" in refused_server["fault"]["message"]
+        told = await explained(admin, refused_server["id"])
+        reasons = {each["host"]: each["reason"] for each in told["operations"][0]["ended"]["refused_hosts"]}
+        assert reasons["host1"] == f"{EGR}: 3000 asked, at most 1000 free on one device"
+        assert reasons["host2"].startswith(("no device on physical network PHYSNET1", "not wired"))
+        (mine,) = (await admin.network("GET", "/ports", device_id=servers[0]["id"])).json()["ports"]
+        (group,) = mine["resource_request"]["request_groups"]
+        assert mine["binding:profile"]["allocation"] == {group["id"]: bridge}
+        await asyncio.gather(*(admin.gone(each) for each in asked))
+        assert await used(admin, bridge) == {EGR: 0, IGR: 0}
+        await admin.network("DELETE", f"/ports/{port['id']}")
+
+
+async def test_all_at_once_never_more_than_the_bridge_has(start: Start) -> None:
+    async with start(hosts=TWO) as running:
+        admin, found = running.admin, await providers(running.admin)
+        network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=2_500))
+        asked = await asyncio.gather(*(admin.boot(f"b{n}", networks=[{"uuid": network}]) for n in range(7)))
+        servers = await asyncio.gather(*(admin.settled(each) for each in asked))
+        assert sorted(each["status"] for each in servers) == ["ACTIVE"] * 4 + ["ERROR"] * 3
+        assert await used(admin, found["host1:Open vSwitch agent:br-physnet1"]) == {EGR: KBPS, IGR: 0}
+        first = next(each["id"] for each in servers if each["status"] == "ACTIVE")
+        await admin.gone(first)
+        await admin.active(networks=[{"uuid": network}])
+
+
+async def test_a_refused_host_gives_its_bandwidth_back_and_the_next_is_named_in_the_binding(start: Start) -> None:
+    """The same port, another host, another provider."""
+    wires = Hosts(count=2, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS)
+    async with start(hosts=wires) as running:
+        admin, found = running.admin, await providers(running.admin)
+        network = await network_on(admin, "physnet1")
+        port = await port_on(admin, network, await policy_of(admin, kbps=6_000))
+        running.dial("host1", start_guest=VerbDial(fail_times=1))
+        running.dial("host2", start_guest=VerbDial(fail_times=1))
+        refused = await admin.settled(await admin.boot(networks=[{"port": port["id"]}], name="refused-by-both"))
+        assert refused["status"] == "ERROR"
+        bridges = [found[f"host{n}:Open vSwitch agent:br-physnet1"] for n in (1, 2)]
+        assert [await used(admin, each) for each in bridges] == [{EGR: 0, IGR: 0}] * 2
+        assert (await show_port(admin, port["id"]))["binding:profile"] == {}
+        await admin.gone(refused["id"])
+        running.dial_all()
+        first = (await admin.active(networks=[{"port": port["id"]}]))["OS-EXT-SRV-ATTR:host"]
+        await admin.gone((await show_port(admin, port["id"]))["device_id"])
+        running.dial(first, start_guest=VerbDial(fail_times=1))  # it is liked best, for it has not failed since
+        server = await admin.active(networks=[{"port": port["id"]}])
+        attempts = (await explained(admin, server["id"]))["operations"][0]["attempts"]
+        second = server["OS-EXT-SRV-ATTR:host"]
+        assert [each["host"] for each in attempts] == [first, second]
+        (allocation,) = (await show_port(admin, port["id"]))["binding:profile"]["allocation"].values()
+        there, here = (found[f"{host}:Open vSwitch agent:br-physnet1"] for host in (first, second))
+        assert allocation == here
+        assert [await used(admin, each) for each in (there, here)] == [{EGR: 0, IGR: 0}, {EGR: 6_000, IGR: 0}]
+        await admin.gone(server["id"])
+        await admin.network("DELETE", f"/ports/{port['id']}")
