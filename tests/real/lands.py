@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from moorage.main.config import Api, Config, Hosts, Listen, Neighbour, Quota, Region, ServiceUser
+from moorage.main.config import Api, Config, Hosts, Listen, Neighbour, Network, Quota, Region, ServiceUser
 from moorage.main.embedded import admin_password
 from moorage.main.up import start_cloud
 from moorage.testing.peers.stack import Stack
@@ -140,7 +140,7 @@ async def land(data: Path, stack: Stack | None, **changes: Any) -> AsyncIterator
             config,
             identity=Neighbour(url=stack.identity_url),
             image=Neighbour(url=stack.image_url),
-            network=Neighbour(url=stack.network_url),
+            network=Network(url=stack.network_url),
             service_user=ServiceUser(user=login.user, password=login.password, project=login.project),
         )
     config = msgspec.structs.replace(config, **changes)
