@@ -1,7 +1,10 @@
 """Limits and quotas, at the versions where something about them changed."""
 
+from typing import Any
+
 from moorage.store.region import quotas
-from moorage.testing.frontdesk import MEMBER, READER, STRANGER, Client
+from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER, Client
+from moorage.testing.servers import a_server
 
 PATH = f"/os-quota-sets/{MEMBER.project}"
 EVERYTHING = {
@@ -98,3 +101,77 @@ async def test_limits_by_version(cloud: Client) -> None:
     assert (await cloud.get(f"/limits?tenant_id={STRANGER.project}", by=MEMBER)).status_code == 403
     assert (await cloud.get("/limits?reserved=1", at="2.74", by=MEMBER)).status_code == 200
     assert (await cloud.get("/limits?reserved=1", at="2.75", by=MEMBER)).status_code == 400
+
+
+# ------------------------------------------------------------------------------------------------ users
+
+USER = f"{PATH}?user_id={MEMBER.user}"
+DETAIL = f"{PATH}/detail?user_id={MEMBER.user}"
+
+
+async def refused(cloud: Client, path: str, quota_set: dict[str, int | str]) -> str:
+    answer = await cloud.ask("PUT", path, {"quota_set": quota_set}, at="latest")
+    assert answer.status_code == 400, answer.text
+    return str(answer.json()["badRequest"]["message"])
+
+
+async def test_a_users_limits_are_the_projects_until_they_have_their_own(cloud: Client) -> None:
+    everybody = (await cloud.get(PATH, at="latest")).json()["quota_set"]
+    assert (await cloud.get(USER, at="latest")).json()["quota_set"] == everybody
+    changed = await cloud.ask("PUT", USER, {"quota_set": {"cores": 5, "metadata_items": 2}}, at="latest")
+    assert changed.json()["quota_set"] == {
+        **without(NETWORK, INJECTED), "cores": 5, "metadata_items": 2,
+    }  # fmt: skip
+    await cloud.ask("PUT", PATH, {"quota_set": {"ram": 100_000}})
+    own = (await cloud.get(USER, at="latest", by=READER)).json()["quota_set"]
+    assert (own["cores"], own["ram"], own["metadata_items"]) == (5, 100_000, 2)
+    assert (await cloud.get(PATH, at="latest")).json()["quota_set"]["cores"] == 20
+    assert (await cloud.ask("PUT", USER, {"quota_set": {"cores": 6}}, by=MEMBER)).status_code == 403
+    assert (await cloud.ask("DELETE", USER)).status_code == 202
+    assert (await cloud.get(USER, at="latest")).json()["quota_set"]["cores"] == 20
+    await cloud.ask("PUT", USER, {"quota_set": {"cores": 5}})
+    assert (await cloud.ask("DELETE", PATH)).status_code == 202  # the project's, and all of its users'
+    assert (await cloud.get(USER, at="latest")).json()["quota_set"]["cores"] == 20
+
+
+async def test_what_a_project_gives_to_its_users_is_its_own(cloud: Client) -> None:
+    beyond = await refused(cloud, USER, {"cores": 21})
+    assert beyond == "Quota limit 21 for cores must be less than or equal to 20."
+    assert "less than or equal to 20" in await refused(cloud, USER, {"cores": -1})
+    other = f"{PATH}?user_id={READER.user}"
+    assert (await cloud.ask("PUT", other, {"quota_set": {"cores": 15}})).status_code == 200
+    assert "less than or equal to 5" in await refused(cloud, USER, {"cores": 6})
+    assert "less than or equal to 20" in await refused(cloud, other, {"cores": 21})  # what one has is theirs to keep
+    given = await refused(cloud, PATH, {"cores": 14})
+    assert given == "Quota limit 14 for cores must be greater than or equal to already used and reserved 15."
+    assert (await cloud.ask("PUT", PATH, {"quota_set": {"cores": 14, "force": "true"}})).status_code == 200
+    assert (await cloud.ask("PUT", USER, {"quota_set": {"cores": 60, "force": True}})).status_code == 200
+    assert (await cloud.ask("PUT", USER, {"quota_set": {"floating_ips": 7}}, at="2.35")).status_code == 200
+    assert (await cloud.get(PATH, at="2.35")).json()["quota_set"]["floating_ips"] == 7  # of projects only
+
+
+async def test_what_a_user_has_is_counted_where_their_servers_are(servers: Any) -> None:
+    await servers.keep(
+        a_server(1), a_server(2, cell=None, host=None), a_server(3, user=READER.user), a_server(4, deleted_at=5)
+    )
+    used = (await servers.get(DETAIL, at="latest")).json()["quota_set"]
+    assert {name: used[name]["in_use"] for name in ("instances", "cores", "ram", "server_groups")} == {
+        "instances": 2, "cores": 2, "ram": 1024, "server_groups": 0,
+    }  # fmt: skip
+    below = await refused(servers, USER, {"instances": 1})
+    assert below == "Quota limit 1 for instances must be greater than or equal to already used and reserved 2."
+    limited = {"instances": 2, "server_groups": 1, "key_pairs": 0, "metadata_items": 0}
+    assert (await servers.ask("PUT", USER, {"quota_set": limited})).status_code == 200
+    short = await servers.desk.region.write(
+        lambda tx: quotas.reserve(tx, str(MEMBER.project), {"instances": 1, "cores": 1, "ram": 1}, user=MEMBER.user)
+    )
+    assert short is not None
+    assert (short.over[0].used, short.over[0].limit) == (2, 2)
+    group = {"server_group": {"name": "g", "policies": ["affinity"]}}
+    assert (await servers.ask("POST", "/os-server-groups", group, by=MEMBER)).status_code == 200
+    assert (await servers.ask("POST", "/os-server-groups", group, by=MEMBER)).status_code == 403
+    assert (await servers.ask("POST", "/os-server-groups", group, by=ADMIN)).status_code == 200
+    key = {"keypair": {"name": "k"}}
+    assert (await servers.ask("POST", "/os-keypairs", key, by=MEMBER)).status_code == 403
+    metadata = await servers.make(metadata={"a": "b"})
+    assert metadata.status_code == 403, metadata.text

@@ -1,4 +1,4 @@
-"""Limits of one project, as its administrator set them, hold where a server is asked for."""
+"""Limits of one project, and of one user in it, as its administrator set them, hold where a server is asked for."""
 
 from typing import Any
 
@@ -27,3 +27,21 @@ async def test_a_projects_own_limits(running: Running) -> None:
         await demo.gone(first["id"])
         await set_limits(running, demo.project, server_group_members=-1, metadata_items=-1)
         await demo.active("again", hints=hints, metadata={"a": "b", "c": "d"}, networks="none")
+
+
+async def test_a_users_own_limits(running: Running) -> None:
+    async with running.person("demo", "demo") as demo:
+        first = await demo.active("first", networks="none")
+        user = {"user_id": first["user_id"]}
+        path = f"/os-quota-sets/{demo.project}"
+        limited = await running.admin.compute("PUT", path, {"quota_set": {"instances": 1, "force": True}}, **user)
+        assert limited.status_code == 200, limited.text
+        said = refused(await demo.ask_boot("second", networks="none"))
+        assert said == "Quota exceeded for instances: Requested 1, but already used 1 of 1 instances"
+        await demo.gone(first["id"])
+        again = await demo.active("again", networks="none")
+        detail = (await running.admin.compute("GET", f"{path}/detail", **user)).json()["quota_set"]
+        assert detail["instances"] == {"limit": 1, "in_use": 1, "reserved": 0}
+        assert (await running.admin.compute("DELETE", path, **user)).status_code == 202
+        await demo.active("third", networks="none")
+        await demo.gone(again["id"])

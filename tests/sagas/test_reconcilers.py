@@ -28,7 +28,7 @@ from moorage.operations.all import SAGAS
 from moorage.operations.notifications.messages import Wording
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import aggregates, conductors, quotas
+from moorage.store.region import aggregates, conductors, quotas, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
 from moorage.testing.small_region import NETWORK, PROJECT, SERVER, SmallRegion, a_boot, a_server
@@ -161,6 +161,18 @@ async def test_a_server_that_never_got_a_host_is_charged(tmp_path: Path) -> None
     await region.region.write(lambda tx: region_servers.write_order(tx, a_server(deleted_at=5)))
     assert (await QuotaUsage(region.rooms).run()).mended == (Mended(PROJECT, ONE, NONE),)
     await region.close()
+
+
+async def test_counters_of_a_user_are_counted_again(small: SmallRegion) -> None:
+    for wrong in (NONE, {"instances": 3, "cores": 7, "ram": 64}):
+        for user in ("user-1", "nobody"):
+            await small.region.write(lambda tx, user=user, wrong=wrong: user_quotas.recount(tx, PROJECT, user, wrong))
+        mended = {each.user: each.now for each in (await QuotaUsage(small.rooms).run()).mended}
+        assert mended == ({"user-1": ONE} if wrong == NONE else {"user-1": ONE, "nobody": NONE})
+        assert await small.region.read(lambda tx: user_quotas.usage(tx, PROJECT, "user-1")) == ONE
+    await small.region.write(lambda tx: user_quotas.recount(tx, PROJECT, "user-1", NONE))
+    await small.hand_to(OperationId("somebody"))
+    assert (await QuotaUsage(small.rooms).run()).mended == ()
 
 
 async def test_quota_of_a_project_at_work_is_left_alone(small: SmallRegion) -> None:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from moorage.model.quota import Shortfall
-from moorage.sql import Database
-from moorage.store.region import quotas
+from moorage.sql import Database, Tx
+from moorage.store.region import quotas, user_quotas
 from moorage.store.region.tables import region_metadata
 
 ONE = {"instances": 1, "cores": 2, "ram": 512}
@@ -67,3 +67,69 @@ async def test_many_at_once_get_exactly_what_there_is(region: Database) -> None:
     answers = await asyncio.gather(*(region.write(lambda tx: quotas.reserve(tx, "p", ONE)) for _ in range(30)))
     assert [answer for answer in answers if answer is None] == [None] * 7
     assert (await region.read(lambda tx: quotas.usage(tx, "p")))["instances"] == 7
+
+
+# ------------------------------------------------------------------------------------------------ users
+
+
+async def count(region: Database, user: str, **limits: int) -> None:
+    """From now on the user is counted."""
+
+    def work(tx: Tx) -> None:
+        user_quotas.set_limits(tx, "p", user, limits)
+        user_quotas.recount(tx, "p", user, {})
+
+    await region.write(work)
+
+
+async def test_a_user_with_limits_is_stopped_by_them_and_others_are_not(region: Database) -> None:
+    await count(region, "ann", instances=2)
+    for _ in range(2):
+        assert await region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="ann")) is None
+    refused = await region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="ann"))
+    assert isinstance(refused, Shortfall)
+    assert refused.problem().public == ("Quota exceeded for instances: Requested 1, but already used 2 of 2 instances")
+    held = {"instances": 2, "cores": 4, "ram": 1024}
+    assert await region.read(lambda tx: quotas.usage(tx, "p")) == held  # nothing of the refused one is left
+    assert await region.read(lambda tx: user_quotas.usage(tx, "p", "ann")) == held
+    assert await region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="bob")) is None
+    assert await region.read(lambda tx: user_quotas.usage(tx, "p", "bob")) is None
+    await region.write(lambda tx: quotas.release(tx, "p", ONE, "ann"))
+    assert await region.read(lambda tx: user_quotas.usage(tx, "p", "ann")) == ONE
+    assert await region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="ann")) is None
+
+
+async def test_only_a_counted_user_costs_more(region: Database) -> None:
+    await count(region, "ann", instances=5)
+    for user, statements in (("bob", 1), ("ann", 4)):  # ann's limits: own, the project's, the class's
+        region.meter.reset()
+        assert await region.write(lambda tx, user=user: quotas.reserve(tx, "p", ONE, user=user)) is None
+        assert sum(region.meter.statements.values()) == statements + (user == "ann")
+        region.meter.reset()
+        await region.write(lambda tx, user=user: quotas.release(tx, "p", ONE, user))
+        assert sum(region.meter.statements.values()) == 1 + (user == "ann")
+
+
+async def test_the_projects_limits_are_a_users_where_there_is_no_own(region: Database) -> None:
+    await region.write(lambda tx: quotas.set_limits(tx, "p", {"instances": 1, "metadata_items": 5}))
+    await count(region, "ann", cores=50)
+    limits = await region.read(lambda tx: quotas.user_limits(tx, "p", "ann"))
+    assert (limits["instances"], limits["cores"], limits["ram"]) == (1, 50, 51_200)
+    assert await region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="ann")) is None
+    assert await region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="ann")) is not None
+    await region.write(lambda tx: user_quotas.set_limits(tx, "p", "ann", {"metadata_items": 3, "key_pairs": -1}))
+    both = await region.read(lambda tx: quotas.both_limits(tx, "p", "ann"))
+    assert (both["metadata_items"], both["key_pairs"]) == (3, 100)
+    await region.write(lambda tx: quotas.forget_limits(tx, "p"))
+    assert await region.read(lambda tx: user_quotas.usage(tx, "p", "ann")) is None
+    assert await region.read(lambda tx: user_quotas.own_limits(tx, "p", "ann")) == {}
+
+
+async def test_rivals_of_one_user_get_exactly_what_the_user_may_have(region: Database) -> None:
+    await region.write(lambda tx: quotas.set_limits(tx, "p", {"instances": -1, "cores": -1, "ram": -1}))
+    await count(region, "ann", instances=3)
+    asked = [region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="ann")) for _ in range(12)]
+    answers = await asyncio.gather(*asked)
+    assert [answer is None for answer in answers].count(True) == 3
+    assert (await region.read(lambda tx: user_quotas.usage(tx, "p", "ann")) or {})["instances"] == 3
+    assert (await region.read(lambda tx: quotas.usage(tx, "p")))["instances"] == 3

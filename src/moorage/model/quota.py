@@ -28,6 +28,15 @@ DEFAULT_LIMITS: Mapping[str, int] = {
 """Nova's resources in Nova's order; -1 is no limit."""
 
 
+OF_PROJECTS_ONLY = frozenset({"fixed_ips", "floating_ips"})
+"""Set for a user, these are set for the project."""
+
+
+def narrower(one: int, other: int) -> int:
+    """The stricter of two limits; -1 is none."""
+    return max(one, other) if min(one, other) < 0 else min(one, other)
+
+
 class Over(msgspec.Struct, frozen=True):
     """One limit that a request would break."""
 

@@ -432,7 +432,7 @@ async def _accept(
 
     def work(tx: Tx) -> list[tuple[Server, Accepted]] | Shortfall:
         count = most
-        while (short := quotas.reserve(tx, project, _amounts(boots[:count]), defaults)) is not None:
+        while (short := quotas.reserve(tx, project, _amounts(boots[:count]), defaults, asker.user)) is not None:
             count = min(_that_fit(short, boots[0]), count - 1)
             if count < request.min_count:
                 tx.refuse(short)
@@ -456,7 +456,7 @@ async def _accept(
             rows.append((held, new))
             begun.append((new, asked))
         if group is not None:
-            members = quotas.limits(tx, project, defaults)["server_group_members"]
+            members = quotas.both_limits(tx, project, asker.user, defaults)["server_group_members"]
             had = server_groups.join(tx, group.id, [server.id for server, _ in rows], members)
             if had is not None:
                 tx.refuse(Shortfall((Over("server_group_members", len(rows), had, members),)))

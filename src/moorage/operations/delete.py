@@ -153,7 +153,8 @@ async def release_claims(run: DeleteRun) -> None:
         if found.server is None or found.server.deleted:
             return  # an earlier delete gave back its quota
         flavor = server.flavor
-        quotas.release(tx, server.project, {"instances": 1, "cores": flavor.vcpus, "ram": flavor.ram_mib})
+        weight = {"instances": 1, "cores": flavor.vcpus, "ram": flavor.ram_mib}
+        quotas.release(tx, server.project, weight, server.user)
         if found.cell is None:
             region_servers.write_order(tx, deleted(server, _now()))
 

@@ -130,6 +130,11 @@ def charged_to_projects(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool])
     return {row.project: {"instances": row.instances, "cores": int(row.cores), "ram": int(row.ram)} for row in rows}
 
 
+def charged_to_user(tx: Tx, table: sa.Table, project: str, user: str, *where: sa.ColumnElement[bool]) -> dict[str, int]:
+    """The same of one user in one project."""
+    return charged_to_projects(tx, table, table.c.project == project, table.c.user == user, *where).get(project, {})
+
+
 def replace_server(tx: Tx, table: sa.Table, server: Server, *, was: int) -> Server | None:
     """Write the whole record if its generation is still `was`; the new record, or None when somebody was first.
 

@@ -11,7 +11,7 @@ from moorage.api.routes import Route
 from moorage.api.wire import Body
 from moorage.clients.http import Json
 from moorage.model.errors import Forbidden, Invalid, NotFound
-from moorage.store.region.quotas import limits
+from moorage.store.region.quotas import both_limits
 
 SKIPPED_WHEN_NONE = ("kernel_id", "ramdisk_id")
 PATH = "/images/{id}/metadata"
@@ -27,8 +27,8 @@ class MetaBody(Body):
 
 async def _write(call: Call[Any], image: Json, wanted: dict[str, Any]) -> Json:
     """The image with this metadata, and no other. Raises Forbidden for too much of it, or for another's image."""
-    project, config = call.project, call.desk.config.quotas
-    most = (await call.desk.region.read(lambda tx: limits(tx, project, config)))["metadata_items"]
+    project, user, config = call.project, call.asker.user, call.desk.config.quotas
+    most = (await call.desk.region.read(lambda tx: both_limits(tx, project, user, config)))["metadata_items"]
     if 0 <= most < len(wanted):
         raise Forbidden("Image metadata limit exceeded")
     written = {

@@ -59,7 +59,9 @@ async def create(call: Call[CreateBody]) -> Reply:
     public = new.public_key
     if public is None:
         private, public = await writes.generate(user, new.type)
-    limits = await call.desk.region.read(lambda tx: quotas.limits(tx, call.project, call.desk.config.quotas))
+    limits = await call.desk.region.read(
+        lambda tx: quotas.both_limits(tx, call.project, call.asker.user, call.desk.config.quotas)
+    )
     pair = KeyPair(0, user, name, new.type, public, writes.fingerprint(public, new.type), now_us(call.desk.clock))
     await writes.add(call.desk.region, pair, limits["key_pairs"])
     shown = _row(pair) | {"user_id": user}

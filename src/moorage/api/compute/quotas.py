@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.api.call import Call, Reply
+from moorage.api.gather import cells_of
 from moorage.api.routes import TEXT, Params, Route
 from moorage.api.wire import Body, Limit32, NovaBool
-from moorage.model.errors import Invalid, NotBuilt
+from moorage.model.errors import Invalid
 from moorage.model.quota import DEFAULT_LIMITS
 from moorage.operations.nouns import quotas as writes
 from moorage.store.region import quotas as reads
@@ -65,23 +66,36 @@ async def _project(call: Call[Any]) -> str:
     return project
 
 
+def _user(call: Call[Any]) -> str | None:
+    """The user whose limits are meant, or nobody: then the project's are."""
+    return call.first("user_id") or None
+
+
 # ------------------------------------------------------------------------------------------------ quota sets
+
+
+async def _limits(call: Call[Any], project: str, user: str | None) -> dict[str, int]:
+    config = call.desk.config.quotas
+    return await call.desk.region.read(
+        lambda tx: reads.user_limits(tx, project, user, config) if user else reads.limits(tx, project, config)
+    )
 
 
 async def show(call: Call[None]) -> Reply:
     call.require(SETS + "show", {"project_id": call.path["id"]})
     project = await _project(call)
-    limits = await call.desk.region.read(lambda tx: reads.limits(tx, project, call.desk.config.quotas))
+    limits = await _limits(call, project, _user(call))
     return Reply(body={"quota_set": {"id": project, **_in_order(limits)}})
 
 
 async def detail(call: Call[None]) -> Reply:
     call.require(SETS + "detail", {"project_id": call.path["id"]})
-    project = await _project(call)
-    config = call.desk.config.quotas
-    limits, used = await call.desk.region.read(
-        lambda tx: (reads.limits(tx, project, config), writes.used_of(tx, project))
-    )
+    project, user = await _project(call), _user(call)
+    limits = await _limits(call, project, user)
+    if user is None:
+        used = await call.desk.region.read(lambda tx: writes.used_of(tx, project))
+    else:
+        used = await writes.used_by(call.desk.region, cells_of(call.desk), project, user)
     rows = {name: {"limit": limits[name], "in_use": used.get(name, 0), "reserved": 0} for name in DEFAULT_LIMITS}
     return Reply(body={"quota_set": {"id": project, **rows}})
 
@@ -94,25 +108,26 @@ async def defaults(call: Call[None]) -> Reply:
     return Reply(body={"quota_set": {"id": project, **_in_order(limits)}})
 
 
-def _not_per_user(call: Call[Any]) -> None:
-    if call.first("user_id"):
-        raise NotBuilt("Quotas of single users are not kept; set the project's.")
-
-
 async def update(call: Call[UpdateBody]) -> Reply:
     call.require(SETS + "update", {"project_id": call.path["id"]})
-    _not_per_user(call)
-    project = await _project(call)
-    asked = call.body.quota_set
-    await writes.set_limits(call.desk.region, project, asked.given(), force=bool(asked.force))
-    limits = await call.desk.region.read(lambda tx: reads.limits(tx, project, call.desk.config.quotas))
-    return Reply(body={"quota_set": _in_order(limits)})
+    project, user = await _project(call), _user(call)
+    asked, region, config = call.body.quota_set, call.desk.region, call.desk.config.quotas
+    given, force = asked.given(), bool(asked.force)
+    if user is None:
+        await writes.set_limits(region, project, given, force=force, defaults=config)
+    else:
+        cells = cells_of(call.desk)
+        await writes.set_user_limits(region, cells, project, user, given, force=force, defaults=config)
+    return Reply(body={"quota_set": _in_order(await _limits(call, project, user))})
 
 
 async def delete(call: Call[None]) -> Reply:
     call.require(SETS + "delete", {"project_id": call.path["id"]})
-    _not_per_user(call)
-    await writes.forget_limits(call.desk.region, call.path["id"])
+    user = _user(call)
+    if user is None:
+        await writes.forget_limits(call.desk.region, call.path["id"])
+    else:
+        await writes.forget_user_limits(call.desk.region, call.path["id"], user)
     return Reply(202)
 
 

@@ -10,7 +10,7 @@ from moorage.api.wire import Body, Name, Positive
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.group import ServerGroup
 from moorage.operations.nouns import server_groups as writes
-from moorage.store.region import quotas
+from moorage.store.region import quotas, user_quotas
 from moorage.store.region import server_groups as reads
 
 RULE = "os_compute_api:os-server-groups:"
@@ -49,7 +49,10 @@ async def create(call: Call[CreateBody]) -> Reply:
     most_per_host = None if new.rules is None else new.rules.max_server_per_host
     if most_per_host is not None and new.policy != "anti-affinity":
         raise Invalid("Only anti-affinity policy supports rules.")
-    limits = await call.desk.region.read(lambda tx: quotas.limits(tx, project, call.desk.config.quotas))
+    user, config = call.asker.user, call.desk.config.quotas
+    limits, own = await call.desk.region.read(
+        lambda tx: (quotas.limits(tx, project, config), user_quotas.own_limits(tx, project, user))
+    )
     group = ServerGroup(
         id=str(uuid.uuid4()),
         name=str(new.name),
@@ -59,7 +62,7 @@ async def create(call: Call[CreateBody]) -> Reply:
         max_per_host=None if most_per_host is None else int(most_per_host),
         created_at=now_us(call.desk.clock),
     )
-    await writes.create(call.desk.region, group, limits["server_groups"])
+    await writes.create(call.desk.region, group, limits["server_groups"], own.get("server_groups"))
     return Reply(body={"server_group": _shown(group)})
 
 

@@ -14,7 +14,7 @@ from moorage.api.wire import Body, decode
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.server import Server, VmState
 from moorage.operations.nouns import servers as writes
-from moorage.store.region.quotas import limits
+from moorage.store.region.quotas import both_limits
 
 METADATA = "os_compute_api:server-metadata:"
 TAGS = "os_compute_api:os-server-tags:"
@@ -44,7 +44,8 @@ async def _changed(call: Call[Any], server: Server, changed: writes.Changed) -> 
 
 async def metadata_most(call: Call[Any], project: str) -> int:
     """How many items of metadata a server of the project may have; -1 is any number."""
-    found = await call.desk.region.read(lambda tx: limits(tx, project, call.desk.config.quotas))
+    user, config = call.asker.user, call.desk.config.quotas
+    found = await call.desk.region.read(lambda tx: both_limits(tx, project, user, config))
     return int(found["metadata_items"])
 
 

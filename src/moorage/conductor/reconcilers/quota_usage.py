@@ -1,7 +1,8 @@
 """Counters of quota that do not say what the project's servers say: counted again (RULES §5).
 
 Servers are in several databases, so the count is no snapshot.  It stands only for a project in which nothing is being done
-and nothing was begun since: that is looked at again in the transaction that writes.
+and nothing was begun since: that is looked at again in the transaction that writes.  Users with limits of their own are
+counted in the same way.
 """
 
 import logging
@@ -14,7 +15,7 @@ from moorage.model.quota import COUNTED
 from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import quotas
+from moorage.store.region import quotas, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.servers import Doings
 
@@ -29,6 +30,8 @@ class Mended(msgspec.Struct, frozen=True):
     project: str
     was: dict[str, int]
     now: dict[str, int]
+    user: str = ""
+    """Empty: the project's own counters."""
 
 
 class QuotaUsageDone(msgspec.Struct, frozen=True):
@@ -41,6 +44,7 @@ class _Region(msgspec.Struct, frozen=True):
     doings: dict[str, Doings]
     kept: dict[str, dict[str, int]]
     orders: dict[str, dict[str, int]]
+    users: dict[tuple[str, str], dict[str, int]]
 
 
 class QuotaUsage:
@@ -64,7 +68,47 @@ class QuotaUsage:
             ):
                 logger.warning("the quota of project %s said %s, and its servers say %s", project, was, now)
                 mended.append(Mended(project, was, now))
+        mended += await self._users(region)
         return QuotaUsageDone(len(projects), tuple(mended))
+
+    async def _users(self, region: _Region) -> list[Mended]:
+        """The counters of those users who have some."""
+        mended: list[Mended] = []
+        for (project, user), was in sorted(region.users.items()):
+            seen = region.doings.get(project)
+            if seen is not None and seen.at_work:
+                continue
+            now = await self._of_user(project, user)
+            if now == was:
+                continue
+
+            def work(
+                tx: Tx,
+                project: str = project,
+                user: str = user,
+                was: Amounts = was,
+                now: Amounts = now,
+                seen: Doings | None = seen,
+            ) -> bool:
+                quotas.lock_usage(tx, project)
+                if (
+                    region_servers.doings(tx, project).get(project) != seen
+                    or user_quotas.usage(tx, project, user) != was
+                ):
+                    return False
+                user_quotas.recount(tx, project, user, now)
+                return True
+
+            if await self._rooms.region.write(work):
+                logger.warning("the quota of user %s in project %s said %s, and has %s", user, project, was, now)
+                mended.append(Mended(project, was, now, user))
+        return mended
+
+    async def _of_user(self, project: str, user: str) -> dict[str, int]:
+        total = Counter(await self._rooms.region.read(lambda tx: region_servers.charged_by(tx, project, user)))
+        for cell in self._rooms.cells.ids:
+            total.update(await self._rooms.cells[cell].read(lambda tx: cell_servers.charged_by(tx, project, user)))
+        return {each: total[each] for each in COUNTED}
 
     async def _mend(self, project: str, was: Amounts, now: Amounts, seen: Doings | None) -> bool:
         if seen is not None and seen.at_work:
@@ -83,4 +127,6 @@ class QuotaUsage:
 
 
 def _look(tx: Tx) -> _Region:
-    return _Region(region_servers.doings(tx), quotas.every_usage(tx), region_servers.charged(tx))
+    return _Region(
+        region_servers.doings(tx), quotas.every_usage(tx), region_servers.charged(tx), user_quotas.every_usage(tx)
+    )

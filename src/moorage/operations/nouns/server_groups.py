@@ -6,9 +6,9 @@ from moorage.sql import Database
 from moorage.store.region import server_groups
 
 
-async def create(region: Database, new: ServerGroup, most: int) -> None:
-    """Raises OverQuota beyond `most` groups of the project."""
-    if not await region.write(lambda tx: server_groups.add(tx, new, most)):
+async def create(region: Database, new: ServerGroup, most: int, most_of_user: int | None = None) -> None:
+    """Raises OverQuota beyond `most` groups of the project, or of the user where one has a limit of their own."""
+    if not await region.write(lambda tx: server_groups.add(tx, new, most, most_of_user)):
         raise OverQuota("Quota exceeded, too many server groups.")
 
 

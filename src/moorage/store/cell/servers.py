@@ -21,6 +21,7 @@ from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.servers import (
     charged_to_projects,
+    charged_to_user,
     record_columns,
     server_columns,
     server_indexes,
@@ -166,6 +167,11 @@ def on_host(tx: Tx, host: str) -> Sequence[Server]:
 def charged(tx: Tx) -> dict[str, dict[str, int]]:
     """What the servers of this cell weigh in their projects' quota."""
     return charged_to_projects(tx, servers)
+
+
+def charged_by(tx: Tx, project: str, user: str) -> dict[str, int]:
+    """The same of one user in one project."""
+    return charged_to_user(tx, servers, project, user)
 
 
 def observe(tx: Tx, host: str, power_states: Mapping[ServerId, int]) -> Sequence[ServerId]:

@@ -2,6 +2,9 @@
 
 A limit is the project's own, else the `default` class's, else the configuration's.  A limit may be set below what is
 used already; nothing more is given then.
+
+A user may have limits of their own within a project.  Only such users are counted by themselves (`user_quotas`), so the
+request of everybody else costs what it did: the statement that takes tells whether there is a second one to make.
 """
 
 from collections.abc import Mapping
@@ -10,8 +13,9 @@ from functools import cache
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from moorage.model.quota import COUNTED, DEFAULT_LIMITS, Shortfall, shortfall
+from moorage.model.quota import COUNTED, DEFAULT_LIMITS, Shortfall, narrower, shortfall
 from moorage.sql import Tx, upsert
+from moorage.store.region import user_quotas
 from moorage.store.region.tables import region_metadata
 
 DEFAULT_CLASS = "default"
@@ -76,35 +80,44 @@ def _take(dialect: str) -> sa.Executable:
             set_={each: quota_usage.c[each] + insert.excluded[each] for each in COUNTED},
             where=sa.and_(*(_fits(each, quota_usage.c[each]) for each in COUNTED)),
         )
-        .returning(quota_usage.c.project)
+        .returning(
+            user_quotas.counted(sa.bindparam("b_project", type_=sa.String), sa.bindparam("b_user", type_=sa.String))
+        )
     )
 
 
 def reserve(
-    tx: Tx, project: str, wants: Mapping[str, int], defaults: Mapping[str, int] = DEFAULT_LIMITS
+    tx: Tx, project: str, wants: Mapping[str, int], defaults: Mapping[str, int] = DEFAULT_LIMITS, user: str = ""
 ) -> Shortfall | None:
     """Take `{"instances": 1, "cores": 2, "ram": 512}` from the project's quota, all or nothing: one statement.
 
-    The answer names every limit that would be broken (then nothing is taken; more statements find out which).
+    The answer names every limit that would be broken (then nothing is taken; more statements find out which).  `user`: in
+    whose name; only one with limits of their own costs a second statement.
     """
-    values: dict[str, object] = {"b_project": project}
+    values: dict[str, object] = {"b_project": project, "b_user": user}
     for resource in COUNTED:
         values[f"b_{resource}"] = wants.get(resource, 0)
         values[f"b_{resource}_default"] = defaults.get(resource, DEFAULT_LIMITS[resource])
-    if tx.row(_take(tx.dialect), values) is not None:
+    taken = tx.row(_take(tx.dialect), values)
+    if taken is None:
+        return shortfall(wants, usage(tx, project), limits(tx, project, defaults))
+    if not taken.counted:
         return None
-    return shortfall(wants, usage(tx, project), limits(tx, project, defaults))
+    short = user_quotas.take(tx, project, user, wants, user_limits(tx, project, user, defaults))
+    if short is not None:
+        release(tx, project, wants)
+    return short
 
 
-def release(tx: Tx, project: str, amounts: Mapping[str, int]) -> None:
+def release(tx: Tx, project: str, amounts: Mapping[str, int], user: str = "") -> None:
     """Give back; never below nothing."""
-    columns = {
-        each: sa.case((quota_usage.c[each] > amounts[each], quota_usage.c[each] - amounts[each]), else_=0)
-        for each in COUNTED
-        if amounts.get(each)
-    }
-    if columns:
-        tx.run(quota_usage.update().where(quota_usage.c.project == project).values(columns))
+    columns = user_quotas.less(quota_usage, amounts)
+    if not columns:
+        return
+    update = quota_usage.update().where(quota_usage.c.project == project).values(columns)
+    row = tx.row(update.returning(user_quotas.counted(project, user)))
+    if row is not None and row.counted:
+        user_quotas.give_back(tx, project, user, amounts)
 
 
 def recount(tx: Tx, project: str, amounts: Mapping[str, int]) -> None:
@@ -140,6 +153,18 @@ def limits(tx: Tx, project: str, defaults: Mapping[str, int] = DEFAULT_LIMITS) -
     return {**class_limits(tx, DEFAULT_CLASS, defaults), **{row.resource: row.hard_limit for row in own}}
 
 
+def user_limits(tx: Tx, project: str, user: str, defaults: Mapping[str, int] = DEFAULT_LIMITS) -> dict[str, int]:
+    """Every limit of a user in a project: their own, else the project's."""
+    return {**limits(tx, project, defaults), **user_quotas.own_limits(tx, project, user)}
+
+
+def both_limits(tx: Tx, project: str, user: str, defaults: Mapping[str, int] = DEFAULT_LIMITS) -> dict[str, int]:
+    """What neither the project's limit nor the user's own allows to exceed, for what is not counted for each of them."""
+    projects = limits(tx, project, defaults)
+    own = user_quotas.own_limits(tx, project, user)
+    return {name: narrower(limit, own.get(name, -1)) for name, limit in projects.items()}
+
+
 def class_limits(tx: Tx, name: str, defaults: Mapping[str, int] = DEFAULT_LIMITS) -> dict[str, int]:
     """Every limit of a class."""
     rows = tx.rows(
@@ -161,5 +186,6 @@ def set_class_limits(tx: Tx, name: str, changes: Mapping[str, int]) -> None:
 
 
 def forget_limits(tx: Tx, project: str) -> None:
-    """Back to the defaults."""
+    """Back to the defaults, for the project and for all of its users."""
     tx.run(quota_limits.delete().where(quota_limits.c.project == project))
+    user_quotas.forget(tx, project)

@@ -31,10 +31,12 @@ server_group_members = sa.Table(
 )
 
 
-def add(tx: Tx, new: ServerGroup, most: int) -> bool:
-    """Insert unless the project has `most` already (-1: no limit)."""
+def add(tx: Tx, new: ServerGroup, most: int, most_of_user: int | None = None) -> bool:
+    """Insert unless the project has `most` already, or the user `most_of_user` (-1: no limit; None: the project's alone)."""
     alone(tx, f"server groups of {new.project}")
     if most >= 0 and count(tx, new.project) >= most:
+        return False
+    if most_of_user is not None and 0 <= most_of_user <= count(tx, new.project, new.user):
         return False
     tx.run(
         server_groups.insert().values(
@@ -50,8 +52,11 @@ def add(tx: Tx, new: ServerGroup, most: int) -> bool:
     return True
 
 
-def count(tx: Tx, project: str) -> int:
+def count(tx: Tx, project: str, user: str | None = None) -> int:
+    """Of a project, or of one user in it."""
     query = sa.select(sa.func.count()).select_from(server_groups).where(server_groups.c.project == project)
+    if user is not None:
+        query = query.where(server_groups.c.user == user)
     return int(tx.scalar(query))
 
 

@@ -17,6 +17,7 @@ from moorage.sql import Tx
 from moorage.store.region.tables import region_metadata
 from moorage.store.servers import (
     charged_to_projects,
+    charged_to_user,
     record_columns,
     server_columns,
     server_indexes,
@@ -209,6 +210,11 @@ def doings(tx: Tx, project: str | None = None) -> dict[str, Doings]:
 def charged(tx: Tx) -> dict[str, dict[str, int]]:
     """What servers without a cell weigh in their projects' quota."""
     return charged_to_projects(tx, servers, servers.c.cell.is_(None))
+
+
+def charged_by(tx: Tx, project: str, user: str) -> dict[str, int]:
+    """The same of one user in one project."""
+    return charged_to_user(tx, servers, project, user, servers.c.cell.is_(None))
 
 
 def busy_tasks(tx: Tx) -> dict[ServerId, TaskState]:

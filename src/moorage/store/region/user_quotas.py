@@ -1,0 +1,127 @@
+"""Limits of single users within a project, and counters of those users alone who have one.
+
+A user's row of counters exists from the moment they are given a limit; whoever makes it counts the user's servers then, and
+a reconciler counts again when nothing is being done in the project (`conductor/reconcilers/quota_usage.py`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from moorage.model.quota import COUNTED, Shortfall, shortfall
+from moorage.sql import Tx, upsert
+from moorage.store.region.tables import region_metadata
+
+USERS_MAX = 10_000
+
+quota_user_limits = sa.Table(
+    "quota_user_limits",
+    region_metadata,
+    sa.Column("project", sa.String(255), primary_key=True),
+    sa.Column("user", sa.String(255), primary_key=True),
+    sa.Column("resource", sa.String(64), primary_key=True),
+    sa.Column("hard_limit", sa.Integer, nullable=False),
+)
+quota_user_usage = sa.Table(
+    "quota_user_usage",
+    region_metadata,
+    sa.Column("project", sa.String(255), primary_key=True),
+    sa.Column("user", sa.String(255), primary_key=True),
+    sa.Column("instances", sa.BigInteger, nullable=False),
+    sa.Column("cores", sa.BigInteger, nullable=False),
+    sa.Column("ram", sa.BigInteger, nullable=False),
+)
+
+
+def _is(table: sa.Table, project: Any, user: Any) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.project == project, table.c.user == user)
+
+
+# ------------------------------------------------------------------------------------------------ counters
+
+
+def counted(project: Any, user: Any) -> sa.Label[int]:
+    """Whether this user is counted: a column for another statement's answer."""
+    query = sa.select(sa.func.count()).select_from(quota_user_usage).where(_is(quota_user_usage, project, user))
+    return query.scalar_subquery().label("counted")
+
+
+def less(table: sa.Table, amounts: Mapping[str, int]) -> dict[str, sa.ColumnElement[int]]:
+    """New values of counters that are given something back; never below nothing."""
+    return {
+        each: sa.case((table.c[each] > amounts[each], table.c[each] - amounts[each]), else_=0)
+        for each in COUNTED
+        if amounts.get(each)
+    }
+
+
+def take(tx: Tx, project: str, user: str, wants: Mapping[str, int], limits: Mapping[str, int]) -> Shortfall | None:
+    """Add to the counters of a user who is counted, where the limits allow; what they do not allow comes back."""
+    table = quota_user_usage
+    asked = {each: wants[each] for each in COUNTED if wants.get(each)}
+    fits = [table.c[each] + n <= limits[each] for each, n in asked.items() if n > 0 and limits[each] >= 0]
+    more = {each: table.c[each] + n for each, n in asked.items()}
+    if not more:
+        return None
+    done = tx.row(table.update().where(_is(table, project, user), *fits).values(more).returning(table.c.user))
+    return None if done is not None else shortfall(asked, usage(tx, project, user) or {}, limits)
+
+
+def give_back(tx: Tx, project: str, user: str, amounts: Mapping[str, int]) -> None:
+    values = less(quota_user_usage, amounts)
+    tx.run(quota_user_usage.update().where(_is(quota_user_usage, project, user)).values(values))
+
+
+def usage(tx: Tx, project: str, user: str) -> dict[str, int] | None:
+    """The counters; None for a user who is not counted."""
+    row = tx.row(sa.select(quota_user_usage).where(_is(quota_user_usage, project, user)))
+    return None if row is None else {each: getattr(row, each) for each in COUNTED}
+
+
+def every_usage(tx: Tx) -> dict[tuple[str, str], dict[str, int]]:
+    """(project, user) → counters."""
+    rows = tx.rows(sa.select(quota_user_usage).limit(USERS_MAX))
+    return {(row.project, row.user): {each: getattr(row, each) for each in COUNTED} for row in rows}
+
+
+def recount(tx: Tx, project: str, user: str, amounts: Mapping[str, int]) -> None:
+    """Begin to count a user, or replace what is kept."""
+    values = {"project": project, "user": user, **{each: amounts.get(each, 0) for each in COUNTED}}
+    tx.run(upsert(tx.dialect, quota_user_usage, values, key=("project", "user")))
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+def own_limits(tx: Tx, project: str, user: str) -> dict[str, int]:
+    """The limits that were set for this user."""
+    table = quota_user_limits
+    rows = tx.rows(sa.select(table.c.resource, table.c.hard_limit).where(_is(table, project, user)))
+    return {row.resource: row.hard_limit for row in rows}
+
+
+def given_out(tx: Tx, project: str) -> dict[str, int]:
+    """By resource, the sum of the limits of all users of a project."""
+    table = quota_user_limits
+    query = sa.select(table.c.resource, sa.func.sum(table.c.hard_limit).label("sum"))
+    rows = tx.rows(query.where(table.c.project == project).group_by(table.c.resource))
+    return {row.resource: int(row.sum) for row in rows}
+
+
+def set_limits(tx: Tx, project: str, user: str, changes: Mapping[str, int]) -> None:
+    rows = [
+        {"project": project, "user": user, "resource": name, "hard_limit": limit}
+        for name, limit in sorted(changes.items())
+    ]
+    if rows:
+        tx.run(upsert(tx.dialect, quota_user_limits, rows, key=("project", "user", "resource")))
+
+
+def forget(tx: Tx, project: str, users: Iterable[str] | None = None) -> None:
+    """The limits of these users, or of all of a project's, and their counters."""
+    for table in (quota_user_limits, quota_user_usage):
+        statement = table.delete().where(table.c.project == project)
+        if users is not None:
+            statement = statement.where(table.c.user.in_(list(users)))
+        tx.run(statement)
