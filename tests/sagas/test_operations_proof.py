@@ -57,6 +57,37 @@ async def test_a_port_deleted_in_the_network_service_is_forgotten(small: SmallRe
     assert (await prove(detach, asked, lambda: deleted_under_it(small, "routed"))).total > 50
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["boot/1", "delete/1"])
+async def test_a_server_with_guaranteed_ports_is_proved(name: str, small: SmallRegion) -> None:
+    """Both forms of a request: the claim, the bindings' allocation, and everything given back."""
+    asked, _ = (await plots(small))[name]
+
+    async def new_world() -> SmallRegion:
+        if name == "boot/1":
+            return await small.fresh(a_server(), PROVED_OPERATION, guarantees=True)
+        return await booted(small, guarantees=True)
+
+    proof = await prove(SAGAS[name], asked, new_world)
+    assert proof.total > 50, proof.cases
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("card", ["made", "users"])
+async def test_a_guaranteed_port_is_attached_and_detached(card: Card, small: SmallRegion) -> None:
+    attach, detach = SAGAS["attach_interface/1"], SAGAS["detach_interface/1"]
+    assert (await prove(attach, attaching(card), lambda: booted(small, guarantees=True))).total > 50
+    asked = await detaching(small, card, guarantees=True)
+    assert (await prove(detach, asked, lambda: attached(small, card, guarantees=True))).total > 50
+
+
+async def test_what_a_booted_server_with_guaranteed_ports_holds(small: SmallRegion) -> None:
+    await booted(small, guarantees=True)
+    held = (await small.held())["guarantees"]
+    assert [amount for _, amount in held["claimed"]] == [300, 3]
+    assert held["as named"]
+
+
 @pytest.mark.parametrize("verb", sorted(EFFECTS))
 async def test_every_power_verb_is_told(verb: Any, small: SmallRegion) -> None:
     await booted(small)

@@ -42,25 +42,26 @@ def _why(ask: Ask, world: World, cause: str, slot: int) -> str:
 def place(ask: Ask, world: World, runs: Iterable[Slots], enough: int) -> Placed:
     """Hosts of each run in order, until enough will do; the next run only while none did."""
     found, judge = Placed(), _Judge(ask, world)
-    others: list[tuple[int, Segments, Iterator[Providers]]] = []
+    firsts: list[tuple[int, Segments, Providers]] = []
     for run in runs:
         for slot in run.tolist():
             segments = choose_segments(ask, world, slot)
             if segments is None:
                 continue
-            cause, ways = judge.look(slot)
-            if cause is not None:
-                found.refused.setdefault(cause, []).append(slot)
+            answer = judge.look(slot)
+            if isinstance(answer, str):
+                found.refused.setdefault(answer, []).append(slot)
                 continue
-            found.best.append(_choice(world, slot, segments, next(ways)))
-            others.append((slot, segments, ways))
-            if len(found.best) == enough:
-                return found
-        if found.best:
+            firsts.append((slot, segments, answer))
+            if len(firsts) == enough:
+                break
+        if firsts:
             break
-    for slot, segments, ways in others:
+    found.best = [_choice(world, slot, segments, way) for slot, segments, way in firsts]
+    for slot, segments, first in firsts:
         room = min(WAYS_PER_HOST_MAX - 1, enough - len(found.best))
-        found.best += [_choice(world, slot, segments, way) for way in islice(ways, room)]
+        others = (way for way in judge.every(slot) if way != first) if room > 0 else iter(())
+        found.best += [_choice(world, slot, segments, way) for way in islice(others, max(0, room))]
     return found
 
 
@@ -76,21 +77,19 @@ class _Judge:
         self._ask, self._world = ask, world
         self._vain: dict[object, str] = {}
 
-    def look(self, slot: int) -> tuple[str | None, Iterator[Providers]]:
-        """Why there is no way; or None, and the ways."""
+    def look(self, slot: int) -> Providers | str:
+        """The first way; or why there is none."""
         nodes = draw(self._ask, self._world, slot)
         looks = shape(nodes, named=bool(self._ask.same_device))
         if (cause := self._vain.get(looks)) is not None:
-            return cause, iter(())
+            return cause
         search = Search(self._ask, nodes)
-        ways = search.ways()
-        if (first := next(ways, None)) is not None:
-            return None, _with(first, ways)
+        if (first := next(search.ways(), None)) is not None:
+            return first
         cause = GAVE_UP if search.exhausted else cause_of(self._ask, draw(self._ask, self._world, slot))
         self._vain[looks] = cause
-        return cause, iter(())
+        return cause
 
-
-def _with(first: Providers, others: Iterator[Providers]) -> Iterator[Providers]:
-    yield first
-    yield from others
+    def every(self, slot: int) -> Iterator[Providers]:
+        """All ways, those too that differ only in which of several alike providers is taken."""
+        return Search(self._ask, draw(self._ask, self._world, slot), every=True).ways()

@@ -112,6 +112,8 @@ class Search:
 
     ask: Ask
     nodes: list[Node]
+    every: bool = False
+    """Providers that cannot be told apart are different ways: for a rival who took one of them, they are."""
     exhausted: bool = False
     """It was given up: there may be ways that were not found."""
     _tries: int = 0
@@ -211,7 +213,7 @@ class Search:
             free = self.nodes[index].free
             if (isolate and self._serving[index]) or any(free[n] < amount for n, amount in group.resources.items()):
                 continue
-            found.setdefault(states[index], []).append(index)
+            found.setdefault(index if self.every else states[index], []).append(index)
         turn = self.ask.seed
         firsts = [alike[turn % len(alike)] for alike in found.values()]
         main = next(iter(group.resources), None)

@@ -114,9 +114,12 @@ class OldRegion(SmallRegion):
         return decide(GateFacts(hosts, (ConductorCredentials("conductor", state),)))
 
     @override
-    async def fresh(self, server: Server | None, operation: OperationId, seq: int = 1) -> "OldRegion":
-        await super().fresh(server, operation, seq)
+    async def fresh(
+        self, server: Server | None, operation: OperationId, seq: int = 1, *, guarantees: bool = False
+    ) -> "OldRegion":
+        await super().fresh(server, operation, seq, guarantees=guarantees)
         network = CountingNetwork()
+        network.guarantees = guarantees
         network.ports = self.network.ports
         self.network = network
         self.hosts = OldHosts(levels=self.levels, network=network)

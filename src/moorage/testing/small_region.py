@@ -5,7 +5,7 @@ say of the real ones: a MAC is unique, a bind names a host, a turn that is past 
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,10 @@ from moorage.bus.messages import DestroyGuest
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.errors import HostFailed, Stale
 from moorage.model.guest import GuestSpec, PowerState, VifData
-from moorage.model.ids import CellId, FlavorId, OperationId, SegmentId, ServerId
+from moorage.model.ids import CellId, FlavorId, OperationId, ProviderId, SegmentId, ServerId
 from moorage.model.network import FixedIp, NetworkFacts, NicAsk, Port, SegmentFacts, SubnetFacts, mint_mac, minted_macs
 from moorage.model.notification import Notification
+from moorage.model.request_groups import ALLOCATION, amounts_held
 from moorage.model.resources import Inventory, needs_of
 from moorage.model.server import FlavorCopy, Server
 from moorage.model.turn import Turn
@@ -29,7 +30,7 @@ from moorage.operations.boot import Boot
 from moorage.operations.notifications.herald import Herald
 from moorage.operations.rooms import Cells, Rooms
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import HostReport, SegmentReport
+from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport
 from moorage.saga import Line, Run, Saga
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -63,11 +64,39 @@ SPARE_PORT = "spare-port"
 SAID_MAX = 1000
 
 
+BANDWIDTH, PACKETS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
+ONE_GROUP: dict[str, Any] = {"resources": {BANDWIDTH: 100}, "required": ["CUSTOM_PHYSNET_WIRE"]}
+
+
+def _in_groups(port: str) -> dict[str, Any]:
+    groups = [{"id": f"{port}/bandwidth", "resources": {BANDWIDTH: 200}, "required": ["CUSTOM_PHYSNET_WIRE"]}]
+    groups.append({"id": f"{port}/packets", "resources": {PACKETS: 3}, "required": []})
+    return {"request_groups": groups, "same_subtree": [each["id"] for each in groups]}
+
+
+def _devices(host: str) -> list[DeviceReport]:
+    """An agent and its bridge, below a host."""
+    agent, bridge = ProviderId(f"{host}-agent"), ProviderId(f"{host}-bridge")
+    return [
+        DeviceReport(hypervisor=host, id=agent, name=f"{host}:agent", inventories={PACKETS: Inventory(100)}),
+        DeviceReport(
+            hypervisor=host,
+            id=bridge,
+            name=f"{host}:agent:bridge",
+            parent=agent,
+            inventories={BANDWIDTH: Inventory(1_000)},
+            traits=("CUSTOM_PHYSNET_WIRE",),
+        ),
+    ]
+
+
 @dataclass
 class DictNetwork:
     """The network service, as far as the stories use it."""
 
     ports: dict[str, Port] = field(default_factory=dict)
+    guarantees: bool = False
+    """Our ports follow their network's policy (bandwidth and packets, in groups), the user's have one (the older form)."""
 
     async def ensure_ports(
         self,
@@ -84,8 +113,14 @@ class DictNetwork:
     def _ensure(self, server: str, nic: NicAsk) -> Port:
         key = nic.port or nic.mac
         found = self.ports.get(key) or Port(id=key, network=nic.network, mac=nic.mac, ours=nic.ours)
+        request = (_in_groups(key) if nic.ours else ONE_GROUP) if self.guarantees else None
         self.ports[key] = msgspec.structs.replace(
-            found, device_id=server, index=nic.index, ours=nic.ours, revision=found.revision + 1
+            found,
+            device_id=server,
+            index=nic.index,
+            ours=nic.ours,
+            revision=found.revision + 1,
+            resource_request=request,
         )
         return self.ports[key]
 
@@ -284,6 +319,7 @@ class SmallRegion:
                 for each, hosts in SEGMENTS.items()
             ]
         )
+        await engine.report_devices([device for host, _ in HOSTS for device in _devices(host)])
         return small
 
     async def close(self) -> None:
@@ -303,9 +339,11 @@ class SmallRegion:
             herald=self.herald,
         )
 
-    async def fresh(self, server: Server | None, operation: OperationId, seq: int = 1) -> "SmallRegion":
+    async def fresh(
+        self, server: Server | None, operation: OperationId, seq: int = 1, *, guarantees: bool = False
+    ) -> "SmallRegion":
         """An empty region, with the record of one server that the operation holds."""
-        self.network, self.hosts = DictNetwork(), DictHosts()
+        self.network, self.hosts = DictNetwork(guarantees=guarantees), DictHosts()
         self.rooms = self._rooms()
         for last, key in enumerate((USERS_PORT, SPARE_PORT), start=1):
             mac = f"fa:16:3e:00:00:{last:02x}"
@@ -363,6 +401,7 @@ class SmallRegion:
                 "used": tx.scalar(sa.select(sa.func.sum(inventories.c.used))),
                 "cell": bool(tx.scalar(sa.select(region_servers.servers.c.cell))),
                 "quota": quotas.usage(tx, PROJECT),
+                "guarantees": _guaranteed(tx, self.network.ports.values()),
             }
 
         found = await self.region.read(in_region)
@@ -380,6 +419,22 @@ class SmallRegion:
             **self.hosts.held(),
             "said": {**said_amiss(await self.said()), "unworded": self.herald.unworded},
         }
+
+
+def _guaranteed(tx: Tx, ports: Iterable[Port]) -> dict[str, Any]:
+    """What is claimed of devices, and whether the ports' bindings name the providers it is claimed of."""
+    allocations = placement_metadata.tables["allocations"].c
+    claimed: Counter[tuple[str, str]] = Counter()
+    for provider, resource, amount in tx.rows(sa.select(allocations.provider, allocations["class"], allocations.used)):
+        if resource in {BANDWIDTH, PACKETS}:
+            claimed[provider, resource] += amount
+    named: Counter[tuple[str, str]] = Counter()
+    for port in ports:
+        named.update(amounts_held(port.resource_request, port.id, port.profile.get(ALLOCATION)))
+    return {
+        "claimed": sorted((resource, amount) for (_, resource), amount in claimed.items()),
+        "as named": claimed == named,
+    }
 
 
 def said_amiss(said: Sequence[Notification]) -> dict[str, Any]:

@@ -33,15 +33,15 @@ Card: TypeAlias = Literal["made", "users", "routed"]
 """A port of ours, of the user's, and of ours on a routed network."""
 
 
-async def booted(small: SmallRegion) -> SmallRegion:
+async def booted(small: SmallRegion, *, guarantees: bool = False) -> SmallRegion:
     """One ACTIVE server, held by the operation that is to be proved."""
-    await _boot(small)
+    await _boot(small, guarantees=guarantees)
     await small.hand_to(PROVED_OPERATION)
     return small
 
 
-async def _boot(small: SmallRegion) -> None:
-    await small.fresh(a_server(), BOOTED)
+async def _boot(small: SmallRegion, *, guarantees: bool = False) -> None:
+    await small.fresh(a_server(), BOOTED, guarantees=guarantees)
     boot = SAGAS["boot/1"]
     asked = msgspec.structs.replace(a_boot(BOOTED), forced_host="host1")
     await tell(boot, BOOTED, asked, small.rooms, Paper(first_lines(boot), small.transact))
@@ -56,9 +56,9 @@ def attaching(card: Card, operation: OperationId = PROVED_OPERATION) -> AttachIn
     return AttachInterface(server, 2, nic, {NETWORK: NETWORK_FACTS, ROUTED: ROUTED_FACTS}, "req-attach", "user-1")
 
 
-async def attached(small: SmallRegion, card: Card) -> SmallRegion:
+async def attached(small: SmallRegion, card: Card, *, guarantees: bool = False) -> SmallRegion:
     """The same server with one more interface, held by the operation that is to be proved."""
-    await _boot(small)
+    await _boot(small, guarantees=guarantees)
     await small.hand_to(ATTACHED)
     saga = SAGAS["attach_interface/1"]
     await tell(saga, ATTACHED, attaching(card, ATTACHED), small.rooms, Paper(first_lines(saga), small.transact))
@@ -66,9 +66,9 @@ async def attached(small: SmallRegion, card: Card) -> SmallRegion:
     return small
 
 
-async def detaching(small: SmallRegion, card: Card, *, gone: bool = False) -> DetachInterface:
+async def detaching(small: SmallRegion, card: Card, *, gone: bool = False, guarantees: bool = False) -> DetachInterface:
     """What is asked of the detach of that interface; each such world has it with the same names."""
-    await attached(small, card)
+    await attached(small, card, guarantees=guarantees)
     server = (await records.find(small.rooms, SERVER)).server
     assert server is not None
     nic = next(each for each in server.nics if each.index == INDEX)
