@@ -25,6 +25,7 @@ from moorage.main.config import Config
 from moorage.model.errors import Problem
 from moorage.model.server import MAY_BECOME, VmState
 from moorage.operations.all import SAGAS
+from moorage.operations.notifications.stories import STORIES, UNTOLD
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "moorage"
@@ -107,6 +108,15 @@ def test_every_step_has_an_undo_or_says_why_not() -> None:
     for saga in SAGAS.values():
         for step in saga.steps:
             assert (step.undo_with is not None) != bool(step.no_undo), f"{saga.name}: {step.name}"
+
+
+def test_every_saga_is_told_to_others_or_says_why_not() -> None:
+    """Its entry is in operations/notifications/stories.py; and there is one way to accept an operation, which tells of it."""
+    assert {name.partition("/")[0] for name in SAGAS} == STORIES.keys() | UNTOLD.keys()
+    accepting = [
+        path.name for path in (SOURCE / "operations").rglob("*.py") if "operations.accept(" in path.read_text()
+    ]
+    assert accepting == ["accept.py"]
 
 
 def test_every_state_of_a_server_knows_what_it_may_become() -> None:

@@ -31,11 +31,17 @@ LIFE = [
     "suspend.end",
     "resume.start",
     "resume.end",
+    "interface_attach.start",
+    "interface_attach.end",
+    "interface_detach.start",
+    "interface_detach.end",
     "delete.start",
     "shutdown.start",
     "shutdown.end",
     "delete.end",
 ]
+OLD = [each for each in LIFE if not each.startswith("interface")]
+"""Nova has no unversioned words for interfaces."""
 ACTIONS: list[dict[str, Any]] = [
     {"os-stop": None},
     {"os-start": None},
@@ -54,6 +60,12 @@ async def live(running: Running) -> str:
         reply = await running.admin.compute("POST", f"/servers/{server}/action", action)
         assert reply.status_code == 202, reply.text
         await running.admin.settled(server)
+    network = await running.admin.id_of("network", "private")
+    path = f"/servers/{server}/os-interface"
+    reply = await running.admin.compute("POST", path, {"interfaceAttachment": {"net_id": network}})
+    assert reply.status_code == 200, reply.text
+    port = reply.json()["interfaceAttachment"]["port_id"]
+    assert (await running.admin.compute("DELETE", f"{path}/{port}")).status_code == 202
     await running.admin.gone(server)
     return str(server)
 
@@ -67,15 +79,19 @@ async def test_a_life_is_told_in_both_formats_through_oslo_messaging(start: Star
     with listening(url, "notifications") as old, listening(url, "versioned_notifications") as new:
         async with start(notifications=wanted(url, notification_format="both"), hosts=Hosts(count=2)) as running:
             server = await live(running)
-            await until(lambda: len(old.heard) >= len(LIFE) and len(new.heard) >= len(LIFE))
+            await until(lambda: len(old.heard) >= len(OLD) and len(new.heard) >= len(LIFE))
             assert await running.cloud.region.databases.region.read(OUTBOX.count) == 0
-        assert old.types(server) == [f"compute.instance.{each}" for each in LIFE]
+        assert old.types(server) == [f"compute.instance.{each}" for each in OLD]
         assert new.types(server) == [f"instance.{each}" for each in LIFE]
         hosts = {each.publisher_id for each in old.heard}
         assert len(hosts) == 1
         assert hosts.pop().startswith("compute.host")
         assert {each.publisher_id.partition(":")[0] for each in new.heard} == {"nova-compute"}
-        assert len({each.message_id for each in old.heard + new.heard}) == 2 * len(LIFE)
+        assert len({each.message_id for each in old.heard + new.heard}) == len(OLD) + len(LIFE)
+        cards = [len(each.payload["nova_object.data"]["ip_addresses"]) for each in new.heard]
+        assert cards[0] == cards[-1] == 0, "none before it is built, none when it is gone"
+        assert cards[LIFE.index("interface_attach.end")] == cards[LIFE.index("create.end")] + 1
+        assert cards[LIFE.index("interface_detach.end")] == cards[LIFE.index("create.end")]
         built = next(each for each in old.heard if each.event_type.endswith("create.end"))
         assert built.payload["fixed_ips"][0]["label"] == "private"
         assert (built.payload["state"], built.payload["message"]) == ("active", "Success")

@@ -1,6 +1,7 @@
 """Accepting an operation: the row with its first intent, and afterwards a word to whoever tells it."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ from moorage.model.operation import Accepted
 from moorage.model.server import Server
 from moorage.operations.rooms import Rooms
 from moorage.saga import Saga, encode_lines, first_lines
+from moorage.sql import Tx
+from moorage.store.region import operations as region_operations
 
 _encode = msgspec.json.Encoder().encode
 
@@ -43,6 +46,13 @@ def accepted(
         after=after,
         created_at=time.time_ns() // 1000,
     )
+
+
+def keep(rooms: Rooms, tx: Tx, new: Sequence[Accepted]) -> None:
+    """Write the operations of one request, and what others are told of them, in the transaction that accepts them."""
+    region_operations.accept(tx, new)
+    if rooms.herald is not None:
+        rooms.herald.accepted(tx, new)
 
 
 async def tell_later(

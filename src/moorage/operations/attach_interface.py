@@ -234,12 +234,13 @@ async def record_nic(run: AttachRun) -> None:
         found.cell,
         run.asked.server.id,
         records.fence(run),
-        lambda server: server if port is None else _with_card(server, run, port, now),
+        lambda server: server if port is None else with_card(server, run, port, now),
         lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, None),
     )
 
 
-def _with_card(server: Server, run: AttachRun, port: Port, now: int) -> Server:
+def with_card(server: Server, run: AttachRun, port: Port, now: int) -> Server:
+    """The record with the card that the story attached."""
     nic = nic_of(port, run.asked.networks.get(port.network))
     others = tuple(each for each in server.nics if each.port != nic.port)
     return msgspec.structs.replace(server, nics=(*others, nic), updated_at=now)
@@ -253,7 +254,10 @@ async def was_recorded(run: AttachRun) -> bool:
         return False
     by = records.fence(run)
     row = await run.rooms.cells[found.cell].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
-    return row is not None and any(nic.port == port.id for nic in row.nics)
+    shown = row is not None and any(nic.port == port.id for nic in row.nics)
+    if shown and row is not None and run.rooms.herald is not None:
+        run.rooms.herald.seen(run.operation, row)
+    return shown
 
 
 def _ended(tx: Tx, run: AttachRun, status: str) -> None:

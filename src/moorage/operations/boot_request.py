@@ -28,7 +28,7 @@ from moorage.model.resources import Needs, needs_of
 from moorage.model.server import Nic, Server
 from moorage.model.world import GroupAsk
 from moorage.operations import kept_flavors
-from moorage.operations.accept import accepted, tell_later
+from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.boot import BOOT, Boot, NoRoom, ask_of
 from moorage.operations.late_ports import ports_to_be
 from moorage.operations.rooms import Rooms
@@ -437,33 +437,28 @@ async def _accept(
             if count < request.min_count:
                 tx.refuse(short)
         rows: list[tuple[Server, Accepted]] = []
-        begun: list[tuple[Accepted, Boot]] = []
         for each in boots[:count]:
             boot = each if fit is None or fit.count >= count else msgspec.structs.replace(each, no_room=fit.refusal)
             operation = region_operations.new_id()
             held = msgspec.structs.replace(boot.server, operation=operation)
-            asked = msgspec.structs.replace(boot, server=held)
             new = accepted(
                 BOOT,
                 operation,
                 held,
-                asked,
+                msgspec.structs.replace(boot, server=held),
                 owner=owner,
                 user=asker.user,
                 seq=1,
                 request_id=request_id,
             )
             rows.append((held, new))
-            begun.append((new, asked))
         if group is not None:
             members = quotas.both_limits(tx, project, asker.user, defaults)["server_group_members"]
             had = server_groups.join(tx, group.id, [server.id for server, _ in rows], members)
             if had is not None:
                 tx.refuse(Shortfall((Over("server_group_members", len(rows), had, members),)))
         region_servers.insert(tx, [server for server, _ in rows])
-        region_operations.accept(tx, [new for _, new in rows])
-        if rooms.herald is not None:
-            rooms.herald.accepted(tx, begun)
+        keep(rooms, tx, [new for _, new in rows])
         return rows
 
     with label("accept"):

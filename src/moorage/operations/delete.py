@@ -17,7 +17,7 @@ from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import PowerState, Server, TaskState, VmState
 from moorage.model.verdict import Row
-from moorage.operations.accept import accepted, tell_later
+from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.gates import OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.late_ports import release_order
 from moorage.operations.rooms import Rooms
@@ -208,9 +208,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             after=held.holder,
             request_id=request_id,
         )
-        region_operations.accept(tx, [new])
-        if rooms.herald is not None:
-            rooms.herald.accepted(tx, [(new, asked)])
+        keep(rooms, tx, [new])
         holder_owner = None if held.holder is None else region_operations.owner_of(tx, held.holder)
         return new, held.holder, holder_owner
 

@@ -119,12 +119,13 @@ async def forget_nic(run: DetachRun) -> None:
         found.cell,
         run.asked.server.id,
         records.fence(run),
-        lambda server: _without(server, run.asked.nic, now),
+        lambda server: without_card(server, run.asked.nic, now),
         also,
     )
 
 
-def _without(server: Server, nic: Nic, now: int) -> Server:
+def without_card(server: Server, nic: Nic, now: int) -> Server:
+    """The record without a card; its index is not given again."""
     return msgspec.structs.replace(
         server,
         nics=tuple(each for each in server.nics if each.port != nic.port),

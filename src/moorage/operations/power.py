@@ -12,7 +12,7 @@ from moorage.model.asker import Asker
 from moorage.model.errors import Conflict, Internal, NotFound, Problem
 from moorage.model.guest import PowerState
 from moorage.model.server import Server, TaskState, VmState
-from moorage.operations.accept import accepted, tell_later
+from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import errand
@@ -153,9 +153,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, req
         new = accepted(
             POWER, operation, server, asked, owner=owner, user=asker.user, seq=held.seq, request_id=request_id
         )
-        region_operations.accept(tx, [new])
-        if rooms.herald is not None:
-            rooms.herald.accepted(tx, [(new, asked)])
+        keep(rooms, tx, [new])
         return new
 
     answer = await rooms.region.write(work)

@@ -50,8 +50,8 @@ class Tellers(Protocol):
 class Herald(Protocol):
     """Says to others what is done to servers: written with the commit that makes it true, and sent later (S0.19)."""
 
-    def accepted(self, tx: Tx, begun: Sequence[tuple[Accepted, Any]]) -> None:
-        """Operations of one request, each with what is asked, in the commit that accepts them."""
+    def accepted(self, tx: Tx, begun: Sequence[Accepted]) -> None:
+        """Operations of one request, in the commit that accepts them."""
         ...
 
     def seen(self, operation: OperationId, server: Server) -> None:

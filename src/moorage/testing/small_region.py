@@ -444,9 +444,7 @@ def said_amiss(said: Sequence[Notification]) -> dict[str, Any]:
     begun = {each.id for each in said if each.event == "create.start"}
     ended = [each.id.replace("create.error", "create.end") for each in said if each.event.startswith("create.e")]
     return {
-        "created": words["create.end"],
-        "deleted": words["delete.end"],
-        "stopped": words["power_off.end"],
+        "done": sorted((event, times) for event, times in words.items() if event.endswith(".end")),
         "twice": sorted(each for each, times in ids.items() if times > 1),
         "open": sorted(begun ^ {each.replace("create.end", "create.start") for each in ended}),
         "ended twice": sorted(each for each, times in Counter(ended).items() if times > 1),

@@ -49,15 +49,16 @@ class Herald:
             self._seen.pop(next(iter(self._seen)))
         self._seen[operation] = server
 
-    def accepted(self, tx: Tx, begun: Sequence[tuple[Accepted, Any]]) -> None:
-        """Operations of one request, each with what is asked, in the commit that accepts them."""
+    def accepted(self, tx: Tx, begun: Sequence[Accepted]) -> None:
+        """Operations of one request, in the commit that accepts them."""
         told: list[Notification] = []
-        for new, asked in begun:
+        for new in begun:
             story = STORIES.get(new.saga.partition("/")[0])
             if story is None:
                 continue
             try:
-                told += self._stamped(new.id, new.saga, asked, story.accepted(new, asked))
+                asked = msgspec.json.decode(new.asked, type=story.asked)
+                told += self._stamped(new.id, new.saga, asked, story.accepted(asked))
             except Exception:
                 self.unworded += 1
                 logger.exception("what is accepted as %s %s could not be put into words", new.saga, new.id)

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from moorage.model.notification import Service, StateUpdate, Trouble
-from moorage.model.operation import Accepted
 from moorage.model.server import Server
 from moorage.saga import Cause, Line, Run
 
@@ -28,7 +29,9 @@ class Said:
 class Story:
     """What is said of one kind of operation."""
 
-    accepted: Callable[[Accepted, Any], Iterator[Said]]
+    asked: type[msgspec.Struct]
+    accepted: Callable[[Any], Iterator[Said]]
+    """From what was asked."""
     heard: Callable[[Run[Any, Any], Line, Server | None], Iterator[Said]]
     """The third is the record as a step found it, if one looked for who told the story before."""
 

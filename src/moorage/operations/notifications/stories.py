@@ -16,15 +16,14 @@ from typing import Any
 import msgspec
 
 from moorage.model.notification import StateUpdate, Trouble
-from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
-from moorage.operations import boot, delete, power
+from moorage.operations import attach_interface, boot, delete, detach_interface, power
 from moorage.operations.notifications.said import Said, Story, changed, trouble_of
 from moorage.operations.rooms import Rooms
 from moorage.saga import Line, Run
 from moorage.saga.log import Ended, Failed, Result, Turn
 
-AT_HOSTS = frozenset({"start_guest", "await_vifs", "tell_host"})
+AT_HOSTS = frozenset({"start_guest", "await_vifs", "tell_host", "plug", "unplug"})
 """Steps that a host fails; of the others the conductor says so (S0.19: only host and publisher differ)."""
 CANCELLED = "UnexpectedDeletingTaskStateError"
 """Nova's name for a build that stopped because its server is being deleted."""
@@ -34,40 +33,46 @@ CANCELLED = "UnexpectedDeletingTaskStateError"
 
 
 def start_and_end(
-    action: Callable[[Any], str],
-    after: Callable[[Run[Any, Rooms]], Server],
+    kind: type[msgspec.Struct],
+    action: Callable[[Any], str | None],
+    after: Callable[[Run[Any, Rooms], Server | None], Server],
     *,
     task: Callable[[Any], TaskState | None] = lambda asked: None,
     says_error: Callable[[Any], bool] = lambda asked: True,
 ) -> Story:
     """`X.start` when it is accepted, `X.end` when it is done, `X.error` when it failed.
 
-    `action` gives X, Nova's word, from what was asked; `after` the record as it is when it is done.
+    `action` gives X, Nova's word, from what was asked (None: of this one nothing is said); `after` the record as it is
+    when it is done, from the story and the record as an adopter may have found it.
     """
 
-    def accepted(new: Accepted, asked: Any) -> Iterator[Said]:
+    def accepted(asked: Any) -> Iterator[Said]:
         server: Server = asked.server
+        if action(asked) is None:
+            return
         busy = msgspec.structs.replace(server, task_state=task(asked))
         yield changed(server, busy, host=server.host, service="api")
         yield Said(f"{action(asked)}.start", busy, host=server.host, service="api")
 
     def heard(run: Run[Any, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
         asked = run.asked
+        if action(asked) is None:
+            return
         if isinstance(line, Ended) and line.status == "done":
-            done = after(run)
+            done = after(run, seen)
             yield changed(msgspec.structs.replace(asked.server, task_state=task(asked)), done, host=done.host)
             yield Said(f"{action(asked)}.end", done, host=done.host)
         elif isinstance(line, Turn) and line.reason == "failed" and says_error(asked):
             host = asked.server.host if line.cause.step in AT_HOSTS else None
             yield Said(f"{action(asked)}.error", asked.server, host=host, trouble=trouble_of(line.cause))
 
-    return Story(accepted, heard)
+    return Story(kind, accepted, heard)
 
 
 # ------------------------------------------------------------------------------------------------------------- boot
 
 
-def _boot_accepted(new: Accepted, asked: boot.Boot) -> Iterator[Said]:
+def _boot_accepted(asked: boot.Boot) -> Iterator[Said]:
     """Nova shows a server going from nothing to BUILDING."""
     yield Said("update", asked.server, update=StateUpdate())
 
@@ -138,7 +143,7 @@ def _begun(run: Run[boot.Boot, Rooms], claim: boot.Claim | None) -> Server:
 # ----------------------------------------------------------------------------------------------------------- delete
 
 
-def _delete_accepted(new: Accepted, asked: delete.Delete) -> Iterator[Said]:
+def _delete_accepted(asked: delete.Delete) -> Iterator[Said]:
     deleting = msgspec.structs.replace(asked.server, task_state=TaskState.DELETING)
     yield changed(asked.server, deleting, host=deleting.host, service="api")
     yield Said("delete.start", deleting, host=deleting.host, service="api")
@@ -178,7 +183,7 @@ POWER_ACTIONS: dict[str, str] = {
 }
 
 
-def _powered(run: Run[power.Power, Rooms]) -> Server:
+def _powered(run: Run[power.Power, Rooms], seen: Server | None) -> Server:
     found, state = run.get(power.begin_action), run.get(power.tell_host)
     server = run.asked.server if found is None or found.server is None else found.server
     return msgspec.structs.replace(
@@ -190,18 +195,46 @@ def _powered(run: Run[power.Power, Rooms]) -> Server:
     )
 
 
+# ------------------------------------------------------------------------------------------------------ interfaces
+
+
+def _attached(run: Run[attach_interface.AttachInterface, Rooms], seen: Server | None) -> Server:
+    found, port = run.get(attach_interface.begin_action), run.get(attach_interface.bind_port)
+    server = run.asked.server if found is None or found.server is None else found.server
+    if seen is not None:
+        return seen
+    return server if port is None else attach_interface.with_card(server, run, port, _now())
+
+
+def _detached(run: Run[detach_interface.DetachInterface, Rooms], seen: Server | None) -> Server:
+    found = run.get(detach_interface.begin_action)
+    server = run.asked.server if found is None or found.server is None else found.server
+    return detach_interface.without_card(server, run.asked.nic, _now())
+
+
 def _now() -> int:
     return time.time_ns() // 1000
 
 
 STORIES: dict[str, Story] = {
-    "boot": Story(_boot_accepted, _boot_heard),
-    "delete": Story(_delete_accepted, _delete_heard),
+    "boot": Story(boot.Boot, _boot_accepted, _boot_heard),
+    "delete": Story(delete.Delete, _delete_accepted, _delete_heard),
     "power": start_and_end(
+        power.Power,
         lambda asked: POWER_ACTIONS[asked.verb],
         _powered,
         task=lambda asked: power.EFFECTS[asked.verb].task,
         says_error=lambda asked: POWER_ACTIONS[asked.verb] == "reboot",
     ),
+    "attach_interface": start_and_end(attach_interface.AttachInterface, lambda asked: "interface_attach", _attached),
+    "detach_interface": start_and_end(
+        detach_interface.DetachInterface,
+        lambda asked: None if asked.gone else "interface_detach",
+        _detached,
+        says_error=lambda asked: False,
+    ),
 }
 """By the name of the saga, without its version."""
+
+UNTOLD: dict[str, str] = {}
+"""Sagas of which nothing is said, and why."""

@@ -14,6 +14,7 @@ from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Accepted, OperationStatus
 from moorage.model.server import Server
+from moorage.operations.accept import keep
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.saga import decode_lines
@@ -83,7 +84,7 @@ async def _try(rooms: Rooms, server: ServerId, make: Make) -> Accepted | _Busy |
             return tx.refuse(held.holder)
         if held.seq != new.seq:
             return tx.refuse(_Moved())
-        region_operations.accept(tx, [new])
+        keep(rooms, tx, [new])
         return new
 
     answer = await rooms.region.write(work)
