@@ -12,6 +12,8 @@ from moorage.store.region.notifications import OUTBOX
 from moorage.testing.listener import Listener, id_of, listening
 from moorage.testing.waiting import until
 
+PATIENCE_S = 30.0
+
 pytest.importorskip("oslo_messaging", reason="the extra `notifications` is not installed")
 
 LIFE = [
@@ -66,6 +68,9 @@ async def live(running: Running) -> str:
     assert reply.status_code == 200, reply.text
     port = reply.json()["interfaceAttachment"]["port_id"]
     assert (await running.admin.compute("DELETE", f"{path}/{port}")).status_code == 202
+    conductor = running.cloud.region.conductor
+    assert conductor is not None
+    await until(lambda: not conductor.telling, PATIENCE_S)  # a delete would be accepted while the detach goes on
     await running.admin.gone(server)
     return str(server)
 
@@ -79,7 +84,7 @@ async def test_a_life_is_told_in_both_formats_through_oslo_messaging(start: Star
     with listening(url, "notifications") as old, listening(url, "versioned_notifications") as new:
         async with start(notifications=wanted(url, notification_format="both"), hosts=Hosts(count=2)) as running:
             server = await live(running)
-            await until(lambda: len(old.heard) >= len(OLD) and len(new.heard) >= len(LIFE))
+            await until(lambda: len(old.heard) >= len(OLD) and len(new.heard) >= len(LIFE), PATIENCE_S)
             assert await running.cloud.region.databases.region.read(OUTBOX.count) == 0
         assert old.types(server) == [f"compute.instance.{each}" for each in OLD]
         assert new.types(server) == [f"instance.{each}" for each in LIFE]
@@ -111,7 +116,7 @@ async def test_on_our_own_bus_and_off_by_default(start: Start) -> None:
 
         await running.cloud.region.bus.subscribe("moorage.notification.>", hear)
         server = (await running.admin.active("a"))["id"]
-        await until(lambda: len(heard) == 2)
+        await until(lambda: len(heard) == 2, PATIENCE_S)
         assert [(subject, id_of(each["payload"]), each["event_type"]) for subject, each in heard] == [
             ("moorage.notification.notifications.info", server, "compute.instance.create.start"),
             ("moorage.notification.notifications.info", server, "compute.instance.create.end"),
@@ -127,7 +132,7 @@ async def test_a_host_that_fails_has_its_error_and_the_next_one_its_start(start:
             refused = await running.admin.boot("nowhere", networks="private")
             found = await running.admin.settled(refused)
             assert found["status"] == "ERROR"
-            await until(lambda: "error" in states(old))
+            await until(lambda: "error" in states(old), PATIENCE_S)
     starts, errors = (
         [each for each in old.heard if each.event_type == f"compute.instance.create.{which}"]
         for which in ("start", "error")
@@ -151,7 +156,7 @@ async def test_what_is_changed_without_an_operation(start: Start) -> None:
         changes = wanted("fake://", notification_format="both", notify_on_state_change="vm_state")
         async with start(notifications=changes, hosts=Hosts(count=1)) as running:
             server = (await running.admin.active("before"))["id"]
-            await until(lambda: new.types(server)[-1:] == ["instance.create.end"])
+            await until(lambda: new.types(server)[-1:] == ["instance.create.end"], PATIENCE_S)
             old.heard.clear()
             new.heard.clear()
             path = f"/servers/{server}"
@@ -160,8 +165,8 @@ async def test_what_is_changed_without_an_operation(start: Start) -> None:
             await running.admin.compute("PUT", path, {"server": {"name": "after"}})
             await running.admin.compute("POST", f"{path}/metadata", {"metadata": {"a": "b"}})
             await running.admin.compute("PUT", f"{path}/tags/blue")
-            await until(lambda: len(new.heard) == 5)
-            await until(lambda: len(old.heard) == 3)
+            await until(lambda: len(new.heard) == 5, PATIENCE_S)
+            await until(lambda: len(old.heard) == 3, PATIENCE_S)
     assert new.types() == ["instance.lock", "instance.unlock", *["instance.update"] * 3]
     locked, _, renamed, _, tagged = (each.payload["nova_object.data"] for each in new.heard)
     assert (locked["locked"], locked["locked_reason"]) == (True, "why")
@@ -180,7 +185,7 @@ async def test_a_broker_that_gives_back_gets_the_same_message(start: Start) -> N
         old.refusals = 1
         async with start(notifications=wanted("kombu+memory://"), hosts=Hosts(count=1)) as running:
             await running.admin.active("a")
-            await until(lambda: len(old.heard) >= 2)
+            await until(lambda: len(old.heard) >= 2, PATIENCE_S)
     assert sorted(old.types()) == ["compute.instance.create.end", "compute.instance.create.start"]
 
 
