@@ -26,9 +26,10 @@ from typing_extensions import override
 from moorage.api.placement.app import make_placement_app
 from moorage.model.asker import Asker
 from moorage.model.ids import ProviderId
-from moorage.placement.candidates import SHARES, Group
+from moorage.placement.candidates import SHARES
 from moorage.placement.engine import Engine
 from moorage.placement.known import Provider, Stock
+from moorage.placement.trees import Group
 from moorage.placement.world import Picture
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank

@@ -4,12 +4,14 @@ import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.model.ids import ProviderId
-from moorage.placement.candidates import SHARES, Group, Wide, find, find_alone
+from moorage.placement.candidates import SHARES, find, find_alone
 from moorage.placement.known import Provider, Stock
+from moorage.placement.trees import Group, Wide, Work
 from moorage.placement.world import Picture
 
 CLASSES = ("VCPU", "DISK_GB")
@@ -71,13 +73,22 @@ def fits(provider: Provider, name: str, amount: int) -> bool:
     )
 
 
-def oracle(picture: Picture, groups: list[Group], policy: str) -> Iterator[object]:
+def at_or_above(picture: Picture, upper: Provider, lower: Provider) -> bool:
+    at: Provider | None = lower
+    while at is not None and at is not upper:
+        at = None if at.parent is None else picture.providers[at.parent]
+    return at is upper
+
+
+def oracle(
+    picture: Picture, groups: list[Group], policy: str, together: frozenset[str] = frozenset()
+) -> Iterator[object]:
     """Every anchor, every assignment of providers to demands, judged by the letter."""
     for anchor, tree in picture.trees.items():
         root = picture.providers[anchor]
-        near = {a for member in tree.values() for a in member.aggregates}
+        tied = {a for member in tree.values() for a in member.aggregates}
         reach = [
-            p for p in picture.providers.values() if p.root == anchor or (SHARES in p.traits and near & p.aggregates)
+            p for p in picture.providers.values() if p.root == anchor or (SHARES in p.traits and tied & p.aggregates)
         ]
         demands = []
         for group in groups:
@@ -86,6 +97,9 @@ def oracle(picture: Picture, groups: list[Group], policy: str) -> Iterator[objec
             else:
                 demands += [(group, {name: amount}) for name, amount in group.resources.items()]
         for chosen in itertools.product(reach, repeat=len(demands)):
+            near = {p for p, (group, _) in zip(chosen, demands, strict=True) if group.suffix in together}
+            if near and not any(all(at_or_above(picture, top, p) for p in near) for top in near):
+                continue
             if judged(chosen, demands, root, picture, policy):
                 amounts: dict[tuple[str, str], int] = {}
                 mapping: dict[str, set[str]] = {}
@@ -126,18 +140,87 @@ def judged(chosen, demands, root, picture, policy) -> bool:  # type: ignore[no-u
     st.lists(_group, min_size=1, max_size=3),
     st.booleans(),
     st.sampled_from(["none", "isolate"]),
+    st.sampled_from([frozenset(), frozenset("12"), frozenset("123"), frozenset("2")]),
 )
-def test_the_set_of_candidates_is_the_oracles(specs, wanted, spread, policy) -> None:  # type: ignore[no-untyped-def]
+def test_the_set_of_candidates_is_the_oracles(specs, wanted, spread, policy, together) -> None:  # type: ignore[no-untyped-def]
     picture = draw(specs)
     groups = groups_of(wanted, ["", "1", "2"] if spread else ["1", "2", "3"])
-    found = [one.key() for one in find(picture, groups, Wide(group_policy=policy))]
-    expected = set(oracle(picture, groups, policy))
+    subtrees = (together,) if together else ()
+    found = [one.key() for one in find(picture, groups, Wide(group_policy=policy, same_subtree=subtrees))]
+    expected = set(oracle(picture, groups, policy, together))
     assert set(found) == expected
     assert len(found) == len(set(found))
-    if (alone := find_alone(picture, groups, Wide(group_policy=policy))) is not None:
+    if (alone := find_alone(picture, groups, Wide(group_policy=policy, same_subtree=subtrees))) is not None:
         assert {frozenset(p for (p, _), _ in amounts) for amounts, _ in expected} == {
             frozenset([p.uuid]) for p in alone
         }
-    limited = find(picture, groups, Wide(group_policy=policy, limit=2))
+    limited = find(picture, groups, Wide(group_policy=policy, limit=2, same_subtree=subtrees))
     assert len(limited) == min(2, len(expected))
     assert {one.key() for one in limited} <= expected
+
+
+def equals(children: int, hosts: int, portion: int = 4) -> Picture:
+    """Hosts with so many identical children, each with room for eight, in portions up to `portion`."""
+    specs: list[tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]] = []
+    for host in range(hosts):
+        specs.append((-1, {"VCPU": (64, 64, 1)}, frozenset(), frozenset()))
+        specs += [(host * (children + 1), {"DISK_GB": (8, portion, 1)}, frozenset(), frozenset())] * children
+    return draw(specs)
+
+
+def asked(groups: int, amount: int = 1) -> list[Group]:
+    return [Group("", {"VCPU": 1}), *(Group(f"_{n}", {"DISK_GB": amount}) for n in range(groups))]
+
+
+@pytest.mark.parametrize("policy", ["isolate", "none"])
+@pytest.mark.parametrize("size", [8, 16])
+def test_wide_trees_cost_groups_times_children_an_answer(size: int, policy: str) -> None:
+    picture, work = equals(size, hosts=16), Work()
+    found = find(picture, asked(size), Wide(group_policy=policy, limit=10), work)
+    assert len({one.key() for one in found}) == 10
+    assert work.tries <= 10 * (size + 1) * size
+    more = Work()
+    assert len(find(picture, asked(size), Wide(group_policy=policy, limit=100), more)) == 100
+    assert more.tries <= 100 * (size + 1) * size
+
+
+@pytest.mark.parametrize(
+    ("size", "amount", "policy"), [(8, 1, "isolate"), (16, 1, "isolate"), (8, 5, "none"), (16, 5, "none")]
+)
+def test_that_nothing_fits_is_found_out_without_trying_all(size: int, amount: int, policy: str) -> None:
+    """One group more than equal children: their order does not matter, so what failed once fails in every order."""
+    picture, work = equals(size, hosts=4, portion=5), Work()
+    assert find(picture, asked(size + 1, amount), Wide(group_policy=policy, limit=10), work) == []
+    assert work.tries <= 4 * 2 * (size + 2) * size
+    assert find(picture, asked(size, amount), Wide(group_policy=policy, limit=10)) != []
+
+
+def test_subtrees_that_cannot_be_are_given_up_early() -> None:
+    """Siblings are not below one another, however many groups there are to try."""
+    picture, work = equals(12, hosts=2, portion=8), Work()
+    together = (frozenset(f"_{n}" for n in range(8)),)
+    assert find(picture, asked(8), Wide(group_policy="isolate", same_subtree=together), work) == []
+    assert work.tries <= 2 * 12 * 13
+    alone = find(picture, asked(8), Wide(group_policy="none", same_subtree=together, limit=5))
+    assert all(len({p for p, name in one.amounts if name == "DISK_GB"}) == 1 for one in alone)
+    assert len(alone) == 5
+
+
+def test_the_work_does_not_grow_with_the_fleet() -> None:
+    tries = []
+    for hosts in (10, 100, 1000):
+        work = Work()
+        assert len(find(equals(4, hosts), asked(3), Wide(group_policy="isolate", limit=10), work)) == 10
+        tries.append(work.tries)
+    assert tries[0] == tries[1] == tries[2]
+
+
+def test_unequal_children_are_all_tried() -> None:
+    """What is remembered of one kind of child is not believed of another."""
+    specs = [(-1, {}, frozenset(), frozenset())]
+    specs += [(0, {"DISK_GB": (cap, cap, 1)}, frozenset(), frozenset()) for cap in (1, 2, 2, 3)]
+    picture = draw(specs)  # type: ignore[arg-type]
+    groups = [Group(f"_{n}", {"DISK_GB": amount}) for n, amount in enumerate((2, 2, 3, 1))]
+    found = {one.key() for one in find(picture, groups, Wide(group_policy="none"))}
+    assert found == set(oracle(picture, groups, "none"))
+    assert len(found) == 2

@@ -10,8 +10,9 @@ from moorage.api.placement.web import Rep, Req, ordered
 from moorage.model.errors import Invalid
 from moorage.model.ids import ProviderId
 from moorage.placement import nouns
-from moorage.placement.candidates import Candidate, Group, find, find_alone
+from moorage.placement.candidates import find, find_alone
 from moorage.placement.known import Provider
+from moorage.placement.trees import Candidate, Group
 from moorage.sql import Tx
 
 SHOWN_KINDS_MAX = 4

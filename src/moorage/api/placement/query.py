@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from moorage.api.placement.web import Req, is_uuid, uuid_of
 from moorage.model.errors import Invalid
 from moorage.placement import codes
-from moorage.placement.candidates import Group, Wide
+from moorage.placement.trees import Group, Wide
 
 _KEY = re.compile(r"^(resources|required|member_of|in_tree)([1-9][0-9]*)?$")
 _KEY_33 = re.compile(r"^(resources|required|member_of|in_tree)([a-zA-Z0-9_-]{1,64})?$")
