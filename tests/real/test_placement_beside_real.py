@@ -34,12 +34,19 @@ class Stream:
         self.dice = random.Random(seed)
         self.providers = [str(uuid.UUID(int=self.dice.getrandbits(128), version=4)) for _ in range(6)]
         self.aggregates = [str(uuid.UUID(int=self.dice.getrandbits(128), version=4)) for _ in range(2)]
+        first = self.aggregates[0]
+        self.aggregates += [first.replace("-", ""), first.upper(), f"{{{first[:-2]}}}"]  # the last is none
         self.consumers = [str(uuid.UUID(int=self.dice.getrandbits(128), version=4)) for _ in range(4)]
         self.generations: dict[str, int] = {}
         self.held: dict[str, int | None] = {}
 
     def provider(self) -> str:
         return self.dice.choice(self.providers)
+
+    def spelled(self, provider: str) -> str:
+        """Now and then without its dashes, or in capitals: another text of the same UUID."""
+        chance = self.dice.random()
+        return provider.replace("-", "") if chance < 0.06 else provider.upper() if chance < 0.1 else provider
 
     def generation(self, provider: str) -> int:
         known = self.generations.get(provider, 0)
@@ -104,7 +111,7 @@ class Stream:
         if dice.random() < 0.2:
             parts.append("member_of=" + dice.choice(["", "in:", "!"]) + dice.choice(self.aggregates))
         if dice.random() < 0.15:
-            parts.append("in_tree=" + self.provider())
+            parts.append("in_tree=" + self.spelled(self.provider()))
         if dice.random() < 0.25:
             # One class in two groups: the real one adds amounts of one candidate to another that shares a provider with it.
             parts.append(f"resources1={others.pop()}:1")
@@ -121,8 +128,8 @@ class Stream:
     def draw(self, version: tuple[int, int]) -> Request:
         dice, one = self.dice, self.provider()
         at, consumer = f"/resource_providers/{one}", dice.choice(self.consumers)
-        parent = dice.choice([None, *self.providers])
-        made = {"name": f"n-{one[:4] if dice.random() < 0.9 else 'same'}", "uuid": one}
+        parent = dice.choice([None, *map(self.spelled, self.providers)])
+        made = {"name": f"n-{one[:4] if dice.random() < 0.9 else 'same'}", "uuid": self.spelled(one)}
         renamed: dict[str, Any] = {"name": f"n-{one[:4]}"}
         if version >= (1, 14) and dice.random() < 0.6:
             made["parent_provider_uuid"] = parent  # type: ignore[assignment]
@@ -163,7 +170,8 @@ class Stream:
             (1, ("DELETE", "/traits/CUSTOM_BLUE", None)),
             (14, ("GET", "/allocation_candidates?" + self.query(), None)),
             (3, ("GET", "/resource_providers?" + self.query(), None)),
-            (1, ("GET", f"/resource_providers?in_tree={one}", None)),
+            (1, ("GET", f"/resource_providers?in_tree={self.spelled(one)}", None)),
+            (1, ("GET", f"/resource_providers?uuid={self.spelled(one)}", None)),
             *((1, ("GET", at + rest, None)) for rest in ("", "/inventories", "/usages", "/traits", "/aggregates", "/allocations")),
             (1, ("GET", f"{at}/inventories/{resource}", None)),
             (2, ("GET", f"/allocations/{consumer}", None)),

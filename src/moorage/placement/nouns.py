@@ -103,10 +103,14 @@ def known_classes(tx: Tx, names: Sequence[str]) -> list[str]:
 
 
 def _checked(tx: Tx, uuid: str, inventories: Mapping[str, Inventory], full_reserve: bool, verb: str = "update") -> None:
+    _refuse_reserved(uuid, inventories, full_reserve, verb)
     if unknown := known_classes(tx, list(inventories)):
         raise Invalid(
             f"Unknown resource class in inventory for resource provider {uuid}: No such resource class {unknown[0]}."
         )
+
+
+def _refuse_reserved(uuid: str, inventories: Mapping[str, Inventory], full_reserve: bool, verb: str) -> None:
     for resource, inventory in inventories.items():
         if inventory.capacity < 0 or (inventory.capacity == 0 and not full_reserve):
             least = "greater than" if full_reserve else "greater than or equal to"
@@ -161,11 +165,11 @@ def update_inventory(
 ) -> int:
     """One class that is there; raises Invalid when it is not."""
     generation = need(tx, uuid)
-    if unknown := known_classes(tx, [resource]):
-        raise NotFound(f"No such resource class {unknown[0]}.")
     if expected != generation:
         raise Conflict("resource provider generation conflict", code=codes.CONCURRENT_UPDATE)
-    _checked(tx, uuid, {resource: inventory}, full_reserve)
+    _refuse_reserved(uuid, {resource: inventory}, full_reserve, "update")
+    if unknown := known_classes(tx, [resource]):
+        raise NotFound(f"No such resource class {unknown[0]}.")
     if resource not in sql.inventories_of(tx, uuid):
         raise Invalid(f"No inventory record with resource class {resource} for resource provider {uuid}.")
     at = stamp(tx)

@@ -55,7 +55,7 @@ def _wanted(req: Req, data: dict[str, Any]) -> Wanted:
     if isinstance(raw, list):
         raw = {one["resource_provider"]["uuid"]: one for one in raw}
     return Wanted(
-        amounts={uuid_of(uuid) if is_uuid(uuid) else uuid: dict(one["resources"]) for uuid, one in raw.items()},
+        amounts={uuid: dict(one["resources"]) for uuid, one in raw.items()},
         project=data.get("project_id", NOBODY),
         user=data.get("user_id", NOBODY),
         type=data.get("consumer_type"),
@@ -75,7 +75,7 @@ async def put(req: Req) -> Rep:
 
 async def post(req: Req) -> Rep:
     data = req.json(schemas.pick(schemas.POST_ALLOCATIONS, req.version[1]))
-    wanted = {uuid_of(uuid) if is_uuid(uuid) else uuid: _wanted(req, one) for uuid, one in data.items()}
+    wanted = {uuid: _wanted(req, one) for uuid, one in data.items()}
     req.engine.settle(await req.region.write(lambda tx: writes.put(tx, wanted)))
     return Rep(204, stamped=False)
 

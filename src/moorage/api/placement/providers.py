@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from moorage.api.placement import query, schemas
-from moorage.api.placement.web import Rep, Req, is_uuid, uuid_of
+from moorage.api.placement.web import Rep, Req, aggregate_of, uuid_of
 from moorage.model.errors import Invalid
+from moorage.model.ids import ProviderId
 from moorage.placement import nouns
 from moorage.placement.known import Provider
 from moorage.placement.world import Picture
@@ -33,7 +34,6 @@ async def create(req: Req) -> Rep:
     data = req.json(schemas.POST_PROVIDER_14 if req.since(14) else schemas.POST_PROVIDER)
     uuid = uuid_of(data["uuid"]) if "uuid" in data else str(uuids.uuid4())
     parent = data.get("parent_provider_uuid")
-    parent = None if parent is None else uuid_of(parent)
     await req.region.write(lambda tx: nouns.create(tx, uuid, data["name"], parent))
     location = {"location": req.url(f"/resource_providers/{uuid}")}
     if not req.since(20):
@@ -52,7 +52,6 @@ async def update(req: Req) -> Rep:
     await req.provider(uuid)
     data = req.json(schemas.PUT_PROVIDER_14 if req.since(14) else schemas.PUT_PROVIDER)
     parent = data.get("parent_provider_uuid")
-    parent = None if parent is None else uuid_of(parent)
     reparent, has_parent = req.since(37), "parent_provider_uuid" in data
 
     await req.region.write(
@@ -97,10 +96,10 @@ def _asked(req: Req, picture: Picture) -> Iterable[Provider]:
     uuid, name, tree = req.last("uuid"), req.last("name"), req.last("in_tree")
     found: Iterable[Provider] = picture.providers.values()
     if uuid is not None:
-        one = picture.providers.get(uuid_of(uuid))  # type: ignore[call-overload]
+        one = picture.providers.get(ProviderId(uuid))
         found = [] if one is None else [one]
     if tree is not None:
-        member = picture.providers.get(uuid_of(tree))  # type: ignore[call-overload]
+        member = picture.providers.get(ProviderId(tree))
         root = None if member is None else member.root
         found = [provider for provider in found if provider.root == root]
     if name is not None:
@@ -128,7 +127,7 @@ async def set_aggregates(req: Req) -> Rep:
     await req.provider(uuid)
     data = req.json(schemas.PUT_AGGREGATES_19 if req.since(19) else schemas.PUT_AGGREGATES)
     wanted = data["aggregates"] if req.since(19) else data
-    names = [uuid_of(name) for name in wanted if is_uuid(name)]
+    names = [aggregate_of(name) for name in wanted]
     expected = data["resource_provider_generation"] if req.since(19) else None
     await req.region.write(lambda tx: nouns.set_aggregates(tx, uuid, names, expected))
     rep = _aggregates(req, await req.provider(uuid))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from moorage.api.placement.web import Req, is_uuid, uuid_of
+from moorage.api.placement.web import Req, aggregate_of, is_uuid
 from moorage.model.errors import Invalid
 from moorage.placement import codes
 from moorage.placement.trees import Group, Wide
@@ -104,9 +104,9 @@ def member_of(req: Req, key: str) -> tuple[list[frozenset[str]], set[str]]:
         if negated and not req.since(32):
             raise Invalid("Forbidden member_of parameters are not supported in the specified microversion")
         if negated:
-            forbidden |= {uuid_of(name) for name in names}
+            forbidden |= {aggregate_of(name) for name in names}
         else:
-            required.append(frozenset(uuid_of(name) for name in names))
+            required.append(frozenset(aggregate_of(name) for name in names))
     return required, forbidden
 
 
@@ -130,7 +130,7 @@ def groups(req: Req, wide: Wide) -> dict[str, Group]:
                 raise Invalid(
                     f"Invalid query string parameters: Expected 'in_tree' parameter to be a format of uuid. Got: {value}"
                 )
-            group.in_tree = uuid_of(value.strip())
+            group.in_tree = value.strip()
     if len(found) > GROUPS_MAX:
         raise Invalid(f"at most {GROUPS_MAX} groups may be asked for at once")
     _check(req, found, wide)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moorage.api.placement.web import Schema
+from moorage.api.placement.web import Schema, is_dashed_uuid
 from moorage.model.resources import AMOUNT_MAX
 
 RATIO_MAX = 3.40282e38
@@ -38,11 +38,14 @@ PUT_PROVIDER_14 = Schema(_object(_PROVIDER | _PARENT, ("name",)))
 
 _LIST = {"name": _TEXT, "uuid": _UUID}
 LIST_PROVIDERS = [
-    (18, Schema(_object(_LIST | dict.fromkeys(("member_of", "resources", "required"), _TEXT) | {"in_tree": _UUID}))),
-    (14, Schema(_object(_LIST | dict.fromkeys(("member_of", "resources"), _TEXT) | {"in_tree": _UUID}))),
-    (4, Schema(_object(_LIST | dict.fromkeys(("member_of", "resources"), _TEXT)))),
-    (3, Schema(_object(_LIST | {"member_of": _TEXT}))),
-    (0, Schema(_object(_LIST))),
+    (since, Schema(_object(fields), is_dashed_uuid))
+    for since, fields in (
+        (18, _LIST | dict.fromkeys(("member_of", "resources", "required"), _TEXT) | {"in_tree": _UUID}),
+        (14, _LIST | dict.fromkeys(("member_of", "resources"), _TEXT) | {"in_tree": _UUID}),
+        (4, _LIST | dict.fromkeys(("member_of", "resources"), _TEXT)),
+        (3, _LIST | {"member_of": _TEXT}),
+        (0, _LIST),
+    )
 ]
 
 _INVENTORY = {
