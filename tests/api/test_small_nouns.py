@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from moorage.api import gone
-from moorage.model.ids import FlavorId, OperationId, ServerId
+from moorage.model.host import Host
+from moorage.model.ids import CellId, FlavorId, OperationId, ServerId, new_uuid
 from moorage.model.server import FlavorCopy, Server, VmState
+from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell.servers import Fence, record
 from moorage.testing.frontdesk import MEMBER, READER, STRANGER, Client, cells_in, front_desk
 
@@ -82,7 +84,25 @@ async def test_usage(tmp_path: Path) -> None:
         assert "tenant_usages_links" not in (await cloud.get(f"/os-simple-tenant-usage?{window}&limit=1")).json()
         for bad in ("start=x", "start=2026-02-01T00:00:00&end=2026-01-01T00:00:00"):
             assert (await cloud.get(f"/os-simple-tenant-usage?{bad}")).status_code == 400
-        assert (await cloud.get("/os-instance_usage_audit_log")).status_code == 501
+
+
+async def test_no_host_audits_usage_and_all_of_them_are_named(tmp_path: Path) -> None:
+    async with cells_in(tmp_path, "cell1") as cells, front_desk(tmp_path, cells=cells) as cloud:
+        host = Host(0, new_uuid(), "", "host1", "host1", CellId("cell1"))
+        await cells.all()["cell1"].write(lambda tx: cell_hosts.report(tx, host, 1))
+        path = "/os-instance_usage_audit_log"
+        log = (await cloud.get(path)).json()["instance_usage_audit_logs"]
+        assert (log["num_hosts"], log["hosts_not_run"], log["log"]) == (1, ["host1"], {})
+        assert log["overall_status"] == "0 of 1 hosts done. 0 errors."
+        for before, period in (
+            ("2026-03-01 00:00:00", ("2026-01-01 00:00:00", "2026-02-01 00:00:00")),
+            ("2026-01-15 12:00:00.5", ("2025-12-01 00:00:00", "2026-01-01 00:00:00")),
+        ):
+            shown = (await cloud.get(f"{path}/{before}")).json()["instance_usage_audit_log"]
+            assert (shown["period_beginning"], shown["period_ending"]) == period
+        for bad in ("my_invalid_time", "0001-01-01 00:00:00"):
+            assert (await cloud.get(f"{path}/{bad}")).status_code == 400
+        assert (await cloud.get(path, by=MEMBER)).status_code == 403
 
 
 def window_of(start_us: int) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import network_script
 import openstack_script as script
 import placement_script as placement
 import pytest
@@ -185,6 +186,11 @@ def test_hosts_and_flavors(client: Client, version: str) -> None:
 @pytest.mark.parametrize("text", ["NETWORK", "IDENTITY", "IMAGE"])
 def test_the_neighbours(client: Client, text: str) -> None:
     told(client.run(getattr(script, text), *ADMIN))
+
+
+@pytest.mark.parametrize("text", ["POOLS_AND_SHARING", "QOS", "ROUTERS", "TRUNKS_AND_SEGMENTS"])
+def test_the_whole_network_service(client: Client, text: str) -> None:
+    told(client.run(getattr(network_script, text), *ADMIN))
 
 
 def _owner(version: str, project: str, user: str) -> str:

@@ -3,6 +3,7 @@
 from moorage.api import gone
 from moorage.api.compute import (
     aggregates,
+    audit_log,
     extensions,
     external_events,
     extra_specs,
@@ -34,6 +35,7 @@ from moorage.api.routes import Route
 
 TABLE: tuple[Route, ...] = (
     *aggregates.ROUTES,
+    *audit_log.ROUTES,
     *extensions.ROUTES,
     *external_events.ROUTES,
     *extra_specs.ROUTES,

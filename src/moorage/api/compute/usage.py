@@ -1,4 +1,4 @@
-"""`/os-simple-tenant-usage`: hours that servers ran, times their size; `/os-instance_usage_audit_log`."""
+"""`/os-simple-tenant-usage`: hours that servers ran, times their size."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from moorage.api.hosts import cells_of
 from moorage.api.past import v2_040
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.when import micros, now_us
-from moorage.model.errors import Invalid, NotBuilt
+from moorage.model.errors import Invalid
 from moorage.model.server import Server
 from moorage.store.cell import usage as reads
 
@@ -107,11 +107,6 @@ async def show(call: Call[None]) -> Reply:
     return Reply(body={"tenant_usage": usage} | ({"tenant_usage_links": links} if links else {}))
 
 
-async def audit_log(call: Call[None]) -> Reply:
-    call.require("os_compute_api:os-instance-usage-audit-log:" + ("show" if call.path else "list"), {})
-    raise NotBuilt("Usage is not audited by hosts; ask /os-simple-tenant-usage.")
-
-
 _PAGED = {"limit": Param(since=(2, 40), form=NUMBER), "marker": Param(since=(2, 40))}
 _SPAN = {"start": TEXT, "end": TEXT}
 
@@ -120,6 +115,4 @@ ROUTES = (
         "GET", "/os-simple-tenant-usage", index, params=Params({**_SPAN, **_PAGED, "detailed": TEXT}, strict=(2, 75))
     ),
     Route("GET", "/os-simple-tenant-usage/{id}", show, params=Params({**_SPAN, **_PAGED}, strict=(2, 75))),
-    Route("GET", "/os-instance_usage_audit_log", audit_log),
-    Route("GET", "/os-instance_usage_audit_log/{before}", audit_log),
 )
