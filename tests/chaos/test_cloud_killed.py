@@ -5,66 +5,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from moorage.main.config import Config, read_config
 from moorage.testing.census import guests_on_disk, nothing_leaked
 from moorage.testing.person import Person
 from moorage.testing.set import free_ports
+from moorage.testing.upped import READY_S, SERVICES, Upped
 
 pytestmark = pytest.mark.slow
-
-READY_S = 60.0
-STOP_S = 30.0
-SERVICES = ("identity", "image", "network", "compute", "placement")
-
-
-class Upped:
-    """`moorage up` on a directory, again and again."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.log = directory / "up.log"
-        self.process: subprocess.Popen[bytes] | None = None
-        ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
-        listens = "".join(f"[api.{name}]\nport = {port}\n\n" for name, port in ports.items())
-        self.path = directory / "moorage.toml"
-        self.path.write_text(
-            f'data_dir = "{directory / "data"}"\n\n{listens}[region]\ndurability = "process"\n\n'
-            "[quota]\ninstances = -1\ncores = -1\nram = -1\n"
-        )
-
-    @property
-    def config(self) -> Config:
-        return read_config(self.path)
-
-    def start(self) -> None:
-        """Returns when it says that it is up."""
-        with self.log.open("ab") as out:
-            at = out.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "moorage", "up", "--config", str(self.path)],
-                stdout=out,
-                stderr=out,
-                stdin=subprocess.DEVNULL,
-                cwd=self.directory,
-            )
-        deadline = time.monotonic() + READY_S
-        while b"Moorage is up" not in self.log.read_bytes()[at:]:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(self.log.read_text()[-3000:])
-            time.sleep(0.02)
-
-    def end(self, sign: signal.Signals) -> int:
-        assert self.process is not None
-        self.process.send_signal(sign)
-        code = self.process.wait(STOP_S)
-        self.process = None
-        return code
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ This is the one module that imports oslo_messaging, and only when an address is 
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,8 +22,11 @@ from moorage.bus.carrier import Bus
 from moorage.model.errors import Invalid, Unavailable
 
 ENVELOPE_VERSION = "2.0"
+CLOSE_WITHIN_S = 5.0
 SEND_TRIES = 2
 """Reconnections within one try to send; the sender tries again later."""
+
+logger = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -103,8 +107,12 @@ class OsloSender:
                 ) from refused
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self.transport.cleanup)
-        self._thread.shutdown(wait=False)
+        """A send under way ends first, or is left behind: it has a limit of its own."""
+        closing = asyncio.get_running_loop().run_in_executor(self._thread, self.transport.cleanup)
+        _, late = await asyncio.wait({closing}, timeout=CLOSE_WITHIN_S)
+        if late:
+            logger.warning("the message broker does not answer; the connection to it is left behind")
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _open_transport(url: str, exchange: str) -> Any:

@@ -103,7 +103,9 @@ def _booted(run: Run[boot.Boot, Rooms], seen: Server | None) -> Iterator[Said]:
         built = seen
     else:
         spawning = boot.recorded(run, claim, ports or (), 0, _now())
-        built = boot.shown_active(spawning, run.get(boot.start_guest), _now(), run.asked.networks)
+        made = run.get(boot.make_ports)
+        networks = {**run.asked.networks, **({} if made is None else made.networks)}
+        built = boot.shown_active(spawning, run.get(boot.start_guest), _now(), networks)
     building = msgspec.structs.replace(built, vm_state=VmState.BUILDING, task_state=TaskState.SPAWNING)
     yield changed(building, built, attempt=run.attempt, host=claim.name)
     yield Said("create.end", built, run.attempt, claim.name)
