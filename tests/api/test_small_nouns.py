@@ -33,8 +33,23 @@ async def test_tombstones(cloud: Client, method: str, path: str) -> None:
 async def test_what_was_passed_on_ends_at_its_version(cloud: Client, text: str, last: str) -> None:
     after = f"2.{int(last.split('.')[1]) + 1}"
     for method, path in gone.listed(text):
-        assert (await cloud.ask(method, path_of(path), at=last)).status_code != 404, path
-        assert (await cloud.ask(method, path_of(path), at=after)).status_code == 404, path
+        body = {"add_interface": {}} if path.endswith("/action") else None
+        assert (await cloud.ask(method, path_of(path), body, at=last)).status_code != 404, path
+        assert (await cloud.ask(method, path_of(path), body, at=after)).status_code == 404, path
+
+
+async def test_bare_metal(cloud: Client) -> None:
+    path = "/os-baremetal-nodes"
+    assert (await cloud.get(path, at="2.35")).status_code == 501
+    assert (await cloud.get(f"{path}/17", at="2.35", by=MEMBER)).status_code == 403
+    for method, where, body, command in (
+        ("POST", path, {}, "node-create"),
+        ("DELETE", f"{path}/17", None, "node-delete"),
+        ("POST", f"{path}/17/action", {"add_interface": {}}, "port-create"),
+        ("POST", f"{path}/17/action", {"remove_interface": {}}, "port-delete"),
+    ):
+        answer = await cloud.ask(method, where, body, at="2.35")
+        assert (answer.status_code, command in answer.text) == (400, True)
 
 
 async def test_what_waits_says_so(cloud: Client) -> None:

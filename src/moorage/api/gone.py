@@ -44,11 +44,11 @@ PROXIES = """
     GET /os-floating-ip-pools · GET POST /os-floating-ips · GET DELETE /os-floating-ips/{id}
     GET POST /os-security-groups · GET PUT DELETE /os-security-groups/{id}
     POST /os-security-group-rules · DELETE /os-security-group-rules/{id}
+    GET POST /os-baremetal-nodes · GET DELETE /os-baremetal-nodes/{id} · POST /os-baremetal-nodes/{id}/action
 """
 WAITING = """
     GET POST /os-volumes · GET /os-volumes/detail · GET DELETE /os-volumes/{id}
     GET POST /os-snapshots · GET /os-snapshots/detail · GET DELETE /os-snapshots/{id}
-    GET POST /os-baremetal-nodes · GET DELETE /os-baremetal-nodes/{id} · POST /os-baremetal-nodes/{id}/action
 """
 ENDED_BY_36 = PROXIES + WAITING
 ENDED_BY_39 = """

@@ -4,6 +4,7 @@ from moorage.api import gone
 from moorage.api.compute import (
     aggregates,
     audit_log,
+    baremetal_nodes,
     extensions,
     external_events,
     extra_specs,
@@ -36,6 +37,7 @@ from moorage.api.routes import Route
 TABLE: tuple[Route, ...] = (
     *aggregates.ROUTES,
     *audit_log.ROUTES,
+    *baremetal_nodes.ROUTES,
     *extensions.ROUTES,
     *external_events.ROUTES,
     *extra_specs.ROUTES,

@@ -1,0 +1,37 @@
+"""`/os-baremetal-nodes`, below 2.36: there is no bare-metal service to ask; what never was passed on is refused as Nova does."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.routes import Params, Route
+from moorage.model.errors import Invalid, NotBuilt
+
+RULE = "os_compute_api:os-baremetal-nodes:"
+PATH = "/os-baremetal-nodes"
+AS_ASKED = Params(strict=None)
+
+
+def _asks(rule: str) -> Callable[[Call[Any]], Awaitable[Reply]]:
+    async def answer(call: Call[Any]) -> Reply:
+        call.require(RULE + rule, {})
+        raise NotBuilt("There is no bare-metal service here.")
+
+    return answer
+
+
+def _command(command: str) -> Callable[[Call[Any]], Awaitable[Reply]]:
+    async def answer(call: Call[Any]) -> Reply:
+        raise Invalid(f"Command not supported. Please use Ironic command {command} to perform this action.")
+
+    return answer
+
+
+ROUTES = (
+    Route("GET", PATH, _asks("list"), params=AS_ASKED),
+    Route("GET", PATH + "/{id}", _asks("show"), params=AS_ASKED),
+    Route("POST", PATH, _command("node-create")),
+    Route("DELETE", PATH + "/{id}", _command("node-delete")),
+    Route("POST", PATH + "/{id}/action", _command("port-create"), action="add_interface"),
+    Route("POST", PATH + "/{id}/action", _command("port-delete"), action="remove_interface"),
+)
