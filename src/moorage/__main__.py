@@ -17,12 +17,16 @@ COMMANDS = {
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
     "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
+    "status": ("moorage.cli.status", "which behaviour is on while hosts are upgraded, and what blocks the next"),
     "operation": ("moorage.cli.operation", "list | show: what is being done, and how far it is"),
     "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
     "schedule": ("moorage.main.schedule", "replay a scheduler decision from files, or write them from a region"),
     "db": ("moorage.main.db", "show | upgrade: which revision the tables are at, and bringing them forward"),
     "policy": ("moorage.main.policy", "list: every policy rule, its default and what it guards"),
 }
+
+LOCAL = {"status": "moorage.main.status"}
+"""With `--local`: looked at from this machine's configuration, without a running API."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,7 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     if words[0] not in COMMANDS:
         print(f"moorage: there is no command {words[0]!r}; `moorage --help` lists them", file=sys.stderr)
         return 2
-    module = importlib.import_module(COMMANDS[words[0]][0])
+    local = "--local" in words and words[0] in LOCAL
+    module = importlib.import_module(LOCAL[words[0]] if local else COMMANDS[words[0]][0])
     rest = words if COMMANDS[words[0]][0] == ROLES else words[1:]
     try:
         return int(module.main(rest))

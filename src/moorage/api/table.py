@@ -31,7 +31,7 @@ from moorage.api.compute import (
     usage,
     volumes_boot,
 )
-from moorage.api.ext import operations
+from moorage.api.ext import gates, operations
 from moorage.api.routes import Route
 
 TABLE: tuple[Route, ...] = (
@@ -43,6 +43,7 @@ TABLE: tuple[Route, ...] = (
     *extra_specs.ROUTES,
     *flavors.ROUTES,
     *floating_ips.ROUTES,
+    *gates.ROUTES,
     *gone.ROUTES,
     *hypervisors.ROUTES,
     *image_metadata.ROUTES,

@@ -48,6 +48,7 @@ def make_frontdesk(region: Region) -> Frontdesk:
             "aggregates_changed": HostAggregates(region.databases.region, region.engine).run,
             "placement": region.engine,
             "bus": region.bus,
+            "gates": region.gates.facts,
             "herald": None if region.told is None else region.told.herald,
             "hosts": region.rooms.hosts,
         },

@@ -86,6 +86,8 @@ class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What each bridge of a host can guarantee to ports, each way (embedded network service); 0: nothing."""
     packet_rate_kpps: int = 1_000
     """What each host can guarantee to ports in packets; 0: nothing."""
+    levels: tuple[Literal[1, 2, 3], ...] = (3,)
+    """Host number n has the (n mod length)-th protocol level: 1 and 2 see to their guests' ports themselves."""
     beat_s: float = 5.0
     """How often each says that it lives."""
 
@@ -96,10 +98,27 @@ class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = ""
     cell: str = "cell1"
     driver: Literal["simulated"] = "simulated"
+    level: Literal[1, 2, 3] = 3
+    """Protocol level. 1 and 2 see to their guests' ports themselves, and need `[service_user]`; 3 has no network client."""
     vcpus: int = 16
     ram_mib: int = 32768
     disk_gib: int = 500
     physical_networks: tuple[str, ...] = ("physnet1",)
+
+
+class UpgradeLevels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds behaviour back while a fleet is upgraded (Nova's name for it)."""
+
+    compute: Literal["auto", 1, 2, 3] = "auto"
+    """`auto`: as the agents' own levels allow. A number: as if no agent were above that level."""
+
+
+class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What this release asks of a deployment that an earlier one did not."""
+
+    conductor_credentials: Literal["wanted", "required"] = "wanted"
+    """Of a conductor, for the network service. `wanted`: without them it says so and hosts of level 1 and 2 see to ports.
+    `required`, the next release's: without them it does not start."""
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -209,6 +228,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: Hosts = Hosts()
     agent: Agent = Agent()
     quota: Quota = Quota()
+    upgrade_levels: UpgradeLevels = UpgradeLevels()
+    upgrade: Upgrade = Upgrade()
     compute: Compute = Compute()
     placement: Placement = Placement()
     notifications: Notifications = Notifications()

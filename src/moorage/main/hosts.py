@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.legacy import PORTS_ARRIVE_BOUND, Plumbing, PortPlumber
 from moorage.agent.serve import Agent
 from moorage.bus.carrier import Bus
 from moorage.drivers.dials import Dials
@@ -10,6 +11,7 @@ from moorage.drivers.simulated import SimulatedDriver
 from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.config import Config
 from moorage.model.clock import Clock
+from moorage.model.errors import Invalid
 from moorage.model.ids import CellId
 
 
@@ -20,13 +22,19 @@ class HostPlan:
     host: str
     cell: CellId
     physical_networks: tuple[str, ...]
+    level: int = PORTS_ARRIVE_BOUND
 
 
 def planned_hosts(config: Config) -> list[HostPlan]:
     """Names, cells and wires of the configured number of hosts: cells in blocks, wires in turn."""
-    count, cells, wires = config.hosts.count, config.cells, config.hosts.physical_networks
+    count, cells, wires, levels = config.hosts.count, config.cells, config.hosts.physical_networks, config.hosts.levels
     return [
-        HostPlan(f"host{number + 1}", CellId(cells[number * len(cells) // count].name), wires[number % len(wires)])
+        HostPlan(
+            f"host{number + 1}",
+            CellId(cells[number * len(cells) // count].name),
+            wires[number % len(wires)],
+            levels[number % len(levels)],
+        )
         for number in range(count)
     ]
 
@@ -39,11 +47,25 @@ def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
     ]
 
 
+def plumbing_of(host: str, level: int, plumber: PortPlumber | None) -> Plumbing | None:
+    """How a host of this level sees to ports: not at all from level 3 on. Raises Invalid when an old one has no way to."""
+    if level >= PORTS_ARRIVE_BOUND:
+        return None
+    if plumber is None:
+        raise Invalid(
+            f"{host}: an agent of level {level} makes or binds ports itself, so it needs [service_user] password"
+        )
+    return Plumbing(host, level, plumber)
+
+
 class Fleet:
     """All simulated hosts of this process."""
 
-    def __init__(self, config: Config, bus: Bus, clock: Clock, plans: list[HostPlan]) -> None:
-        self._config, self._bus, self._clock = config, bus, clock
+    def __init__(
+        self, config: Config, bus: Bus, clock: Clock, plans: list[HostPlan], plumber: PortPlumber | None = None
+    ) -> None:
+        """`plumber`: the network service, for hosts of level 1 and 2; those of level 3 never see it."""
+        self._config, self._bus, self._clock, self._plumber = config, bus, clock, plumber
         self._journal = JournalFile(config.data / "hosts" / "agents.db")
         self.agents: dict[str, Agent] = {}
         self.drivers: dict[str, SimulatedDriver] = {}
@@ -61,7 +83,9 @@ class Fleet:
     def _agent(self, plan: HostPlan) -> Agent:
         journal = Journal(self._journal, plan.host)
         beat_s = self._config.hosts.beat_s
-        return Agent(plan.host, plan.cell, self._bus, self.drivers[plan.host], journal, self._clock, beat_s=beat_s)
+        plumbing = plumbing_of(plan.host, plan.level, self._plumber)
+        driver = self.drivers[plan.host]
+        return Agent(plan.host, plan.cell, self._bus, driver, journal, self._clock, plumbing=plumbing, beat_s=beat_s)
 
     async def restart(self, plan: HostPlan) -> None:
         """A host comes home after it was gone: the same guests and memory, another life."""

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,10 @@ from moorage.main.databases import Databases, open_databases
 from moorage.main.neighbours import Clients, make_clients
 from moorage.main.notifications import Told, open_notifications
 from moorage.model.clock import Clock, SystemClock
+from moorage.model.errors import Invalid
 from moorage.model.ids import ConductorId
+from moorage.operations.gate_watch import GateWatch
+from moorage.operations.gates import ConductorCredentials, Credentials
 from moorage.operations.rooms import Cells, Rooms, Settings
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
@@ -39,6 +42,7 @@ class Region:
     rooms: Rooms
     clock: Clock
     meter: Meter
+    gates: GateWatch
     told: Told | None = None
     """Where notifications go; None: nobody wants to be told."""
     conductor: Conductor | None = None
@@ -52,6 +56,7 @@ class Region:
             await cell.stop()
         if self.told is not None:
             await self.told.sender.close()
+        await self.gates.stop()
         await self.rooms.hosts.stop()
         await self.engine.close()
         await self.clients.close()
@@ -107,12 +112,21 @@ async def open_region(
         ),
         herald=None if told is None else told.herald,
     )
-    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, told)
+    pin = config.upgrade_levels.compute
+    gates = GateWatch(rooms, clock, pin=None if pin == "auto" else pin)
+    await gates.start()
+    rooms = replace(rooms, gates=gates.gates)
+    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, told)
 
 
 async def start_telling(region: Region, *, alone: bool) -> None:
-    """Make this process a conductor, for the region and for every cell it is configured with."""
+    """Make this process a conductor, for the region and for every cell it is configured with.
+
+    Raises Invalid when it has no working credentials for the network service and this deployment requires them (S0.10).
+    """
     config = region.config
+    me = region.rooms.hosts.me
+    check_credentials(await region.gates.try_mine(me), config)
     for cell, database in region.databases.cells.items():
         conductor = CellConductor(
             cell,
@@ -136,4 +150,16 @@ async def start_telling(region: Region, *, alone: bool) -> None:
         beat_s=config.compute.lease_beat_s,
     )
     await region.conductor.start()
+    await region.gates.become(me)
     region.tellers.local = region.conductor
+
+
+def check_credentials(mine: ConductorCredentials, config: Config) -> None:
+    """Raises Invalid when a conductor must not start with these credentials (S0.10)."""
+    if mine.state is Credentials.REFUSED and config.upgrade.conductor_credentials == "required":
+        raise Invalid(
+            f"this conductor's credentials for the network service do not work ({mine.why}), and this release requires them: "
+            f'set [service_user] user, password and project (now "{config.service_user.user}" in '
+            f'"{config.service_user.project}"), or [upgrade] conductor_credentials = "wanted" while hosts of level 1 and 2 '
+            "still see to ports"
+        )

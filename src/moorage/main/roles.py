@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.agent.serve import Agent
 from moorage.conductor.rounds import Rounds
 from moorage.drivers.dials import Dials
@@ -22,8 +23,9 @@ from moorage.drivers.simulated import SimulatedDriver
 from moorage.main.api import make_frontdesk
 from moorage.main.config import Config, checked, read_config
 from moorage.main.embedded import open_embedded
-from moorage.main.hosts import host_networks, planned_hosts
+from moorage.main.hosts import host_networks, planned_hosts, plumbing_of
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
+from moorage.main.neighbours import make_clients
 from moorage.main.placement import PREFIX, make_placement
 from moorage.main.region import open_bus, open_region, start_telling
 from moorage.main.rounds import add_rounds
@@ -52,7 +54,11 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
 async def conductor(config: Config, stopping: asyncio.Event) -> None:
     """Tells the stories of the region, takes the reports of every configured cell, tidies."""
     region = await open_region(config)
-    await start_telling(region, alone=False)
+    try:
+        await start_telling(region, alone=False)
+    except Problem:
+        await region.stop()
+        raise
     rounds = Rounds(region.clock)
     add_rounds(rounds, region)
     _say(f"conductor {region.rooms.hosts.me}")
@@ -62,7 +68,7 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
 
 
 async def agent(config: Config, stopping: asyncio.Event) -> None:
-    """One host: no database, no credentials, a bus and a hypervisor."""
+    """One host: a bus and a hypervisor, no database, and from level 3 on no credentials (S0.20)."""
     mine = config.agent
     if not mine.host:
         raise Invalid("say which host this is: [agent] host in the file, or --host")
@@ -73,11 +79,16 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         vcpus=mine.vcpus, ram_mib=mine.ram_mib, disk_gib=mine.disk_gib, physical_networks=mine.physical_networks
     )
     driver = SimulatedDriver(room, clock, dials, hostname=mine.host)
-    serving = Agent(mine.host, CellId(mine.cell), bus, driver, Journal(file, mine.host), clock)
+    old = mine.level < PORTS_ARRIVE_BOUND and (config.service_user.password or not config.identity.url)
+    clients = make_clients(config) if old else None
+    plumbing = plumbing_of(mine.host, mine.level, None if clients is None else clients.network)
+    serving = Agent(mine.host, CellId(mine.cell), bus, driver, Journal(file, mine.host), clock, plumbing=plumbing)
     await serving.start()
     _say(f"agent of {mine.host} in {mine.cell}")
     await stopping.wait()
     await serving.stop()
+    if clients is not None:
+        await clients.close()
     file.close()
     await bus.close()
 
@@ -125,6 +136,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--host", help="agent: the name of this host")
     parser.add_argument("--cell", help="agent: the cell it belongs to")
     parser.add_argument("--physical-networks", help="agent: comma-separated")
+    parser.add_argument("--level", type=int, choices=(1, 2, 3), help="agent: its protocol level")
     parser.add_argument("--port", type=int, help="api: the port of this one, when several run on one machine")
     parser.add_argument("--placement-port", type=int, help="api: the same for its Placement API")
     arguments = parser.parse_args(argv)
@@ -150,7 +162,11 @@ def _said(config: Config, arguments: argparse.Namespace) -> Config:
         config = replace(
             config,
             agent=replace(
-                mine, host=arguments.host or mine.host, cell=arguments.cell or mine.cell, physical_networks=wires
+                mine,
+                host=arguments.host or mine.host,
+                cell=arguments.cell or mine.cell,
+                physical_networks=wires,
+                level=arguments.level or mine.level,
             ),
         )
     for name, port in (("compute", arguments.port), ("placement", arguments.placement_port)):

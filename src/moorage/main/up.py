@@ -119,7 +119,7 @@ async def start_cloud(config: Config) -> Cloud:
     for name, app in embedded.apps.items():
         await doors[name].open(app)
     await start_telling(region, alone=True)
-    fleet = Fleet(config, region.bus, region.clock, plans)
+    fleet = Fleet(config, region.bus, region.clock, plans, region.clients.network)
     await fleet.start()
     await _all_hosts(region, plans)
     rounds = Rounds(region.clock)

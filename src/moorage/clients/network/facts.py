@@ -109,6 +109,10 @@ class Facts:
         told = [devices_of(row) async for row in self._pages("agents", {})]
         return tuple(each for each in told if known(each.kind) and (each.bandwidths or each.packets))
 
+    async def try_credentials(self) -> None:
+        """A cheap call that only an administrator may make. Raises Refusal, or Unavailable with the code `credentials`."""
+        await self._network.call("GET", path_of("agents"), params={"limit": 1, "fields": "id"})
+
     async def extensions(self) -> frozenset[str]:
         """What this network service can do; asked again every ten minutes."""
         if time.monotonic() >= self._extensions_until:

@@ -8,7 +8,7 @@ from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import conductors, inbox, operations
+from moorage.store.region import conductor_network, conductors, inbox, operations
 
 NAME = "tidy"
 HOUR_US = 3600 * 1_000_000
@@ -33,6 +33,7 @@ class Tidy:
 
         def in_region(tx: Tx) -> int:
             conductors.forget(tx)
+            conductor_network.forget(tx)
             inbox.forget_old(tx, now - EVENTS_KEPT_US)
             return operations.forget_old(tx, now - OPERATIONS_KEPT_US)
 

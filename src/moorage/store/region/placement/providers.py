@@ -229,6 +229,12 @@ def put_host(tx: Tx, uuid: str, facts: Mapping[str, Any]) -> None:
     )
 
 
+def host_levels(tx: Tx) -> list[tuple[str, str, int]]:
+    """(host, cell, level of its agent) of every host."""
+    rows = tx.rows(sa.select(hosts.c.host, hosts.c.cell, hosts.c.level).order_by(hosts.c.cell, hosts.c.host))
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
 def providers_named_hosts(tx: Tx, names: Collection[str]) -> list[HostId]:
     """The providers of the hosts with these names."""
     if not names:

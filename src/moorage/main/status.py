@@ -1,0 +1,71 @@
+"""`moorage status --local`: the gates without a running API, and whether a conductor would start here (S0.10, N14).
+
+The readiness check of an upgrade, on a conductor's machine with its configuration: levels are read from the region's database,
+credentials are tried from here.  It writes nothing.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+
+from moorage.cli.status import FINE, WARNED, lines
+from moorage.main.config import Config, read_config
+from moorage.main.neighbours import make_clients
+from moorage.main.region import check_credentials
+from moorage.model.errors import Invalid, Problem
+from moorage.model.ids import CellId
+from moorage.operations.gate_watch import try_credentials
+from moorage.operations.gates import ConductorCredentials, GateFacts, HostLevel, Report, report
+from moorage.sql import open_database
+from moorage.store.region.placement import providers
+
+REFUSED = 2
+
+
+async def look(config: Config) -> Report:
+    """What is known here and now. Raises Invalid when a conductor would not start with this configuration."""
+    url = config.region_url()
+    _check_is_there(url)
+    clients = make_clients(config)
+    database = await open_database(url, name="region", durability=config.region.durability)
+    try:
+        hosts = await database.read(providers.host_levels)
+        mine = ConductorCredentials("a conductor here", *await try_credentials(clients.network))
+    finally:
+        await database.close()
+        await clients.close()
+    check_credentials(mine, config)
+    pin = config.upgrade_levels.compute
+    facts = GateFacts(
+        tuple(HostLevel(host, CellId(cell), level) for host, cell, level in hosts),
+        (mine,),
+        None if pin == "auto" else pin,
+    )
+    return report(facts)
+
+
+def _check_is_there(url: str) -> None:
+    """A SQLite file would be made by opening it."""
+    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+        raise Invalid(f"there is no region yet at {url}")
+
+
+def main(argv: list[str]) -> int:
+    """0: fine; 1: there is a warning; 2: a conductor would not start."""
+    parser = argparse.ArgumentParser(prog="moorage status", description=__doc__)
+    parser.add_argument("--local", action="store_true", required=True)
+    parser.add_argument("--config", type=Path, help="the TOML file of this machine's conductor")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args(argv)
+    try:
+        found = asyncio.run(look(read_config(arguments.config)))
+    except Problem as problem:
+        print(f"moorage: {problem.public}", file=sys.stderr)
+        return REFUSED
+    told = msgspec.to_builtins(found, str_keys=True)
+    print(json.dumps(told, indent=2) if arguments.json else "\n".join(lines(told)))
+    return WARNED if found.warnings else FINE

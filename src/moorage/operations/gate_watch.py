@@ -1,0 +1,141 @@
+"""The gates as they are now, in one process: levels from the picture, credentials from what every conductor says of its own.
+
+A conductor tries its credentials every half minute and writes what came of it when that differs; every process reads what
+the living ones wrote.  So whoever begins an operation decides on what those who will tell it can do, and a boot itself costs
+no statement and no call for that.
+"""
+
+import asyncio
+import logging
+
+from moorage.clients.network import NetworkClient
+from moorage.model.clock import Clock
+from moorage.model.errors import Forbidden, Problem, Refusal, Unauthenticated
+from moorage.model.ids import ConductorId
+from moorage.operations.gates import (
+    ConductorCredentials,
+    Credentials,
+    GateFacts,
+    Gates,
+    decide_by,
+    hosts_of,
+    lowest_level,
+)
+from moorage.operations.rooms import Rooms
+from moorage.sql import label
+from moorage.store.region import conductor_network
+
+LOOK_EVERY_S = 10.0
+TRY_EVERY_S = 30.0
+CREDENTIALS = "credentials"
+NOT_READ_YET = "its credentials have not been tried yet"
+
+logger = logging.getLogger(__name__)
+
+
+class GateWatch:
+    """One per process that begins or tells operations."""
+
+    def __init__(self, rooms: Rooms, clock: Clock, *, pin: int | None = None) -> None:
+        self._rooms = rooms
+        self._clock = clock
+        self._pin = pin
+        self._me: ConductorId | None = None
+        self._mine: ConductorCredentials | None = None
+        self._tried_at = -TRY_EVERY_S
+        self._conductors: tuple[ConductorCredentials, ...] = ()
+        self._life: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Know enough to decide, then keep looking."""
+        await self.look()
+        self._life = asyncio.create_task(self._looking(), name="gates")
+
+    async def stop(self) -> None:
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.gather(self._life, return_exceptions=True)
+
+    async def become(self, conductor: ConductorId) -> None:
+        """This process tells operations too, and has its lease: its credentials count, and are tried again and again."""
+        self._me = conductor
+        await self.look()
+
+    # ------------------------------------------------------------------------------------------------ asking
+
+    def gates(self) -> Gates:
+        """What begins now is done this way."""
+        return decide_by(lowest_level(self._rooms.placement.world()), self._pin, self._conductors)
+
+    def facts(self) -> GateFacts:
+        """Everything that decides, for people."""
+        return GateFacts(hosts_of(self._rooms.placement.world()), self._conductors, self._pin)
+
+    # ------------------------------------------------------------------------------------------------ looking
+
+    async def _looking(self) -> None:
+        while True:
+            await self._clock.sleep(LOOK_EVERY_S)
+            try:
+                if self._me is not None and self._wants_trying():
+                    await self.try_mine(self._me)
+                await self.look()
+            except Problem as problem:
+                logger.warning("the gates could not be looked at: %s %s", problem, problem.private)
+
+    def _wants_trying(self) -> bool:
+        unknown = self._mine is None or self._mine.state is Credentials.UNKNOWN
+        return unknown or self._clock.monotonic() - self._tried_at >= TRY_EVERY_S
+
+    async def look(self) -> None:
+        """Read what the living conductors say."""
+        with label("look:gates"):
+            rows = await self._rooms.region.read(conductor_network.of_the_living)
+        before, self._conductors = self._conductors, tuple(credentials_of(*row) for row in rows)
+        if before and before != self._conductors:
+            logger.info("credentials for the network service: %s", ", ".join(map(_said, self._conductors)))
+
+    async def try_mine(self, me: ConductorId) -> ConductorCredentials:
+        """One cheap call that only an administrator may make; written down when the answer differs from the last one's."""
+        self._tried_at = self._clock.monotonic()
+        state, why = await try_credentials(self._rooms.network)
+        if state is Credentials.UNKNOWN and self._mine is not None and self._mine.state is not state:
+            logger.info("the network service could not be asked about our credentials, they count as before: %s", why)
+            return self._mine
+        mine = ConductorCredentials(str(me), state, why)
+        if mine != self._mine:
+            self._mine = mine
+            with label("look:gates"):
+                await self._rooms.region.write(lambda tx: conductor_network.tell(tx, me, state.value, why))
+            if state is Credentials.REFUSED:
+                logger.warning(
+                    "the network service does not accept this conductor's credentials (%s): ports are made and bound by hosts "
+                    "of level 1 and 2, and the next release will not start like this; see [service_user]",
+                    why,
+                )
+        return mine
+
+
+async def try_credentials(network: NetworkClient) -> tuple[Credentials, str]:
+    """Whether the network service takes our credentials, and if not, why."""
+    try:
+        await network.try_credentials()
+    except (Unauthenticated, Forbidden) as refused:
+        return Credentials.REFUSED, refused.private or refused.public
+    except Refusal:  # it knows us, and has no such thing
+        return Credentials.WORKING, ""
+    except Problem as problem:
+        state = Credentials.REFUSED if problem.code == CREDENTIALS else Credentials.UNKNOWN
+        return state, problem.private or problem.public
+    return Credentials.WORKING, ""
+
+
+def credentials_of(me: ConductorId, host: str, state: str | None, why: str | None) -> ConductorCredentials:
+    """As a conductor's row says."""
+    known = {each.value: each for each in Credentials}
+    told = known.get(state or "", Credentials.UNKNOWN)
+    return ConductorCredentials(f"{me} on {host}", told, NOT_READ_YET if state is None else why or "")
+
+
+def _said(each: ConductorCredentials) -> str:
+    return f"{each.conductor}: {each.state.value}"

@@ -1,0 +1,127 @@
+"""A conductor whose credentials the network service does not take: this release falls back and warns, the next refuses (S0.10)."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import msgspec
+import pytest
+from conftest import Running, Start
+from test_rolling_upgrade import Upgrading, fleet
+
+from moorage.drivers.dials import VerbDial
+from moorage.main import status
+from moorage.main.config import Config, Neighbour, Network, ServiceUser, Upgrade
+from moorage.main.neighbours import make_clients
+from moorage.main.region import open_region, start_telling
+from moorage.model.errors import Invalid
+from moorage.operations.gates import Credentials
+
+
+def with_the_wrong_password(running: Running, **changes: object) -> Config:
+    """The configuration of another conductor machine, where somebody forgot to change the password."""
+    here = running.config
+    elsewhere = msgspec.structs.replace(
+        here,
+        identity=Neighbour(url=f"{here.api.identity.url}/v3"),
+        network=Network(url=here.api.network.url),
+        service_user=ServiceUser(password="no longer this"),
+    )
+    return msgspec.structs.replace(elsewhere, **changes)
+
+
+@asynccontextmanager
+async def lost(running: Running) -> AsyncIterator[None]:
+    """Meanwhile the conductor of this cloud has no way to the network service; its front desk has."""
+    region = running.cloud.region
+    assert region.conductor is not None
+    clients = make_clients(with_the_wrong_password(running))
+    try:
+        for network, state in ((clients.network, Credentials.REFUSED), (region.clients.network, Credentials.WORKING)):
+            region.conductor.rooms = replace(region.conductor.rooms, network=network)
+            region.gates._rooms = replace(region.gates._rooms, network=network)
+            assert (await region.gates.try_mine(region.rooms.hosts.me)).state is state
+            await region.gates.look()
+            if state is Credentials.REFUSED:
+                yield
+    finally:
+        await clients.close()
+
+
+async def test_this_release_falls_back_and_says_so(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    async with start(hosts=fleet(2, 2)) as running:
+        at = await Upgrading.of(running)
+        assert await at.open_gates() == (True, False)
+        early = await running.admin.active("made-early")
+        async with lost(running):
+            assert "does not accept this conductor's credentials" in caplog.text
+            assert await at.open_gates() == (False, False)
+            told = await at.gates()
+            assert told["credentials"] == "refused"
+            assert "the next release refuses to start like this" in told["warnings"][0]
+            late = await running.admin.active("made-late")
+            assert at.writes_by_hosts() == {"PUT ports": 2, "POST ports": 1}
+            for server in (early, late):
+                assert (await at.port_of(server["id"]))["binding:host_id"] == server["OS-EXT-SRV-ATTR:host"]
+                await running.admin.gone(server["id"])
+            assert at.writes_by_hosts()["DELETE ports"] == 2
+        assert await at.open_gates() == (True, False)
+        await at.close()
+
+
+async def test_a_boot_that_fails_leaves_nothing_though_the_conductor_cannot_look(start: Start) -> None:
+    async with start(hosts=fleet(1, 2, 1)) as running:
+        at = await Upgrading.of(running)
+        running.dial_all(start_guest=VerbDial(fail_times=9, says="no space left"))
+        async with lost(running):
+            server = await running.admin.settled(await running.admin.boot("nowhere"))
+            assert server["status"] == "ERROR"
+            assert "no space left" in server["fault"]["message"]
+            await running.admin.gone(server["id"])
+            assert at.writes_by_hosts()["POST ports"] == at.writes_by_hosts()["DELETE ports"] == 1
+        await at.close()
+
+
+async def test_hosts_of_level_3_are_refused_with_the_reason(start: Start) -> None:
+    async with start(hosts=fleet(3, 3)) as running:
+        async with lost(running):
+            server = await running.admin.settled(await running.admin.boot("nobody-could-bind"))
+            assert server["status"] == "ERROR"
+            assert "the conductor has no credentials for the network service" in server["fault"]["message"]
+            none = await running.admin.active("needs-no-port", networks="none")
+            await running.admin.gone(none["id"])
+        await running.admin.gone(server["id"])
+
+
+async def test_the_next_release_refuses_to_start(running: Running) -> None:
+    wanted = with_the_wrong_password(running)
+    told = await status.look(wanted)
+    assert told.credentials is Credentials.REFUSED
+    assert told.warnings
+    required = with_the_wrong_password(running, upgrade=Upgrade(conductor_credentials="required"))
+    with pytest.raises(Invalid, match=r"this release requires them: set \[service_user\]"):
+        await status.look(required)
+    region = await open_region(required)
+    try:
+        with pytest.raises(Invalid, match="credentials for the network service do not work"):
+            await start_telling(region, alone=False)
+    finally:
+        await region.stop()
+    fine = msgspec.structs.replace(required, service_user=ServiceUser(password=_password(running)))
+    assert (await status.look(fine)).credentials is Credentials.WORKING
+
+
+def _password(running: Running) -> str:
+    return (running.config.data / "secrets" / "service-password").read_text().strip()
+
+
+async def test_an_outage_does_not_change_how_boots_are_done(running: Running) -> None:
+    """Nobody answered that could say: what was known counts on."""
+    region = running.cloud.region
+    nowhere = msgspec.structs.replace(running.config, network=Network(url="http://127.0.0.1:1"))
+    clients = make_clients(nowhere, {"identity": running.cloud.embedded.apps["identity"]})
+    region.gates._rooms = replace(region.gates._rooms, network=clients.network)
+    assert (await region.gates.try_mine(region.rooms.hosts.me)).state is Credentials.WORKING
+    await region.gates.look()
+    assert region.rooms.gates().bind_in_conductor
+    await clients.close()
