@@ -271,6 +271,8 @@ async def test_routers_and_floating_ips(cloud: Cloud) -> None:
     url = f"/routers/{router['id']}"
     added = await cloud.ok("PUT", f"{url}/add_router_interface", {"subnet_id": subnet["id"]}, token="member")
     assert added["subnet_ids"] == [subnet["id"]]
+    doors = (await cloud.get("/ports", device_id=router["id"]))["ports"]
+    assert [port["status"] for port in doors] == ["ACTIVE", "ACTIVE"]  # no agent is waited for
     made = (await cloud.ok("POST", "/floatingips", floating, token="member"))["floatingip"]
     assert (made["fixed_ip_address"], made["status"], made["router_id"]) == ("10.0.0.2", "ACTIVE", router["id"])
     await cloud.heard({"name": "network-changed", "server_uuid": "srv", "tag": port["id"], "status": "completed"})
@@ -301,3 +303,17 @@ async def test_trunks(cloud: Cloud) -> None:
     assert (await cloud.call("DELETE", f"/ports/{parent['id']}")).status_code == 409
     await cloud.ok("DELETE", f"/trunks/{trunk['id']}", token="member")
     await cloud.ok("DELETE", f"/ports/{parent['id']}")
+
+
+async def test_an_external_network_takes_addresses_with_it_that_stand_for_nothing(cloud: Cloud) -> None:
+    outside = (await cloud.ok("POST", "/networks", {"network": {"name": "ext", "router:external": True}}))["network"]
+    subnet = {"subnet": {"network_id": outside["id"], "ip_version": 4, "cidr": "203.0.113.0/24"}}
+    shown = (await cloud.ok("POST", "/subnets", subnet))["subnet"]
+    assert shown["router:external"]
+    assert [row["id"] for row in (await cloud.get("/subnets", network_id=outside["id"]))["subnets"]] == [shown["id"]]
+    floating = {"floatingip": {"floating_network_id": outside["id"]}}
+    made = (await cloud.ok("POST", "/floatingips", floating, token="member"))["floatingip"]
+    await cloud.ok("DELETE", f"/networks/{outside['id']}")
+    assert (await cloud.call("GET", f"/floatingips/{made['id']}", token="member")).status_code == 404
+    quota = (await cloud.get("/quotas/p1/details"))["quota"]["floatingip"]
+    assert quota["used"] == 0

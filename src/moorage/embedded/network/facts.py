@@ -39,6 +39,7 @@ _EXTENSIONS = {
     "standard-attr-revisions": "Resource revision numbers", "standard-attr-segment": "Standard Attribute Segment Extension",
     "standard-attr-tag": "Tag support for resources with standard attribute", "standard-attr-timestamp": "Resource timestamps",
     "stateful-security-group": "Stateful security group", "subnet-segmentid-writable": "Subnet SegmentID (writable)",
+    "subnet-external-network": "Subnet belongs to an external network",
     "subnet-service-types": "Subnet service types", "subnet_allocation": "Subnet Allocation",
     "tag-creation": "Tag creation extension", "tag-ports-during-bulk-creation": "Tag Ports During Bulk Creation",
     "trunk": "Trunk Extension", "trunk-details": "Trunk port details",

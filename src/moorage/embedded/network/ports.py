@@ -10,6 +10,7 @@ from moorage.embedded.network.port_attributes import ATTRS
 from moorage.embedded.network.store import Doc, Surroundings
 from moorage.embedded.network.who import Who
 
+OF_ROUTERS = ("network:router_interface", "network:router_gateway")
 MACS_TRIED_MAX = 16
 
 __all__ = ["ATTRS", "create", "delete", "erase", "update", "view", "visible"]
@@ -86,7 +87,7 @@ def _make(call: Call, around: Surroundings, said: dict[str, Any]) -> Doc:
     port |= {name: said[name] for name in ("numa_affinity_policy", "device_profile", "hints", "trusted",
                                            "hardware_offload_type", "dns_domain") if said[name] is not None}  # fmt: skip
     port |= {
-        "status": "DOWN",
+        "status": "ACTIVE" if _serves_at_once(call, said["device_owner"]) else "DOWN",
         "mac_address": new_mac() if said["mac_address"] in (UNSET, None) else said["mac_address"],
         "fixed_ips": [],
         "ip_allocation": "immediate",
@@ -112,6 +113,11 @@ def _make(call: Call, around: Surroundings, said: dict[str, Any]) -> Doc:
     _insert(call, port, chosen=said["mac_address"] not in (UNSET, None))
     addressing.note_inventories(call, around, None, port)
     return port
+
+
+def _serves_at_once(call: Call, owner: str) -> bool:
+    """Routers are records, and serve from the moment they are written: their ports wait for no agent."""
+    return owner in OF_ROUTERS and call.settings.ports_become_active
 
 
 def _insert(call: Call, port: Doc, *, chosen: bool) -> None:

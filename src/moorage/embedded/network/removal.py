@@ -1,12 +1,15 @@
 """Taking away what other things lie on: a network with its subnets and segments, a subnet with its automatic addresses."""
 
-from moorage.embedded.network import addressing, ports
+from moorage.embedded.network import addressing, floating_ips, ports
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import conflict, forbidden, network_in_use
 from moorage.embedded.network.store import Doc
 
 
 def delete_network(call: Call, network: Doc) -> None:
+    for floating in call.store.many("floatingip", where={"parent": [network["id"]]}):
+        if floating["port_id"] is None:  # those that stand for nothing go with an external network
+            floating_ips.delete(call.ourselves(), floating)
     for port in call.store.many("port", where={"network": [network["id"]]}, limit=2):
         if port["device_owner"] not in {"network:dhcp", "network:distributed"}:
             raise network_in_use(network["id"])

@@ -10,7 +10,7 @@ from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not
 from moorage.embedded.network.networks import ADMIN_STATE, COMMON, NAME
 from moorage.embedded.network.store import Doc
 
-INTERFACE, GATEWAY = "network:router_interface", "network:router_gateway"
+INTERFACE, GATEWAY = ports.OF_ROUTERS
 ROUTES_MAX = 30
 _ROUTE = checks.keyed({"destination": checks.is_subnet, "nexthop": checks.is_address})
 _GATEWAY_INFO = checks.keyed(
@@ -205,6 +205,8 @@ def _by_port(call: Call, router: Doc, id: Any) -> Doc:
     for subnet in call.store.many("subnet", where={"id": [each["subnet_id"] for each in port["fixed_ips"]]}):
         _check_overlap(call, router, subnet)
     port |= {"device_id": router["id"], "device_owner": INTERFACE, "security_groups": []}
+    if call.settings.ports_become_active:
+        port["status"] = "ACTIVE"
     call.store.put("port", touched(port))
     return port
 
