@@ -7,11 +7,10 @@ one consumer show is compared, and nothing is ever claimed beyond capacity.
 import asyncio
 import itertools
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,35 +18,44 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from test_candidates import oracle  # type: ignore[import-not-found]
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from placement_oracle import (
+    AGGREGATES,
+    CLASSES,
+    PROVIDERS_MAX,
+    TRAITS,
+    Asked,
+    Oracle,
+    Thing,
+    capacity,
+    requests,
+)
 from typing_extensions import override
 
 from moorage.api.placement.app import make_placement_app
 from moorage.model.asker import Asker
-from moorage.model.ids import ProviderId
-from moorage.placement.candidates import SHARES
 from moorage.placement.engine import Engine
-from moorage.placement.known import Provider, Stock
-from moorage.placement.trees import Group
-from moorage.placement.world import Picture
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import placement_metadata
 from moorage.store.region.placement.claims import drift
 
-CLASSES = ("VCPU", "DISK_GB")
-TRAITS = ("HW_CPU_X86_AVX", "COMPUTE_NODE", SHARES)
-AGGREGATES = tuple(str(uuid.UUID(int=number)) for number in (1, 2))
 CONSUMERS = tuple(str(uuid.UUID(int=number)) for number in range(10, 14))
-PROVIDERS_MAX = 4
+QUERIES_A_STEP = 3
 
 _inventory = st.fixed_dictionaries(
-    {"total": st.integers(1, 5)},
+    {"total": st.integers(1, 6)},
     optional={
-        "reserved": st.integers(0, 1),
-        "max_unit": st.integers(2, 6),
+        "reserved": st.integers(1, 2),
+        "max_unit": st.integers(1, 3),
         "min_unit": st.integers(1, 2),
         "step_size": st.integers(1, 2),
         "allocation_ratio": st.sampled_from([0.5, 1.5, 2.0]),
@@ -57,22 +65,14 @@ _inventories = st.dictionaries(st.sampled_from(CLASSES), _inventory, min_size=1)
 _seldom = st.sampled_from([False, False, False, False, True])
 _which = st.integers(0, PROVIDERS_MAX - 1)
 _amounts = st.dictionaries(
-    _which, st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 3), min_size=1), min_size=0, max_size=2
+    _which, st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 4), min_size=1), min_size=0, max_size=2
+)
+_traits = st.frozensets(st.sampled_from(TRAITS))
+_aggregates = st.frozensets(st.sampled_from(AGGREGATES))
+_world = st.lists(
+    st.tuples(st.none() | _which, _inventories, _traits, _aggregates), min_size=2, max_size=PROVIDERS_MAX - 1
 )
 _numbers = itertools.count(1)
-
-
-@dataclass
-class Thing:
-    """A provider, as the model knows it."""
-
-    uuid: str
-    parent: str | None
-    root: str
-    generation: int = 0
-    inventories: dict[str, dict[str, Any]] = field(default_factory=dict)
-    traits: frozenset[str] = frozenset()
-    aggregates: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -81,10 +81,6 @@ class Holder:
 
     generation: int
     amounts: dict[tuple[str, str], int]
-
-
-def capacity(inventory: dict[str, Any]) -> int:
-    return int((inventory["total"] - inventory.get("reserved", 0)) * inventory.get("allocation_ratio", 1.0))
 
 
 class Model(RuleBasedStateMachine):
@@ -110,9 +106,13 @@ class Model(RuleBasedStateMachine):
         self.run(self.http.aclose())
         self.run(self.engine.close())
 
-    def ask(self, method: str, path: str, body: Any = None, **query: str) -> httpx.Response:
+    def ask(
+        self, method: str, path: str, body: Any = None, query: Sequence[tuple[str, str]] | None = None
+    ) -> httpx.Response:
         headers = {"OpenStack-API-Version": "placement 1.39", "X-Auth-Token": "admin"}
-        reply: httpx.Response = self.run(self.http.request(method, path, json=body, headers=headers, params=query))
+        reply: httpx.Response = self.run(
+            self.http.request(method, path, json=body, headers=headers, params=query and list(query))
+        )
         return reply
 
     def at(self, index: int) -> Thing:
@@ -123,9 +123,20 @@ class Model(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------------------ providers
 
+    @initialize(world=_world)
+    def begin(self, world: list[tuple[int | None, dict[str, Any], frozenset[str], frozenset[str]]]) -> None:
+        """A world to ask about from the first step on."""
+        for parent, wanted, traits, aggregates in world:
+            self._make(parent, wanted)
+            self.mark(len(self.things) - 1, traits, late=False)
+            self.gather(len(self.things) - 1, aggregates)
+
     @precondition(lambda self: len(self.things) < PROVIDERS_MAX)
     @rule(parent=st.none() | _which, wanted=_inventories)
     def create(self, parent: int | None, wanted: dict[str, dict[str, Any]]) -> None:
+        self._make(parent, wanted)
+
+    def _make(self, parent: int | None, wanted: dict[str, dict[str, Any]]) -> None:
         above = None if parent is None or not self.things else self.at(parent)
         new = str(uuid.uuid4())
         body = {"name": f"p{next(_numbers)}", "uuid": new, "parent_provider_uuid": above.uuid if above else None}
@@ -145,6 +156,24 @@ class Model(RuleBasedStateMachine):
             del self.things[thing.uuid]
 
     @precondition(lambda self: self.things)
+    @rule(index=_which, to=st.none() | _which)
+    def move(self, index: int, to: int | None) -> None:
+        """With all that is below it, but not below itself."""
+        thing, above = self.at(index), None if to is None else self.at(to)
+        below = {thing.uuid}
+        for _ in self.things:
+            below |= {other.uuid for other in self.things.values() if other.parent in below}
+        body = {"name": f"p{next(_numbers)}", "parent_provider_uuid": above.uuid if above else None}
+        loop = above is not None and above.uuid in below
+        reply = self.ask("PUT", f"/resource_providers/{thing.uuid}", body)
+        assert reply.status_code == (400 if loop else 200), reply.text
+        if loop:
+            return
+        thing.parent = above.uuid if above else None
+        for one in below:
+            self.things[one].root = above.root if above else thing.uuid
+
+    @precondition(lambda self: self.things)
     @rule(index=_which, wanted=_inventories, late=_seldom)
     def restock(self, index: int, wanted: dict[str, dict[str, Any]], late: bool) -> None:
         self._stock(self.at(index), wanted, late=late)
@@ -160,7 +189,7 @@ class Model(RuleBasedStateMachine):
             thing.inventories, thing.generation = wanted, thing.generation + 1
 
     @precondition(lambda self: self.things)
-    @rule(index=_which, traits=st.frozensets(st.sampled_from(TRAITS)), late=_seldom)
+    @rule(index=_which, traits=_traits, late=_seldom)
     def mark(self, index: int, traits: frozenset[str], late: bool) -> None:
         thing = self.at(index)
         body = {"traits": sorted(traits), "resource_provider_generation": thing.generation - late}
@@ -171,7 +200,7 @@ class Model(RuleBasedStateMachine):
             thing.traits = traits
 
     @precondition(lambda self: self.things)
-    @rule(index=_which, aggregates=st.frozensets(st.sampled_from(AGGREGATES)))
+    @rule(index=_which, aggregates=_aggregates)
     def gather(self, index: int, aggregates: frozenset[str]) -> None:
         thing = self.at(index)
         body = {"aggregates": sorted(aggregates), "resource_provider_generation": thing.generation}
@@ -295,58 +324,29 @@ class Model(RuleBasedStateMachine):
     # -------------------------------------------------------------------------------------------------- queries
 
     @precondition(lambda self: self.things)
-    @rule(
-        resources=st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 3), min_size=1),
-        more=st.none() | st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 2), min_size=1, max_size=1),
-        required=st.none() | st.sampled_from(TRAITS[:2]),
-        forbidden=st.booleans(),
-        member=st.none() | st.sampled_from(AGGREGATES),
-    )
-    def candidates(
-        self,
-        resources: dict[str, int],
-        more: dict[str, int] | None,
-        required: str | None,
-        forbidden: bool,
-        member: str | None,
-    ) -> None:
-        query = {"resources": _said(resources)}
-        first = Group("", resources)
-        if required is not None:
-            query["required"] = "!" * forbidden + required
-            first.forbidden, first.required = ({required}, []) if forbidden else (set(), [frozenset([required])])
-        if member is not None:
-            query["member_of"] = member
-            first.member_of = [frozenset([member])]
-        groups = [first]
-        if more is not None:
-            query["resources_A"] = _said(more)
-            groups.append(Group("_A", more))
-        reply = self.ask("GET", "/allocation_candidates", **query)
+    @rule(drawn=st.lists(requests, min_size=QUERIES_A_STEP, max_size=QUERIES_A_STEP))
+    def candidates(self, drawn: list[Asked]) -> None:
+        things = list(self.things.values())
+        oracle = Oracle(things, self.used)
+        for asked in drawn:
+            query, expected = asked.said(things), oracle.answers(asked)
+            assert self._found(query) == expected, (query, things)
+            few = self._found([*query, ("limit", "2")])
+            assert few <= expected, query
+            assert len(few) == min(2, len(expected)), query
+
+    def _found(self, query: Sequence[tuple[str, str]]) -> set[Any]:
+        reply = self.ask("GET", "/allocation_candidates", query=query)
         assert reply.status_code == 200, reply.text
-        found = {
+        found = [
             (
                 frozenset(((u, n), a) for u, one in each["allocations"].items() for n, a in one["resources"].items()),
                 frozenset((suffix, frozenset(uuids)) for suffix, uuids in each["mappings"].items()),
             )
             for each in reply.json()["allocation_requests"]
-        }
-        assert found == set(oracle(self._picture(), groups, "none"))
-
-    def _picture(self) -> Picture:
-        picture = Picture()
-        for thing in self.things.values():
-            one = picture.providers[ProviderId(thing.uuid)] = Provider(ProviderId(thing.uuid))
-            one.parent = None if thing.parent is None else ProviderId(thing.parent)
-            one.root, one.traits = ProviderId(thing.root), thing.traits
-            for name, inventory in thing.inventories.items():
-                row = SimpleNamespace(total=0, reserved=0, ratio=1.0, version=1, cap=capacity(inventory))
-                row.min_unit, row.step = inventory.get("min_unit", 1), inventory.get("step_size", 1)
-                row.max_unit, row.used = inventory.get("max_unit", 2**31 - 1), self.used(thing.uuid, name)
-                one.stocks[name] = Stock(row)
-            picture.trees.setdefault(one.root, {})[one.uuid] = one
-            one.aggregates = thing.aggregates
-        return picture
+        ]
+        assert len(set(found)) == len(found), found
+        return set(found)
 
     @invariant()
     def shown_as_it_is(self) -> None:
@@ -360,10 +360,12 @@ class Model(RuleBasedStateMachine):
             flat = {(u, n): a for u, one in shown["allocations"].items() for n, a in one["resources"].items()}
             assert flat == ({} if holder is None else holder.amounts)
             assert shown.get("consumer_generation") == (None if holder is None else holder.generation)
-
-
-def _said(resources: dict[str, int]) -> str:
-    return ",".join(f"{name}:{amount}" for name, amount in resources.items())
+        total = dict.fromkeys((name for holder in self.holders.values() for _, name in holder.amounts), 0)
+        for holder in self.holders.values():
+            for (_, name), amount in holder.amounts.items():
+                total[name] += amount
+        usages = self.ask("GET", "/usages", query=[("project_id", "p")]).json()["usages"]
+        assert usages == ({"INSTANCE": {**total, "consumer_count": len(self.holders)}} if self.holders else {})
 
 
 def _empty(tx: Tx) -> None:

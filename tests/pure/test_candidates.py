@@ -224,3 +224,13 @@ def test_unequal_children_are_all_tried() -> None:
     found = {one.key() for one in find(picture, groups, Wide(group_policy="none"))}
     assert found == set(oracle(picture, groups, "none"))
     assert len(found) == 2
+
+
+def test_what_a_sharing_provider_gives_alone_is_said_once() -> None:
+    """It is an answer of its own tree, and of every tree it shares with."""
+    aggregate = frozenset(["A"])
+    host: tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]
+    host = (-1, {"VCPU": (4, 4, 1)}, frozenset(), aggregate)
+    picture = draw([host, (-1, {"DISK_GB": (4, 4, 1)}, frozenset([SHARES]), aggregate), host])
+    for wide in (Wide(), Wide(limit=2)):
+        assert [one.amounts for one in find(picture, [Group("", {"DISK_GB": 1})], wide)] == [{("p1", "DISK_GB"): 1}]

@@ -34,7 +34,7 @@ def find(picture: Picture, groups: Sequence[Group], wide: Wide, work: Work | Non
                 found[root.uuid] = alone
             continue
         tree = Tree(picture, root, groups, wide, sharing, work)
-        search = tree.search(), bool(tree.outside)
+        search = tree.search(), tree.common
         if _take(search, found):
             waiting.append(search)
     while waiting and len(found) < most:

@@ -129,10 +129,13 @@ class Tree:
         self._members = list(picture.trees[root.uuid].values())
         self.outside: list[Provider] = []
         """Sharing providers of other trees."""
+        self.common = False
+        """Whether another tree may give the same answer: all of it from who shares with others, here or there."""
         if sharing:
             aggregates = {aggregate for member in self._members for aggregate in member.aggregates}
             shared = {p.uuid: p for aggregate in aggregates & sharing.keys() for p in sharing[aggregate]}
             self.outside = [p for p in shared.values() if p.root != root.uuid]
+            self.common = bool(shared)
         self._sums: dict[Key, int] = {}
         self._taken: set[ProviderId] = set()
         self._chosen: list[Provider] = []
