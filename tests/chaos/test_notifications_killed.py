@@ -1,6 +1,7 @@
 """`kill -9` in the middle of boots and deletes, with a broker that is out: afterwards the outbox says each event once."""
 
 import asyncio
+import importlib.util
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -15,8 +16,12 @@ from moorage.store.region.notifications import OUTBOX
 from moorage.testing.person import Person
 from moorage.testing.upped import Upped
 
-pytest.importorskip("oslo_messaging", reason="the extra `notifications` is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("oslo_messaging") is None, reason="the extra `notifications` is not installed"
+    ),
+]
 
 MANY = 12
 NOBODY = "rabbit://nobody:nothing@127.0.0.1:9/"
@@ -25,9 +30,7 @@ NOBODY = "rabbit://nobody:nothing@127.0.0.1:9/"
 
 @pytest.fixture
 def upped(tmp_path: Path) -> Iterator[Upped]:
-    up = Upped(tmp_path)
-    with up.path.open("a") as more:
-        more.write(f'\n[notifications]\ntransport_url = "{NOBODY}"\nretry_first_s = 0.1\nretry_most_s = 0.2\n')
+    up = Upped(tmp_path, f'[notifications]\ntransport_url = "{NOBODY}"\nretry_first_s = 0.1\nretry_most_s = 0.2\n')
     up.start()
     yield up
     if up.process is not None:

@@ -9,13 +9,16 @@ This is the one module that imports oslo_messaging, and only when an address is 
 """
 
 import asyncio
+import importlib
 import logging
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
+from oslo_config import cfg
 
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus
@@ -93,10 +96,9 @@ class OsloSender:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._send, messages)
 
     def _send(self, messages: Sequence[Message]) -> None:
-        from oslo_messaging import Target
-
+        target_of = oslo_messaging().Target
         for each in messages:
-            target = Target(topic=f"{each.topic}.{each.priority}")
+            target = target_of(topic=f"{each.topic}.{each.priority}")
             try:
                 self.transport._send_notification(
                     target, dict(each.context), dict(each.body), version=self._version, retry=SEND_TRIES
@@ -115,14 +117,19 @@ class OsloSender:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _open_transport(url: str, exchange: str) -> Any:
-    import oslo_messaging
-    from oslo_config import cfg
+def oslo_messaging() -> Any:
+    """The library, imported when it is wanted; that it looks at eventlet, which it does not use here, is not said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("oslo_messaging")
 
-    oslo_messaging.set_transport_defaults(exchange)
+
+def _open_transport(url: str, exchange: str) -> Any:
+    library = oslo_messaging()
+    library.set_transport_defaults(exchange)
     conf = cfg.ConfigOpts()
     conf([], project="moorage", default_config_files=[], default_config_dirs=[])
-    return oslo_messaging.get_notification_transport(conf, url=url)
+    return library.get_notification_transport(conf, url=url)
 
 
 class AllSenders:

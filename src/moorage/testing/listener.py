@@ -8,6 +8,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from moorage.bus.notifications import oslo_messaging
+
 PRIORITIES = ("info", "error")
 
 
@@ -59,17 +61,14 @@ def id_of(payload: dict[str, Any]) -> str:
 @contextmanager
 def listening(url: str, *topics: str, exchange: str = "nova") -> Iterator[Listener]:
     """A listener on these topics, in threads of its own."""
-    import oslo_messaging
-
+    library = oslo_messaging()
     conf = cfg.ConfigOpts()
     conf([], project="listener", default_config_files=[], default_config_dirs=[])
-    oslo_messaging.set_transport_defaults(exchange)
-    transport = oslo_messaging.get_notification_transport(conf, url=url)
+    library.set_transport_defaults(exchange)
+    transport = library.get_notification_transport(conf, url=url)
     listener = Listener()
-    targets = [oslo_messaging.Target(exchange=exchange, topic=topic) for topic in topics]
-    server = oslo_messaging.get_notification_listener(
-        transport, targets, [listener], executor="threading", allow_requeue=True
-    )
+    targets = [library.Target(exchange=exchange, topic=topic) for topic in topics]
+    server = library.get_notification_listener(transport, targets, [listener], executor="threading", allow_requeue=True)
     server.start()
     try:
         yield listener

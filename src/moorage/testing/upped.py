@@ -17,7 +17,8 @@ SERVICES = ("identity", "image", "network", "compute", "placement")
 class Upped:
     """`moorage up` on a directory, again and again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: str = "") -> None:
+        """`more`: further tables of its configuration."""
         self.directory = directory
         self.log = directory / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -26,7 +27,7 @@ class Upped:
         self.path = directory / "moorage.toml"
         self.path.write_text(
             f'data_dir = "{directory / "data"}"\n\n{listens}[region]\ndurability = "process"\n\n'
-            "[quota]\ninstances = -1\ncores = -1\nram = -1\n"
+            f"[quota]\ninstances = -1\ncores = -1\nram = -1\n\n{more}"
         )
 
     @property
