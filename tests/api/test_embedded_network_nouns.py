@@ -317,3 +317,13 @@ async def test_an_external_network_takes_addresses_with_it_that_stand_for_nothin
     assert (await cloud.call("GET", f"/floatingips/{made['id']}", token="member")).status_code == 404
     quota = (await cloud.get("/quotas/p1/details"))["quota"]["floatingip"]
     assert quota["used"] == 0
+
+
+async def test_what_is_wrong_with_a_rule_for_icmp_is_named_by_type_and_code(cloud: Cloud) -> None:
+    group = await cloud.ok("POST", "/security-groups", {"security_group": {"name": "g"}}, token="member")
+    plain = {"security_group_id": group["security_group"]["id"], "direction": "ingress", "protocol": "icmp"}
+    for ports, what in (((300, 1), "type (port_range_min) 300"), ((1, 256), "code (port_range_max) 256")):
+        rule = {**plain, "port_range_min": ports[0], "port_range_max": ports[1]}
+        bad = await cloud.call("POST", "/security-group-rules", {"security_group_rule": rule}, token="member")
+        assert bad.status_code == 400
+        assert f"Invalid value for ICMP {what}" in bad.json()["NeutronError"]["message"]

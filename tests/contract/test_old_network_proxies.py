@@ -188,6 +188,12 @@ async def put_away(desk: OldNet) -> None:
         await desk.ground.net("DELETE", f"/networks/{network}")
 
 
+async def kinds_of(desk: OldNet, server: str) -> dict[str, str]:
+    """Address → fixed or floating, as the server is shown."""
+    shown = (await desk.ok("GET", f"/servers/{server}", at="2.104"))["server"]["addresses"]
+    return {each["addr"]: each["OS-EXT-IPS:type"] for rows in shown.values() for each in rows}
+
+
 async def test_floating_addresses(desk: OldNet) -> None:
     network = (await desk.ground.flat(desk.tenant))["id"]
     pool = await outside(desk, network)
@@ -203,6 +209,7 @@ async def test_floating_addresses(desk: OldNet) -> None:
         await desk.ok("POST", act, {"addFloatingIp": {"address": made["ip"]}}, at="2.43", status=202)
         shown = (await desk.ok("GET", f"/os-floating-ips/{made['id']}"))["floating_ip"]
         assert (shown["fixed_ip"], shown["instance_id"]) == (fixed, server.id)
+        assert await kinds_of(desk, server.id) == {fixed: "fixed", made["ip"]: "floating"}
         taken = await desk.refused("POST", act, {"addFloatingIp": {"address": other["ip"], "fixed_address": fixed}})
         assert taken[0] == 400
         for wrong in ({"address": other["ip"], "fixed_address": "10.9.0.250"}, {"address": "x"}, {"adress": "x"}):
@@ -215,6 +222,7 @@ async def test_floating_addresses(desk: OldNet) -> None:
         assert unknown == (404, "Floating IP not found for address 192.0.2.9.")
         await desk.ok("POST", act, {"removeFloatingIp": {"address": made["ip"]}}, at="2.43", status=202)
         assert (await desk.ok("GET", f"/os-floating-ips/{made['id']}"))["floating_ip"]["instance_id"] is None
+        assert await kinds_of(desk, server.id) == {fixed: "fixed"}
         assert (await desk.ask("POST", act, {"addFloatingIp": {"address": made["ip"]}}, at="2.44")).status_code == 404
         await desk.ok("DELETE", f"/os-floating-ips/{made['id']}", status=202)
         gone = await desk.refused("GET", f"/os-floating-ips/{made['id']}")

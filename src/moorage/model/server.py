@@ -139,6 +139,13 @@ class Address(msgspec.Struct, frozen=True):
     version: int = 4
 
 
+class Floating(msgspec.Struct, frozen=True):
+    """A floating address, and the fixed one that it stands for."""
+
+    address: str
+    fixed: str
+
+
 class Nic(msgspec.Struct, frozen=True):
     """One network card of a server: its port, and what an owner sees of it."""
 
@@ -156,6 +163,8 @@ class Nic(msgspec.Struct, frozen=True):
     segment: str | None = None
     guarantees: tuple[tuple[str, str, int], ...] = ()
     """(provider, resource class, amount) of each guarantee its port holds: known though the port be gone (C13)."""
+    floating: tuple[Floating, ...] = ()
+    """As the network service told last; shown beside the fixed addresses."""
 
 
 class BlockDevice(msgspec.Struct, frozen=True):

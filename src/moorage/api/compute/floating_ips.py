@@ -11,8 +11,9 @@ import msgspec
 from moorage.api.call import Call, Reply
 from moorage.api.compute.neighbours import network_of, wrong
 from moorage.api.compute.server_access import target_of, the_server
-from moorage.api.gather import find_server
+from moorage.api.gather import cells_of, find_server
 from moorage.api.routes import Params, Route
+from moorage.api.when import now_us
 from moorage.api.wire import Body
 from moorage.clients.http import Json
 from moorage.model.errors import Conflict, Invalid, NotFound
@@ -112,7 +113,13 @@ async def add(call: Call[AddBody]) -> Reply:
     asked = None if wanted.fixed_address is None else _address("fixed_address", wanted.fixed_address)
     server = await the_server(call, RULE + "add")
     await floats.put_on(network_of(call), call.token, server, address, _fixed(server, address, asked))
+    await _show_on(call, server)
     return Reply(202)
+
+
+async def _show_on(call: Call[Any], server: Server) -> None:
+    cells, now = cells_of(call.desk), now_us(call.desk.clock)
+    await floats.show_on(call.desk.region, cells, network_of(call), server, now)
 
 
 def _fixed(server: Server, address: str, asked: str | None) -> str:
@@ -141,15 +148,17 @@ async def remove(call: Call[RemoveBody]) -> Reply:
     floating = await floats.by_address(network, call.token, address)
     device = await floats.device_of(network, call.token, floating)
     target: dict[str, Any] | None = None
+    server: Server | None = None
     if device:
         server = await find_server(call.desk, device)
         if server.project != call.asker.project and not call.is_admin:
             raise NotFound(f"Instance {device} could not be found.")
         target = target_of(server)
     call.require(RULE + "remove", target)
-    if not device or device != call.path["id"]:
+    if server is None or device != call.path["id"]:
         raise Conflict(f"Floating IP {address} is not associated with instance {call.path['id']}.")
     await floats.take_off(network, call.token, floating)
+    await _show_on(call, server)
     return Reply(202)
 
 

@@ -61,26 +61,22 @@ def host_id(server: Server) -> str:
 
 
 def addresses_of(server: Server) -> dict[str, list[dict[str, Any]]]:
-    """By name of network; empty while the server is building, and of a NIC that never got a port."""
+    """By name of network, fixed ones first; empty while the server is building, and of a NIC that never got a port."""
     found: dict[str, list[dict[str, Any]]] = {}
     if server.vm_state is VmState.BUILDING:
         return found
-    for nic in server.nics:
-        if nic.port is not None:
-            found.setdefault(nic.network_name, []).extend(_addresses(nic))
+    ported = [nic for nic in server.nics if nic.port is not None]
+    for nic in ported:
+        shown = found.setdefault(nic.network_name, [])
+        shown.extend(_address(nic, each.version, each.address, "fixed") for each in nic.addresses)
+    for nic in ported:
+        shown = found[nic.network_name]
+        shown.extend(_address(nic, 6 if ":" in each.address else 4, each.address, "floating") for each in nic.floating)
     return found
 
 
-def _addresses(nic: Nic) -> list[dict[str, Any]]:
-    return [
-        {
-            "version": each.version,
-            "addr": each.address,
-            "OS-EXT-IPS:type": "fixed",
-            "OS-EXT-IPS-MAC:mac_addr": nic.mac,
-        }
-        for each in nic.addresses
-    ]
+def _address(nic: Nic, version: int, address: str, kind: str) -> dict[str, Any]:
+    return {"version": version, "addr": address, "OS-EXT-IPS:type": kind, "OS-EXT-IPS-MAC:mac_addr": nic.mac}
 
 
 def basic(call: Call[Any], server_id: str, name: str) -> dict[str, Any]:

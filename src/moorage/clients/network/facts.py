@@ -1,7 +1,7 @@
 """What the network service says, read with our own credentials: networks, segments, addresses left, ports of a server."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -134,6 +134,16 @@ class Facts:
         if not ids:
             return []
         return [row async for row in self._pages("security-groups", {"id": list(ids)}, token)]
+
+    async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+        """The floating addresses of these ports: port → (floating address, the fixed one it stands for)."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        if not ports or "router" not in await self.extensions():
+            return found
+        asked = {"port_id": list(ports), "fields": ["port_id", "floating_ip_address", "fixed_ip_address"]}
+        async for row in self._pages("floatingips", asked):
+            found.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
+        return found
 
     async def close(self) -> None:
         await self._network.close()

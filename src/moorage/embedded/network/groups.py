@@ -286,7 +286,7 @@ def _check_range(protocol: str | None, low: int | None, high: int | None) -> Non
             text = "For TCP/UDP protocols, port_range_min must be <= port_range_max"
             raise Fault(400, "SecurityGroupInvalidPortRange", text)
     elif protocol in ICMP:
-        for field, attr, value in (("port_range_min", "type", low), ("port_range_max", "code", high)):
+        for attr, field, value in (("port_range_min", "type", low), ("port_range_max", "code", high)):
             if value is not None and not 0 <= value <= 255:
                 text = f"Invalid value for ICMP {field} ({attr}) {value}. It must be 0 to 255."
                 raise Fault(400, "SecurityGroupInvalidIcmpValue", text)

@@ -1,11 +1,16 @@
 """Floating addresses, written at the network service with the user's own token: Nova's proxies, which ended with 2.36 and 2.44."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from moorage.clients.http import Json
 from moorage.clients.network import NetworkClient
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, OverQuota, Refusal
-from moorage.model.server import Server
+from moorage.model.server import Floating, Nic, Server
+from moorage.operations.nouns import servers
+from moorage.sql import Database
 
 FLOATING = "floatingips"
 EXHAUSTED = frozenset({"IpAddressGenerationFailure", "ExternalIpAddressExhausted"})
@@ -92,3 +97,25 @@ def _unable(server: Server, address: str, fixed: str, why: Refusal) -> Invalid:
 
 async def take_off(network: NetworkClient, token: str, floating: Json) -> None:
     await network.change_as(token, FLOATING, floating["id"], {"port_id": None})
+
+
+def as_told(nics: Sequence[Nic], told: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Nic, ...]:
+    """The cards with the floating addresses that the network service tells of their ports."""
+    return tuple(
+        msgspec.structs.replace(
+            nic, floating=tuple(Floating(address, fixed) for address, fixed in sorted(told.get(str(nic.port), ())))
+        )
+        for nic in nics
+    )
+
+
+async def show_on(
+    region: Database, cells: Mapping[str, Database], network: NetworkClient, server: Server, now: int
+) -> None:
+    """The server's record has the floating addresses that are at its ports now."""
+    told = await network.floating_of([nic.port for nic in server.nics if nic.port])
+
+    def changed(found: Server) -> Server:
+        return msgspec.structs.replace(found, nics=as_told(found.nics, told))
+
+    await servers.change(region, cells, server.id, changed, now)
