@@ -249,8 +249,16 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
         await late_ports.made_late(run, ports),
         subnets=claim.subnets,
         profiles=claim.profiles,
+        tried=_names(run),
         unsure=run.unsure or run.attempt > 1,
     )
+
+
+def _names(run: BootRun) -> tuple[str, ...]:
+    """Hosts where earlier attempts may have left a port: on any other, somebody else who tells this story has put it."""
+    world = run.rooms.placement.world()
+    slots = (world.slots.get(HostId(host)) for host in run.tried)
+    return tuple(world.names[slot] for slot in slots if slot is not None)
 
 
 @bind_ports.undo

@@ -136,8 +136,10 @@ class DictNetwork:
         tried: Collection[str] | None = None,
         unsure: bool = False,
     ) -> tuple[Port, ...]:
+        mine = None if tried is None else {*tried, host, ""}
         for port in ports:
-            if port.id not in self.ports or self.ports[port.id].device_id != server:
+            now = self.ports.get(port.id)
+            if now is None or now.device_id != server or (mine is not None and now.host not in {*mine, port.host}):
                 raise Stale(f"port {port.id} was changed by somebody else")
         bound = [
             msgspec.structs.replace(
