@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ProviderId, new_uuid
-from moorage.model.request_groups import RequestGroup
+from moorage.model.request_groups import SRIOV_NET_VF, RequestGroup, VirtualFunction, function_group
 from moorage.model.resources import Inventory
 from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice
@@ -19,7 +19,7 @@ from moorage.placement.inventory import DeviceReport, HostReport
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
-from moorage.store.region.placement import placement_metadata
+from moorage.store.region.placement import functions, placement_metadata
 from moorage.store.region.placement.claims import drift
 from moorage.store.region.placement.tables import allocations, inventories
 
@@ -205,3 +205,93 @@ async def test_a_device_reported_again_keeps_what_is_used(database: Database, am
         nested = engines[1].world().nested
         slot = nested.ids.index(choice.providers["g"])
         assert int(nested.free[EGR][slot]) == amount - 600
+
+
+# ------------------------------------------------------------------------------------------------- virtual functions
+
+
+def card(host: str, functions: int) -> DeviceReport:
+    return DeviceReport(
+        hypervisor=host,
+        id=ProviderId(f"{host}-card"),
+        name=f"{host}:SR-IOV:ens1",
+        inventories={SRIOV_NET_VF: Inventory(functions)},
+        traits=(WIRE,),
+        functions=tuple(VirtualFunction(f"0000:81:01.{n}", n, "8086", "1889", "a") for n in range(functions)),
+    )
+
+
+def direct(port: str) -> Ask:
+    return Ask(resources={}, groups=(function_group(port, (WIRE,)),))
+
+
+async def test_every_virtual_function_is_one_ports_at_a_time(database: Database) -> None:
+    async with two_engines(database) as engines:
+        for host in ("h0", "h1"):
+            await engines[0].report_devices([card(host, 4)])
+        await engines[1].catch_up()
+        got: dict[str, tuple[str, VirtualFunction]] = {}
+
+        async def rival(engine: Engine, number: int) -> None:
+            consumer, ask = new_uuid(), direct(f"port-{number}")
+            for turn in range(4):
+                for choice in engine.rank(ask).best:
+                    answer = await claim(engine, database, consumer, choice, ask)
+                    if isinstance(answer, Claimed):
+                        got[consumer] = (choice.host, answer.functions[f"port-{number}"])
+                        break
+                if turn < 3 and consumer in got:
+                    del got[consumer]
+                    engine.settle(await database.write(partial(engine.release, consumer=consumer)))
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(16):
+                group.create_task(rival(engines[number % 2], number))
+        assert got
+        assert len({(host, one.address) for host, one in got.values()}) == len(got)
+        rows = await database.read(functions.held)
+        assert {consumer for consumer, _ in rows.values()} == got.keys()
+        assert {(provider.removesuffix("-card"), address) for provider, address in rows} == {
+            (await_name, one.address)
+            for await_name, one in ((names(engines[0])[host], one) for host, one in got.values())
+        }
+        assert await database.read(drift) == []
+
+
+def names(engine: Engine) -> dict[str, str]:
+    world = engine.world()
+    return dict(zip(world.host_ids, world.names, strict=True))
+
+
+async def test_a_function_is_taken_extended_and_given_back_port_by_port(database: Database) -> None:
+    async with two_engines(database) as (engine, _):
+        await engine.report_devices([card("h0", 2)])
+        ask = direct("first")
+        choice = engine.rank(ask).best[0]
+        one = await claim(engine, database, "server", choice, ask)
+        assert isinstance(one, Claimed)
+        assert one.functions["first"].profile() == {
+            "pci_slot": "0000:81:01.0",
+            "pci_vendor_info": "8086:1889",
+            "physical_network": "a",
+            "vf_num": 0,
+        }
+        more = direct("second")
+        two = await database.write(lambda tx: engine.extend(tx, "server", engine.rank(more).best[0], more, "o2"))
+        assert isinstance(two, Claimed)
+        assert two.functions["second"].address == "0000:81:01.1"
+        engine.claimed(two)
+        assert not engine.rank(direct("third")).best
+
+        engine.settle(await database.write(lambda tx: engine.shrink(tx, "server", {}, "first")))
+        assert {port for _, port in (await database.read(functions.held)).values()} == {"second"}
+        other = await claim(engine, database, "other", engine.rank(direct("x")).best[0], direct("x"))
+        assert isinstance(other, Claimed)
+        assert other.functions["x"].address == "0000:81:01.0"
+
+        await database.write(partial(engine.release, consumer="server"))
+        assert {port for _, port in (await database.read(functions.held)).values()} == {"x"}
+        await engine.report_devices([card("h0", 1)])
+        assert len(await database.read(functions.held)) == 1
+        await database.write(partial(engine.release, consumer="other"))
+        assert await database.read(functions.held) == {}

@@ -61,6 +61,7 @@ def report(
         hypervisor_hostname=description.hypervisor_hostname or host,
         cpu_info=description.cpu_info,
         address=description.address,
+        physical_functions=description.physical_functions,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from moorage.model.guest import GuestSpec, PowerState, ResourceInventory, VifData, VolumeDisk
+from moorage.model.guest import GuestSpec, PhysicalFunction, PowerState, ResourceInventory, VifData, VolumeDisk
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.model.plumbing import Plumbed, PortOrder
 from moorage.model.turn import Turn
@@ -198,6 +198,7 @@ class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
     hypervisor_hostname: str = ""
     cpu_info: dict[str, Any] = {}
     address: str = ""
+    physical_functions: tuple[PhysicalFunction, ...] = ()
 
 
 class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):

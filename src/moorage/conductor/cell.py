@@ -22,12 +22,16 @@ from moorage.bus.messages import (
 )
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
+from moorage.model.guest import PhysicalFunction
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ServerId
+from moorage.model.network_providers import SRIOV, physnet_trait, sriov_provider
+from moorage.model.request_groups import SRIOV_NET_VF, VirtualFunction
 from moorage.model.resources import Inventory
 from moorage.model.server import Server, VmState
 from moorage.model.turn import UNDO, Turn
 from moorage.placement.engine import Engine
+from moorage.placement.inventory import DeviceReport
 from moorage.placement.inventory import HostReport as InventoryReport
 from moorage.sql import Database, Tx, label
 from moorage.store.cell import hosts as cell_hosts
@@ -139,6 +143,8 @@ class CellConductor:
                 level=told.level,
             )
         )
+        if told.physical_functions:
+            await self._engine.report_devices([_device(told, each) for each in told.physical_functions])
         now = int(self._clock.now() * 1_000_000)
         host = Host(
             number=0,
@@ -269,3 +275,28 @@ class CellConductor:
         for host in forced ^ self._forced_down:
             self._engine.set_alive(host, host not in forced and host not in self._silent)
         self._forced_down = forced
+
+
+def _device(told: HostReport, physical: PhysicalFunction) -> DeviceReport:
+    """An SR-IOV interface as a provider: how many virtual functions it has, and which."""
+    node = told.hypervisor_hostname or told.host
+    functions = tuple(
+        VirtualFunction(
+            address=address,
+            number=number,
+            vendor_id=physical.vendor_id,
+            product_id=physical.product_id,
+            physical_network=physical.physical_network,
+            pf_mac=physical.mac,
+            card_serial_number=physical.card_serial_number,
+        )
+        for number, address in enumerate(physical.functions)
+    )
+    return DeviceReport(
+        hypervisor=node,
+        id=sriov_provider(node, physical.address),
+        name=f"{node}:{SRIOV}:{physical.interface}",
+        inventories={SRIOV_NET_VF: Inventory(len(functions))} if functions else {},
+        traits=(physnet_trait(physical.physical_network),),
+        functions=functions,
+    )

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from moorage.model.guest import PhysicalFunction
+
 ANY = "*"
 MAX_DELAY_S = 3600.0
 
@@ -54,6 +56,8 @@ class Dials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ram_ratio: float = 1.0
     disk_ratio: float = 1.0
     physical_networks: tuple[str, ...] = ("physnet1",)
+    physical_functions: tuple[PhysicalFunction, ...] = ()
+    """SR-IOV interfaces, with the virtual functions that guests may be given."""
     traits: tuple[str, ...] = ()
     """Beside those that the driver has anyway."""
     without_traits: tuple[str, ...] = ()

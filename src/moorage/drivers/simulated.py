@@ -105,6 +105,7 @@ class SimulatedDriver:
             hypervisor_hostname=self._hostname,
             cpu_info={"vendor": "Moorage", "model": "simulated", "arch": "x86_64"},
             address="127.0.0.1",
+            physical_functions=dials.physical_functions,
         )
 
     async def guests(self) -> Mapping[ServerId, PowerState]:

@@ -88,6 +88,8 @@ class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What each host can guarantee to ports in packets; 0: nothing."""
     levels: tuple[Literal[1, 2, 3], ...] = (3,)
     """Host number n has the (n mod length)-th protocol level: 1 and 2 see to their guests' ports themselves."""
+    virtual_functions: int = 8
+    """Of the SR-IOV interface that each host has on each of its physical networks; 0: it has none."""
     beat_s: float = 5.0
     """How often each says that it lives."""
 

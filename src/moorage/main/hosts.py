@@ -12,6 +12,7 @@ from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.config import Config
 from moorage.model.clock import Clock
 from moorage.model.errors import Invalid
+from moorage.model.guest import PhysicalFunction
 from moorage.model.ids import CellId
 
 
@@ -23,6 +24,7 @@ class HostPlan:
     cell: CellId
     physical_networks: tuple[str, ...]
     level: int = PORTS_ARRIVE_BOUND
+    physical_functions: tuple[PhysicalFunction, ...] = ()
 
 
 def planned_hosts(config: Config) -> list[HostPlan]:
@@ -34,16 +36,42 @@ def planned_hosts(config: Config) -> list[HostPlan]:
             CellId(cells[number * len(cells) // count].name),
             wires[number % len(wires)],
             levels[number % len(levels)],
+            cards(number, wires[number % len(wires)], config.hosts.virtual_functions),
         )
         for number in range(count)
     ]
+
+
+def cards(host: int, wires: tuple[str, ...], functions: int) -> tuple[PhysicalFunction, ...]:
+    """One SR-IOV interface on each wire of a simulated host."""
+    if not functions:
+        return ()
+    return tuple(
+        PhysicalFunction(
+            interface=f"ens{place + 1}",
+            address=f"0000:{0x80 + place:02x}:00.0",
+            physical_network=wire,
+            functions=tuple(f"0000:{0x80 + place:02x}:{1 + n // 8:02x}.{n % 8}" for n in range(functions)),
+            vendor_id="8086",
+            product_id="1889",
+            mac=f"02:00:{host >> 8 & 255:02x}:{host & 255:02x}:{place:02x}:00",
+        )
+        for place, wire in enumerate(wires)
+    )
 
 
 def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
     """What the embedded network service is told of them: wires, and what can be guaranteed on them."""
     told = config.hosts
     return [
-        HostNetworks(each.host, each.physical_networks, told.bandwidth_kbps, told.packet_rate_kpps) for each in plans
+        HostNetworks(
+            each.host,
+            each.physical_networks,
+            told.bandwidth_kbps,
+            told.packet_rate_kpps,
+            {one.physical_network: (one.interface,) for one in each.physical_functions},
+        )
+        for each in plans
     ]
 
 
@@ -75,6 +103,7 @@ class Fleet:
                 ram_mib=config.hosts.ram_mib,
                 disk_gib=config.hosts.disk_gib,
                 physical_networks=plan.physical_networks,
+                physical_functions=plan.physical_functions,
             )
             driver = SimulatedDriver(config.data / "hosts" / plan.host, clock, dials, hostname=plan.host)
             self.drivers[plan.host] = driver

@@ -106,6 +106,22 @@ class ResourceInventory(msgspec.Struct, frozen=True):
     step_size: int = 1
 
 
+class PhysicalFunction(msgspec.Struct, frozen=True):
+    """An SR-IOV interface of a host, and the virtual functions that guests may be given."""
+
+    interface: str
+    address: str
+    """Where it is on the host's PCI bus."""
+    physical_network: str
+    functions: tuple[str, ...] = ()
+    """Addresses of its virtual functions, in the order of their numbers."""
+    vendor_id: str = ""
+    product_id: str = ""
+    """Of the virtual functions."""
+    mac: str = ""
+    card_serial_number: str = ""
+
+
 class HostDescription(msgspec.Struct, frozen=True):
     """What a driver says of its host: how big it is, what it can do and which wires it has."""
 
@@ -118,3 +134,4 @@ class HostDescription(msgspec.Struct, frozen=True):
     cpu_info: dict[str, Any] = {}
     address: str = ""
     """The host's own address, for migration and consoles."""
+    physical_functions: tuple[PhysicalFunction, ...] = ()

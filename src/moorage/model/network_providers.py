@@ -15,11 +15,15 @@ _NAMESPACES = {
     OVS: UUID("87ee7d5c-73bb-11e8-9008-c4d987b2a692"),
     NIC_SWITCH: UUID("87f1895c-73bb-11e8-9008-c4d987b2a692"),
 }
+_SRIOV = UUID("5f0f2a54-6a0a-5e0b-8d2d-0c6d0a3d1b67")
 _VNIC_TYPES = {
     OVS: ("normal", "virtio-forwarder", "vdpa", "remote-managed", "smart-nic"),
     NIC_SWITCH: ("direct", "macvtap", "direct-physical"),
 }
 """What the embedded service's two mechanisms bind."""
+
+SRIOV = "SR-IOV"
+"""Between a host's name and its interface's, in the names of providers of virtual functions."""
 
 TUNNELLED = "rp_tunnelled"
 """The device that stands for all tunnelled networks."""
@@ -44,6 +48,11 @@ def agent_provider(kind: str, hypervisor: str) -> ProviderId:
 
 def device_provider(kind: str, hypervisor: str, device: str) -> ProviderId:
     return ProviderId(str(uuid5(_NAMESPACES[kind], f"{hypervisor}:{device}")))
+
+
+def sriov_provider(hypervisor: str, address: str) -> ProviderId:
+    """The provider of the virtual functions of the interface at this PCI address."""
+    return ProviderId(str(uuid5(_SRIOV, f"{hypervisor}:{address}")))
 
 
 def trait_part(name: str) -> str:

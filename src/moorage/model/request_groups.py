@@ -16,6 +16,10 @@ from moorage.model.ids import ProviderId
 ALLOCATION = "allocation"
 """The key of a binding profile that names the chosen provider, or one for each group."""
 
+SRIOV_NET_VF = "SRIOV_NET_VF"
+FUNCTION_VNIC_TYPES = frozenset({"direct", "macvtap"})
+"""Ports of these types are virtual functions; which one, is chosen with the claim (S1.15)."""
+
 Subtree: TypeAlias = tuple[str, ...]
 """Ids of groups whose providers must lie in one subtree: one of them at or above all the others."""
 
@@ -32,6 +36,35 @@ class RequestGroup(msgspec.Struct, frozen=True):
     forbidden: tuple[str, ...] = ()
     port: str = ""
     """The port that asks; empty: the flavor does."""
+
+
+class VirtualFunction(msgspec.Struct, frozen=True):
+    """One virtual function: what a port's binding profile says of it."""
+
+    address: str
+    number: int = 0
+    """Which of its interface's it is."""
+    vendor_id: str = ""
+    product_id: str = ""
+    physical_network: str = ""
+    pf_mac: str = ""
+    card_serial_number: str = ""
+
+    def profile(self) -> dict[str, Any]:
+        """In the words that Nova uses to the network service; what is not known is not said."""
+        said: dict[str, Any] = {
+            "pci_slot": self.address,
+            "pci_vendor_info": f"{self.vendor_id}:{self.product_id}",
+            "physical_network": self.physical_network,
+            "vf_num": self.number,
+        }
+        said |= {"pf_mac_address": self.pf_mac} if self.pf_mac else {}
+        return said | ({"card_serial_number": self.card_serial_number} if self.card_serial_number else {})
+
+
+def function_group(port: str, physnets: tuple[str, ...]) -> RequestGroup:
+    """What a port that is a virtual function asks: one of an interface with these traits."""
+    return RequestGroup(f"{port}/function", {SRIOV_NET_VF: 1}, physnets, port=port)
 
 
 def groups_of(request: ResourceRequest | None, port: str) -> tuple[tuple[RequestGroup, ...], tuple[Subtree, ...]]:

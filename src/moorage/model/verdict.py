@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from moorage.model.ids import HostId, ProviderId
+from moorage.model.request_groups import VirtualFunction
 from moorage.model.world import Choice
 
 LEDGER_BYTES_MAX = 16 * 1024
@@ -113,6 +114,8 @@ class Claimed(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     group: tuple[str, HostId | None, HostId] | None = None
     """(group, host left, host joined), so that the picture can follow."""
+    functions: dict[str, VirtualFunction] = {}
+    """Port → the virtual function that was chosen for it."""
 
     @property
     def host(self) -> HostId:

@@ -146,7 +146,8 @@ async def _take(run: AttachRun, choice: Choice, ask: Ask) -> Given | Shortage:
         if isinstance(answer, Shortage):
             tx.refuse(answer)
         taken[:] = [answer]
-        return given
+        profiles = groups.with_functions(given.profiles, (run[make_port],), answer.functions)
+        return msgspec.structs.replace(given, profiles=profiles)
 
     with engine.holding(choice, ask):
         answer: Given | Shortage = await run.commit(work)
@@ -164,10 +165,12 @@ async def give_back(run: AttachRun) -> None:
     if given is None or not given.amounts:
         return
     amounts = amounts_of(given.amounts)
+    port = run.get(make_port)
+    function_of = None if port is None or not groups.is_function(port) else port.id
     rows: list[Row] = []
 
     def work(tx: Tx) -> None:
-        rows[:] = run.rooms.placement.retract(tx, run.asked.server.id, amounts, run.operation)
+        rows[:] = run.rooms.placement.retract(tx, run.asked.server.id, amounts, run.operation, function_of)
 
     await run.commit(work)
     run.rooms.placement.settle(rows)
@@ -282,12 +285,13 @@ ATTACH_INTERFACE = Saga(
 
 def _ask(run: AttachRun) -> Ask:
     server, port = _server(run), run[make_port]
-    wanted = groups.wanted((port,))
+    wanted = groups.wanted((port,), run.asked.networks)
     return Ask(
         resources={},
         nics=(segments_for(port, run.asked.networks.get(port.network)),),
         groups=wanted.groups,
         same_subtree=wanted.same_subtree,
+        same_device=wanted.same_device,
         host=server.host,
         project=server.project,
         staying=True,

@@ -202,7 +202,7 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim |
             tx.refuse(answer)
         order = region_servers.place(tx, boot.server.id, run.operation, choice.cell)
         taken[:] = [answer]
-        return msgspec.structs.replace(claim, order=order) if _was_changed(boot, order) else claim
+        return _completed(run, claim, answer, order if _was_changed(boot, order) else None)
 
     with label("claim_host"):
         answer: Claim | Shortage = await run.commit(work)
@@ -211,6 +211,14 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim |
     else:
         engine.claimed(taken[0])
     return answer
+
+
+def _completed(run: BootRun, claim: Claim, claimed: Claimed, order: Server | None) -> Claim:
+    """With what only the transaction knows: which virtual functions were chosen, and the order if its owner changed it."""
+    if claimed.functions:
+        profiles = groups.with_functions(claim.profiles, run[make_ports].ports, claimed.functions)
+        claim = msgspec.structs.replace(claim, profiles=profiles)
+    return claim if order is None else msgspec.structs.replace(claim, order=order)
 
 
 def _was_changed(boot: Boot, order: Server | None) -> bool:
@@ -496,7 +504,7 @@ def ask_of(
     boot: Boot, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]
 ) -> Ask:
     """What the scheduler is asked: needs of flavor and image, for each NIC its segments, and what single providers must give."""
-    wanted = groups.wanted(ports, boot.needs)
+    wanted = groups.wanted(ports, networks, boot.needs)
     return Ask(
         resources=boot.needs.resources,
         required=boot.needs.required,
@@ -511,6 +519,7 @@ def ask_of(
         group=boot.group,
         groups=wanted.groups,
         same_subtree=wanted.same_subtree,
+        same_device=wanted.same_device,
         group_policy=wanted.group_policy,
         project=boot.server.project,
         extra_specs=dict(boot.server.flavor.extra_specs),

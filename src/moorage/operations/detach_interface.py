@@ -18,6 +18,7 @@ from moorage.model.asker import Asker
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
+from moorage.model.request_groups import FUNCTION_VNIC_TYPES
 from moorage.model.server import Nic, Server
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, tell_later
@@ -138,10 +139,12 @@ def without_card(server: Server, nic: Nic, now: int) -> Server:
 async def give_back(run: DetachRun) -> None:
     """The segment's address, and the bandwidth of the providers that the binding named, are free again."""
     rows: list[Row] = []
-    held = held_by(run.asked.nic)
+    nic = run.asked.nic
+    held, function_of = held_by(nic), nic.port if nic.vnic_type in FUNCTION_VNIC_TYPES else None
 
     def work(tx: Tx) -> None:
-        rows[:] = run.rooms.placement.shrink(tx, run.asked.server.id, held) if held else ()
+        if held or function_of is not None:
+            rows[:] = run.rooms.placement.shrink(tx, run.asked.server.id, held, function_of)
 
     await run.commit(work)
     run.rooms.placement.settle(rows)

@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from math import gcd
 
 from moorage.model.ids import HostId, ProviderId
+from moorage.model.request_groups import SRIOV_NET_VF, VirtualFunction
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.verdict import Claimed, Row, Shortage
 from moorage.model.world import Ask, Choice
 from moorage.sql import Tx
 from moorage.store.region.placement import claims as sql
+from moorage.store.region.placement import functions as virtual
 from moorage.store.region.placement import groups
 from moorage.store.region.placement.claims import Holder, Key, Owner, Want
 from moorage.store.region.placement.providers import now_s
@@ -71,7 +73,24 @@ def claim(tx: Tx, owner: Owner, choice: Choice, ask: Ask, *, replace: bool) -> C
         return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
     group = None if ask.group is None else (ask.group.id, left, choice.host)
     sql.write(tx, _in_group(owner, choice, ask), amounts_of(parts), now_s())
-    return Claimed(owner.consumer, choice, tuple(rows), group)
+    if any(SRIOV_NET_VF in each.resources for each in ask.groups):
+        virtual.let_go(tx, owner.consumer)
+    picked = _functions(tx, owner.consumer, choice, ask)
+    if isinstance(picked, Shortage):
+        return picked
+    return Claimed(owner.consumer, choice, tuple(rows), group, picked)
+
+
+def _functions(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> dict[str, VirtualFunction] | Shortage:
+    """Port → the virtual function it gets: exactly which one is chosen here, and held by nobody else (S1.15)."""
+    found: dict[str, VirtualFunction] = {}
+    for group in ask.groups:
+        if SRIOV_NET_VF in group.resources and group.port:
+            one = virtual.pick(tx, consumer, choice.providers[group.id], group.port)
+            if one is None:
+                return Shortage(choice, gone=((choice.providers[group.id], SRIOV_NET_VF),))
+            found[group.port] = one
+    return found
 
 
 def _in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
@@ -116,21 +135,28 @@ def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask, operation: str) -> C
     if isinstance(rows, Shortage):
         return rows
     sql.write(tx, owner._replace(operation=operation, attempt=0), amounts_of(parts), now_s())
-    return Claimed(consumer, choice, tuple(rows))
+    picked = _functions(tx, consumer, choice, ask)
+    return picked if isinstance(picked, Shortage) else Claimed(consumer, choice, tuple(rows), None, picked)
 
 
-def retract(tx: Tx, consumer: str, amounts: dict[Key, int], operation: str) -> tuple[Row, ...]:
+def retract(
+    tx: Tx, consumer: str, amounts: dict[Key, int], operation: str, function_of: str | None = None
+) -> tuple[Row, ...]:
     """Take an extension back; done already, or never done, is success."""
     owner = sql.owner(tx, consumer)
     if owner is None or owner.operation != operation or owner.attempt == RETRACTED:
         return ()
+    if function_of is not None:
+        virtual.let_go(tx, consumer, function_of)
     rows = shrink(tx, consumer, amounts)
     sql.write(tx, owner._replace(attempt=RETRACTED), {}, now_s())
     return rows
 
 
-def shrink(tx: Tx, consumer: str, amounts: dict[Key, int]) -> tuple[Row, ...]:
-    """Give back a part, never more than is held: an interface that is detached."""
+def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: str | None = None) -> tuple[Row, ...]:
+    """Give back a part, never more than is held: an interface that is detached; with its virtual function, if it is one."""
+    if function_of is not None and (provider := virtual.let_go(tx, consumer, function_of)) is not None:
+        amounts = amounts | {(provider, SRIOV_NET_VF): amounts.get((provider, SRIOV_NET_VF), 0) + 1}
     held = sql.held(tx, consumer)
     given = {key: min(amount, held.get(key, 0)) for key, amount in amounts.items() if held.get(key, 0) > 0}
     owner = sql.owner(tx, consumer)

@@ -223,13 +223,15 @@ class Engine:
         """Claim more for a consumer that holds something already."""
         return claims.extend(tx, consumer, host, ask, operation)
 
-    def retract(self, tx: Tx, consumer: str, amounts: dict[Key, int], operation: str) -> tuple[Row, ...]:
-        """Take back what this operation's `extend` claimed; safe twice, and when nothing was."""
-        return claims.retract(tx, consumer, amounts, operation)
+    def retract(
+        self, tx: Tx, consumer: str, amounts: dict[Key, int], operation: str, function_of: str | None = None
+    ) -> tuple[Row, ...]:
+        """Take back what this operation's `extend` claimed, with the port's virtual function; safe twice, and if nothing was."""
+        return claims.retract(tx, consumer, amounts, operation, function_of)
 
-    def shrink(self, tx: Tx, consumer: str, amounts: dict[Key, int]) -> tuple[Row, ...]:
-        """Give a part back."""
-        return claims.shrink(tx, consumer, amounts)
+    def shrink(self, tx: Tx, consumer: str, amounts: dict[Key, int], function_of: str | None = None) -> tuple[Row, ...]:
+        """Give a part back; `function_of` is a port that is a virtual function."""
+        return claims.shrink(tx, consumer, amounts, function_of)
 
     def move(
         self,

@@ -5,8 +5,10 @@ import uuid
 import msgspec
 
 from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
+from moorage.model.request_groups import VirtualFunction
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS, Inventory
 from moorage.sql import Tx
+from moorage.store.region.placement import functions as virtual
 from moorage.store.region.placement import providers as sql
 from moorage.store.region.placement.tables import Stamp, stamp
 
@@ -57,6 +59,8 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     traits: tuple[str, ...] = ()
     children: frozenset[ProviderId] | None = None
     """All there is right below it, so that what is there no more can go; None: it cannot say."""
+    functions: tuple[VirtualFunction, ...] | None = None
+    """Its virtual functions; None: it has nothing to do with any."""
 
 
 def host_id(name: str) -> HostId:
@@ -153,6 +157,8 @@ def report_device(tx: Tx, report: DeviceReport) -> bool:
     if frozenset(report.traits) != have:
         at = at or stamp(tx)
         sql.set_traits(tx, report.id, have, report.traits)
+    if report.functions is not None:
+        virtual.put(tx, report.id, report.functions)
     if report.children is not None and known is not None:
         at = _retire(tx, sql.children(tx, report.id) - report.children, at)
     if at is not None and known is not None:

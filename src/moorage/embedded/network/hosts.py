@@ -1,7 +1,7 @@
 """Agents: which host is wired to which physical network. Segments are mapped to hosts by these words alone."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
@@ -10,9 +10,10 @@ from moorage.embedded.network.attributes import Attr, for_update, read_only
 from moorage.embedded.network.call import Call, stamp
 from moorage.embedded.network.faults import forbidden
 from moorage.embedded.network.store import Doc, Store
-from moorage.model.network_providers import OVS, TUNNELLED
+from moorage.model.network_providers import NIC_SWITCH, OVS, TUNNELLED
 
 BINARY = "neutron-openvswitch-agent"
+NIC_BINARY = "neutron-sriov-nic-agent"
 ATTRS: dict[str, Attr] = {
     name: read_only()
     for name in ("id", "agent_type", "binary", "topic", "host", "created_at", "started_at", "heartbeat_timestamp",
@@ -33,60 +34,82 @@ class HostNetworks:
     """What each bridge can guarantee, each way; 0: nothing."""
     packet_rate_kpps: int = 0
     """What the agent can guarantee, both ways together; 0: nothing."""
+    interfaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Physical network → SR-IOV interfaces; a second agent sees to them, with the same bandwidth each."""
 
 
-def _agent(host: HostNetworks) -> Doc:
-    now = stamp().replace("T", " ").rstrip("Z")
-    return {
-        "id": str(uuid5(NAMESPACE_DNS, f"{BINARY}.{host.host}")),
-        "agent_type": OVS, "binary": BINARY, "topic": "N/A", "host": host.host,
-        "admin_state_up": True, "alive": True, "created_at": now, "started_at": now, "heartbeat_timestamp": now,
-        "description": None, "availability_zone": None, "resources_synced": None,
-        "configurations": {
-            "bridge_mappings": {name: f"br-{name}" for name in host.physnets},
-            "tunnel_types": ["vxlan", "geneve"], "integration_bridge": "br-int", "datapath_type": "system",
-        } | _guaranteed(host),
-    }  # fmt: skip
+WHOLE = {"allocation_ratio": 1.0, "min_unit": 1, "reserved": 0, "step_size": 1}
+"""The defaults of inventories, as agents say them."""
 
 
-def _guaranteed(host: HostNetworks) -> Doc:
-    """What a real agent says of its `resource_provider_bandwidths` and packet processing options."""
-    said: Doc = {}
-    whole = {"allocation_ratio": 1.0, "min_unit": 1, "reserved": 0, "step_size": 1}
-    if host.bandwidth_kbps:
-        devices = [*(f"br-{name}" for name in host.physnets), TUNNELLED]
-        rates = {"egress": host.bandwidth_kbps, "ingress": host.bandwidth_kbps}
-        said |= {
-            "resource_provider_bandwidths": dict.fromkeys(devices, rates),
-            "resource_provider_hypervisors": dict.fromkeys(devices, host.host),
-            "resource_provider_inventory_defaults": whole,
-        }
+def _agents(host: HostNetworks) -> dict[str, Doc]:
+    """By the key they are kept under: the one that binds ordinary ports under its host's name."""
+    bridges = {name: f"br-{name}" for name in host.physnets}
+    said: Doc = {"bridge_mappings": bridges, "integration_bridge": "br-int", "datapath_type": "system"}
+    said |= {"tunnel_types": ["vxlan", "geneve"]} | _bandwidth(host, [*bridges.values(), TUNNELLED])
     if host.packet_rate_kpps:
         said |= {
             "resource_provider_packet_processing_without_direction": {host.host: {"any": host.packet_rate_kpps}},
             "resource_provider_packet_processing_with_direction": {},
-            "resource_provider_packet_processing_inventory_defaults": whole,
+            "resource_provider_packet_processing_inventory_defaults": WHOLE,
         }
-    return said
+    found = {host.host: _agent(host, OVS, BINARY, said)}
+    if host.interfaces:
+        devices = [name for names in host.interfaces.values() for name in names]
+        said = {"device_mappings": {name: list(each) for name, each in host.interfaces.items()}, "exclude_devices": {}}
+        found[f"{host.host} {NIC_SWITCH}"] = _agent(host, NIC_SWITCH, NIC_BINARY, said | _bandwidth(host, devices))
+    return found
+
+
+def _agent(host: HostNetworks, kind: str, binary: str, configurations: Doc) -> Doc:
+    now = stamp().replace("T", " ").rstrip("Z")
+    return {
+        "id": str(uuid5(NAMESPACE_DNS, f"{binary}.{host.host}")),
+        "agent_type": kind, "binary": binary, "topic": "N/A", "host": host.host,
+        "admin_state_up": True, "alive": True, "created_at": now, "started_at": now, "heartbeat_timestamp": now,
+        "description": None, "availability_zone": None, "resources_synced": None, "configurations": configurations,
+    }  # fmt: skip
+
+
+def _bandwidth(host: HostNetworks, devices: list[str]) -> Doc:
+    """What a real agent says of its `resource_provider_bandwidths`."""
+    if not host.bandwidth_kbps:
+        return {}
+    rates = {"egress": host.bandwidth_kbps, "ingress": host.bandwidth_kbps}
+    return {
+        "resource_provider_bandwidths": dict.fromkeys(devices, rates),
+        "resource_provider_hypervisors": dict.fromkeys(devices, host.host),
+        "resource_provider_inventory_defaults": WHOLE,
+    }
+
+
+def _bridges(agent: Doc) -> Doc:
+    found: Doc = agent["configurations"].get("bridge_mappings", {})
+    return found
 
 
 def declare(store: Store, hosts: Iterable[HostNetworks]) -> set[str]:
     """Say which hosts there are; again is no harm. Answers the segments whose hosts changed."""
     changed: set[str] = set()
-    wanted = {each.host: _agent(each) for each in hosts}
-    known = {each["host"]: each for each in store.many("agent", where={"key": list(wanted)})}
+    wanted = {key: agent for each in hosts for key, agent in _agents(each).items()}
+    known = {_key(each): each for each in store.many("agent", where={"key": list(wanted)})}
     for name, agent in wanted.items():
         old = known.get(name)
         if old is None:
             store.add("agent", agent, key=name)
-            changed |= set(agent["configurations"]["bridge_mappings"])
+            changed |= set(_bridges(agent))
         elif old["configurations"] != agent["configurations"] or not old["alive"]:
-            before = set(old["configurations"]["bridge_mappings"])
+            before = set(_bridges(old))
             store.put("agent", old | {"configurations": agent["configurations"], "alive": True}, key=name)
-            changed |= before ^ set(agent["configurations"]["bridge_mappings"])
+            changed |= before ^ set(_bridges(agent))
     if not changed:
         return set()
     return {each["id"] for each in store.many("segment") if each["physical_network"] in changed}
+
+
+def _key(agent: Doc) -> str:
+    host: str = agent["host"]
+    return host if agent["agent_type"] == OVS else f"{host} {agent['agent_type']}"
 
 
 def set_alive(store: Store, host: str, alive: bool) -> bool:
@@ -104,7 +127,7 @@ def update(call: Call, agent: Doc, body: Any) -> Doc:
 
 
 def put(call: Call, agent: Doc) -> None:
-    call.store.put("agent", agent, key=agent["host"])
+    call.store.put("agent", agent, key=_key(agent))
 
 
 def delete(call: Call, agent: Doc) -> None:
@@ -118,4 +141,4 @@ def hosts_on(store: Store, physical: str | None) -> list[str]:
     if physical is None:
         return []
     agents = store.many("agent")
-    return sorted(each["host"] for each in agents if physical in each["configurations"]["bridge_mappings"])
+    return sorted(each["host"] for each in agents if physical in _bridges(each))

@@ -6,8 +6,18 @@ from typing import Any, Literal
 import msgspec
 
 from moorage.model.ids import ProviderId
-from moorage.model.network import Port
-from moorage.model.request_groups import ALLOCATION, RequestGroup, Subtree, allocation_of, groups_of
+from moorage.model.network import NetworkFacts, Port
+from moorage.model.network_providers import BANDWIDTH, physnet_trait
+from moorage.model.request_groups import (
+    ALLOCATION,
+    FUNCTION_VNIC_TYPES,
+    RequestGroup,
+    Subtree,
+    VirtualFunction,
+    allocation_of,
+    function_group,
+    groups_of,
+)
 from moorage.model.resources import Needs
 from moorage.model.world import Choice, World
 
@@ -17,6 +27,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     groups: tuple[RequestGroup, ...] = ()
     same_subtree: tuple[Subtree, ...] = ()
+    same_device: tuple[Subtree, ...] = ()
     group_policy: Literal["none", "isolate"] = "none"
 
 
@@ -31,16 +42,46 @@ class Given(msgspec.Struct, frozen=True):
     resources: dict[str, int]
 
 
-def wanted(ports: Iterable[Port], needs: Needs | None = None) -> Wanted:
-    """All groups in one question: the flavor's, and those of every port with a guarantee."""
+def wanted(ports: Iterable[Port], networks: Mapping[str, NetworkFacts], needs: Needs | None = None) -> Wanted:
+    """All groups in one question: the flavor's, and those of every port with a guarantee or that is a virtual function."""
     groups = [] if needs is None else list(needs.groups)
     together: list[Subtree] = []
+    devices: list[Subtree] = []
     for port in ports:
-        if port.resource_request:
-            own, same = groups_of(port.resource_request, port.id)
-            groups += own
-            together += same
-    return Wanted(tuple(groups), tuple(together), "none" if needs is None else needs.group_policy)
+        own, same = groups_of(port.resource_request, port.id) if port.resource_request else ((), ())
+        groups += own
+        together += same
+        if is_function(port):
+            function = function_group(port.id, _wire(networks.get(port.network)))
+            groups.append(function)
+            devices += [(each.id, function.id) for each in own if set(each.resources) & set(BANDWIDTH.values())]
+    policy = "none" if needs is None else needs.group_policy
+    return Wanted(tuple(groups), tuple(together), tuple(devices), policy)
+
+
+def is_function(port: Port) -> bool:
+    """Whether the port is a virtual function of ours to choose; a switch on the card makes its ports itself."""
+    return port.vnic_type in FUNCTION_VNIC_TYPES and "switchdev" not in port.profile.get("capabilities", ())
+
+
+def _wire(network: NetworkFacts | None) -> tuple[str, ...]:
+    """The trait of the network's first physical network, as the network service names it for bandwidth."""
+    if network is None:
+        return ()
+    named = (each.physical_network for each in network.segments if each.physical_network)
+    first = next(named, network.physical_network)
+    return (physnet_trait(first),) if first else ()
+
+
+def with_functions(
+    profiles: Mapping[int, Mapping[str, Any]], ports: Iterable[Port], functions: Mapping[str, VirtualFunction]
+) -> dict[int, dict[str, Any]]:
+    """What binding profiles say, with the virtual functions that the claim chose."""
+    found = {index: dict(said) for index, said in profiles.items()}
+    for port in ports:
+        if (function := functions.get(port.id)) is not None:
+            found[port.index] = found.get(port.index, {}) | function.profile()
+    return found
 
 
 def profiles(ports: Iterable[Port], choice: Choice) -> dict[int, dict[str, Any]]:

@@ -13,6 +13,7 @@ from moorage.sql import Tx
 from moorage.store.region.placement.tables import (
     Stamp,
     allocations,
+    functions,
     gone,
     hosts,
     inventories,
@@ -191,7 +192,7 @@ def _set_members(tx: Tx, table: sa.Table, column: str, uuid: str, have: Collecti
 
 def delete(tx: Tx, uuid: str, at: Stamp) -> None:
     """Remove a provider without children, allocations or used inventory (the caller looked), and leave a row in `gone`."""
-    for table in (hosts, provider_traits, provider_aggregates, inventories):
+    for table in (hosts, provider_traits, provider_aggregates, functions, inventories):
         tx.run(sa.delete(table).where(table.c.provider == uuid))
     tx.run(sa.delete(providers).where(providers.c.uuid == uuid))
     bury(tx, uuid, at)

@@ -127,6 +127,21 @@ hosts = sa.Table(
     sa.Index("placement_hosts_by_host", "host"),
 )
 
+functions = sa.Table(
+    "virtual_functions",
+    placement_metadata,
+    sa.Column("provider", UUID, sa.ForeignKey("providers.uuid"), primary_key=True),
+    sa.Column("address", sa.String(32), primary_key=True),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("vendor_id", sa.String(8), nullable=False),
+    sa.Column("product_id", sa.String(8), nullable=False),
+    sa.Column("physical_network", NAME, nullable=False),
+    sa.Column("pf_mac", sa.String(32), nullable=False),
+    sa.Column("card_serial_number", NAME, nullable=False),
+    sa.Column("consumer", UUID, index=True),
+    sa.Column("port", UUID),
+)
+
 group_hosts = sa.Table(
     "group_hosts",
     placement_metadata,
