@@ -225,7 +225,8 @@ class TwoSegments:
 
 
 def segments_of(small: SmallRegion) -> dict[str, tuple[int, int]]:
-    return {each.name: (each.free, each.total) for each in small.engine.world().segments.values()}
+    drawn = small.engine.world().segments.values()
+    return {each.name: (each.free, each.total) for each in drawn if each.name.startswith("routed/")}
 
 
 async def test_segments_already_fine(small: SmallRegion) -> None:
@@ -268,7 +269,7 @@ class OneAgent:
 
 
 def devices_of(small: SmallRegion) -> dict[str, dict[str, tuple[int, int]]]:
-    """Name → class → (free, total) of everything below host1."""
+    """Name → class → (free, total) of what the agent has on host1."""
     world = small.engine.world()
     nested = world.nested
     return {
@@ -278,6 +279,7 @@ def devices_of(small: SmallRegion) -> dict[str, dict[str, tuple[int, int]]]:
             if nested.capacity[name][slot]
         }
         for slot in nested.below.get(world.host_ids[world.slots_by_name["host1"]], ())
+        if OVS in nested.names[slot]
     }
 
 

@@ -28,7 +28,7 @@ from moorage.operations.gates import ANY_LEVEL, OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import destroy_or_leave, errand
+from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
 from moorage.operations.steps.ports import made_macs, nics_of, plugged_ports, vif_of
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
@@ -202,7 +202,9 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim |
             tx.refuse(answer)
         order = region_servers.place(tx, boot.server.id, run.operation, choice.cell)
         taken[:] = [answer]
-        return _completed(run, claim, answer, order if _was_changed(boot, order) else None)
+        profiles = groups.with_functions(claim.profiles, run[make_ports].ports, answer.functions)
+        changed = order if _was_changed(boot, order) else None
+        return msgspec.structs.replace(claim, profiles=profiles, order=changed)
 
     with label("claim_host"):
         answer: Claim | Shortage = await run.commit(work)
@@ -213,22 +215,12 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim |
     return answer
 
 
-def _completed(run: BootRun, claim: Claim, claimed: Claimed, order: Server | None) -> Claim:
-    """With what only the transaction knows: which virtual functions were chosen, and the order if its owner changed it."""
-    if claimed.functions:
-        profiles = groups.with_functions(claim.profiles, run[make_ports].ports, claimed.functions)
-        claim = msgspec.structs.replace(claim, profiles=profiles)
-    return claim if order is None else msgspec.structs.replace(claim, order=order)
-
-
 def _was_changed(boot: Boot, order: Server | None) -> bool:
     """Whether the owner changed what is shown of the server since it was asked; fences and the place do not count."""
     if order is None:
         return False
-    fence = {
-        name: getattr(boot.server, name) for name in ("generation", "operation", "op_epoch", "op_line", "updated_at")
-    }
-    return msgspec.structs.replace(order, **fence) != boot.server
+    names = ("generation", "operation", "op_epoch", "op_line", "updated_at")
+    return msgspec.structs.replace(order, **{name: getattr(boot.server, name) for name in names}) != boot.server
 
 
 @claim_host.undo
@@ -257,16 +249,9 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
         await late_ports.made_late(run, ports),
         subnets=claim.subnets,
         profiles=claim.profiles,
-        tried=_names(run),
+        tried=names_of(run.rooms.placement.world(), run.tried),
         unsure=run.unsure or run.attempt > 1,
     )
-
-
-def _names(run: BootRun) -> tuple[str, ...]:
-    """Hosts where earlier attempts may have left a port: on any other, somebody else who tells this story has put it."""
-    world = run.rooms.placement.world()
-    slots = (world.slots.get(HostId(host)) for host in run.tried)
-    return tuple(world.names[slot] for slot in slots if slot is not None)
 
 
 @bind_ports.undo

@@ -76,7 +76,7 @@ def _wire(network: NetworkFacts | None) -> tuple[str, ...]:
 def with_functions(
     profiles: Mapping[int, Mapping[str, Any]], ports: Iterable[Port], functions: Mapping[str, VirtualFunction]
 ) -> dict[int, dict[str, Any]]:
-    """What binding profiles say, with the virtual functions that the claim chose."""
+    """What binding profiles say, with the virtual functions that the claim chose, which only its transaction knows."""
     found = {index: dict(said) for index, said in profiles.items()}
     for port in ports:
         if (function := functions.get(port.id)) is not None:

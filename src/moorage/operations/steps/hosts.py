@@ -1,13 +1,15 @@
 """Talking to the host a server is on: errands with their turn, and what a silent host means."""
 
 import logging
+from collections.abc import Iterable
 
 from moorage.bus.agents import Errand, HostAddress
 from moorage.bus.messages import DestroyGuest
 from moorage.model.errors import HostFailed
-from moorage.model.ids import CellId, ServerId
+from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.server import Server
 from moorage.model.turn import Turn
+from moorage.model.world import World
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
@@ -74,3 +76,9 @@ async def unplug_or_leave(run: Run[AboutServer, Rooms], step: str, server: Serve
         )
         return False
     return True
+
+
+def names_of(world: World, hosts: Iterable[str]) -> tuple[str, ...]:
+    """Names of the hosts with these ids; one that is no more has none."""
+    slots = (world.slots.get(HostId(host)) for host in hosts)
+    return tuple(world.names[slot] for slot in slots if slot is not None)
