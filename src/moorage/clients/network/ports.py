@@ -7,146 +7,38 @@ read, and only if it is still this server's (and where we left it) is the PUT re
 The same functions do and repeat.  Nothing here remembers: what exists is asked of the service, by server and by MAC.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
 from moorage.clients.http import Json
-from moorage.clients.network.checks import Checks
 from moorage.clients.network.facts import path_of
+from moorage.clients.network.making import TRIES_AT_A_REVISION_MAX, Making, all_of, macs_of
 from moorage.clients.network.wire import BINDING_KEYS, port_of
 from moorage.model.errors import (
-    Conflict,
     NotFound,
     PreconditionFailed,
-    Problem,
     Refusal,
     Stale,
     Unauthenticated,
-    Unavailable,
-    UnknownOutcome,
 )
 from moorage.model.network import (
-    SALTS_MAX,
     BindRefused,
     FixedIp,
     NicAsk,
     Port,
-    mint_mac,
     minted_macs,
 )
 
 T = TypeVar("T")
 
-TRIES_AT_A_REVISION_MAX = 4
-SALTS = range(SALTS_MAX)
 UNBOUND = frozenset({"", "unbound"})
 BINDING_FAILED = "binding_failed"
-MAC_IN_USE = "MacAddressInUse"
 
 
-class Ports(Checks):
-    # ------------------------------------------------------------------------------------------------- making
-
-    async def ensure_ports(
-        self,
-        server: str,
-        project: str,
-        nics: Sequence[NicAsk],
-        *,
-        unsure: bool = False,
-        security_groups: Sequence[str] = (),
-    ) -> tuple[Port, ...]:
-        """Every NIC has its port afterwards, exactly one; none is bound. One POST per network, one PUT per user's port.
-
-        `unsure`: an earlier try may have done part of it, so look first.  Raises OverQuota, Conflict (a port in use, no
-        address left) and other Refusals with the service's reason.
-        """
-        asks = [await self._with_network(project, nic) for nic in nics]
-        have: dict[str, Json] = {}
-        if unsure:
-            have = {row["mac_address"]: row for row in await self._rows_of(server)}
-        missing: dict[str, list[NicAsk]] = {}
-        found: dict[int, Port] = {}
-        for nic in asks:
-            if nic.ours:
-                mine = next((have[mac] for mac in _macs(server, nic) if mac in have), None)
-                if mine is None:
-                    missing.setdefault(nic.network or "", []).append(nic)
-                else:
-                    found[nic.index] = port_of(mine, nic)
-        makings = [self._make(server, project, network, group, security_groups) for network, group in missing.items()]
-        takings = [self._take(server, nic) for nic in asks if not nic.ours]
-        for ports in await _all([*makings, *takings]):
-            found.update({port.index: port for port in ports})
-        return tuple(found[nic.index] for nic in asks)
-
-    async def _with_network(self, project: str, nic: NicAsk) -> NicAsk:
-        if nic.network or nic.port:
-            return nic
-        return msgspec.structs.replace(nic, network=await self.auto_network(project))
-
-    async def _make(
-        self, server: str, project: str, network: str, nics: Sequence[NicAsk], groups: Sequence[str]
-    ) -> tuple[Port, ...]:
-        """New ports on one network in one POST; those that turn out to be there already are found."""
-        bodies = [_new_port(server, project, nic, nic.mac or mint_mac(server, nic.index), groups) for nic in nics]
-        if len(nics) == 1:
-            return (await self._make_one(server, project, nics[0], groups),)
-        try:
-            reply = await self._network.call("POST", path_of("ports"), body={"ports": bodies})
-        except Conflict as taken:
-            if taken.code != MAC_IN_USE:
-                raise
-            rows = {row["mac_address"]: row for row in await self._rows_of(server)}
-            made: list[Port] = []
-            for nic in nics:
-                mine = next((rows[mac] for mac in _macs(server, nic) if mac in rows), None)
-                made.append(port_of(mine, nic) if mine else await self._make_one(server, project, nic, groups))
-            return tuple(made)
-        rows = {row["mac_address"]: row for row in reply.body["ports"]}
-        return tuple(port_of(rows[body["mac_address"]], nic) for body, nic in zip(bodies, nics, strict=True))
-
-    async def _make_one(self, server: str, project: str, nic: NicAsk, groups: Sequence[str]) -> Port:
-        for mac in _macs(server, nic):
-            try:
-                body = {"port": _new_port(server, project, nic, mac, groups)}
-                reply = await self._network.call("POST", path_of("ports"), body=body)
-                return port_of(reply.body["port"], nic)
-            except Conflict as taken:
-                if taken.code != MAC_IN_USE:
-                    raise
-            try:
-                row = await self._row_by_mac(nic.network or "", mac)
-            except NotFound:  # gone between the two calls: the next salt will do as well
-                continue
-            if row.get("device_id") == server:
-                return port_of(row, nic)
-        raise Conflict(f"no free MAC address on network {nic.network} for NIC {nic.index}", code=MAC_IN_USE)
-
-    async def _take(self, server: str, nic: NicAsk) -> tuple[Port, ...]:
-        """Write our server on a user's port, unless somebody else's is on it."""
-        port = nic.port or ""
-        revision = nic.revision
-        for _ in range(TRIES_AT_A_REVISION_MAX):
-            if revision is None:
-                row = await self._port(port)
-                if row.get("device_id") == server:
-                    return (port_of(row, nic),)
-                if row.get("device_id"):
-                    raise Conflict(f"Port {port} is still in use.", code="port_in_use")
-                revision = int(row.get("revision_number", 0))
-            try:
-                return (port_of(await self._put(port, {"device_id": server}, revision), nic),)
-            except PreconditionFailed:
-                revision = None
-            except NotFound as missing:
-                raise NotFound(f"Port id {port} could not be found.", code="port_not_found") from missing
-        raise Stale(f"port {port} keeps changing")
-
+class Ports(Making):
     # ------------------------------------------------------------------------------------------------ binding
 
     async def bind_ports(
@@ -172,7 +64,7 @@ class Ports(Checks):
         """
         ours = None if tried is None else frozenset(tried) | {host, ""}
         subnet_of, profile_of = subnets or {}, profiles or {}
-        bound = await _all(
+        bound = await all_of(
             [
                 self._bind(
                     server, port, _Bind(host, az, subnet_of.get(port.index), profile_of.get(port.index, {}), ours)
@@ -210,7 +102,7 @@ class Ports(Checks):
         """The final unwinding: the user's ports are let go as they were; ours are only taken off their host."""
         rows = {row["id"]: row for row in await self._rows_of(server)}
         known = {port.id: port for port in ports}
-        await _all(
+        await all_of(
             [
                 self._unbind(server, _same_nic(known[key], row))
                 if known[key].ours
@@ -222,9 +114,10 @@ class Ports(Checks):
 
     async def delete_made_ports(self, server: str, macs: Collection[str] = ()) -> None:
         """Delete every port of the server whose MAC we minted. Safe when there is none, and when it is done twice."""
+        await self._maker.over(server)
         mine = minted_macs(server) | frozenset(macs)
         rows = await self._rows_of(server)
-        await _all([self._delete(row["id"]) for row in rows if row["mac_address"] in mine])
+        await all_of([self._delete(row["id"]) for row in rows if row["mac_address"] in mine])
 
     async def release_ports(
         self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = (), keep: Collection[str] = ()
@@ -234,10 +127,11 @@ class Ports(Checks):
         `users`: the user's ports as they were taken, so that what we changed is put back; one that is not named keeps
         its address and loses what its profile says of the host.  `keep`: ids of ports that stay as they are.
         """
+        await self._maker.over(server)
         mine = minted_macs(server) | frozenset(macs)
         known = {port.id: port for port in users}
         rows = [row for row in await self._rows_of(server) if row["id"] not in keep]
-        await _all(
+        await all_of(
             [
                 self._delete(row["id"])
                 if row["mac_address"] in mine and row["id"] not in known
@@ -248,10 +142,11 @@ class Ports(Checks):
 
     async def release_nic(self, server: str, nic: NicAsk) -> None:
         """One NIC that was to be attached is not: our port is deleted, the user's let go as it was. Absent is success."""
+        await self._maker.over(server)
         if nic.ours:
-            mine = _macs(server, nic)
+            mine = macs_of(server, nic)
             rows = await self._rows_of(server)
-            await _all([self._delete(row["id"]) for row in rows if row["mac_address"] in mine])
+            await all_of([self._delete(row["id"]) for row in rows if row["mac_address"] in mine])
         elif nic.port:
             await self._drop(server, nic.port, nic)
 
@@ -319,51 +214,6 @@ class Ports(Checks):
             await self._network.call("DELETE", path_of("ports", port))
         except NotFound:
             return
-
-    async def _put(self, port: str, body: Json, revision: int) -> Json:
-        headers = {"If-Match": f"revision_number={revision}"}
-        reply = await self._network.call("PUT", path_of("ports", port), body={"port": body}, headers=headers)
-        answered: Json = reply.body["port"]
-        return answered
-
-
-async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Everything to its end, then the problem that matters most: a refusal, else an unknown outcome, else an outage."""
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    problems = [answer for answer in answers if isinstance(answer, BaseException)]
-    if problems:
-        raise min(problems, key=_urgency)
-    return [answer for answer in answers if not isinstance(answer, BaseException)]
-
-
-def _urgency(problem: BaseException) -> int:
-    if not isinstance(problem, Problem):
-        return 0
-    return 3 if isinstance(problem, UnknownOutcome) else 4 if isinstance(problem, Unavailable) else 1
-
-
-def _macs(server: str, nic: NicAsk) -> list[str]:
-    """The MACs to try for this NIC, in order; the first is the one in the journal."""
-    return list(
-        dict.fromkeys([nic.mac or mint_mac(server, nic.index), *(mint_mac(server, nic.index, n) for n in SALTS)])
-    )
-
-
-def _new_port(server: str, project: str, nic: NicAsk, mac: str, groups: Sequence[str]) -> Json:
-    body: Json = {
-        "network_id": nic.network,
-        "project_id": project,
-        "device_id": server,
-        "mac_address": mac,
-        "admin_state_up": True,
-    }
-    if nic.address:
-        body["fixed_ips"] = [{"ip_address": nic.address}]
-    if groups and nic.port_security:
-        body["security_groups"] = list(groups)
-    if nic.vnic_type != "normal":
-        body["binding:vnic_type"] = nic.vnic_type
-    return body
 
 
 def _same_nic(known: Port, row: Json) -> Port:
