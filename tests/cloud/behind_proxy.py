@@ -11,15 +11,11 @@ from conftest import Running, a_config, plain
 
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
-from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.config import Compute, Config, Hosts, Neighbour
-from moorage.main.embedded import Embedded, open_embedded
+from moorage.main.embedded import Embedded
 from moorage.main.events import EventDoor
-from moorage.main.hosts import planned_hosts
-from moorage.main.region import open_region
-from moorage.main.seed import seed
-from moorage.main.servers import Doorway
 from moorage.main.up import start_cloud
+from moorage.testing.alone import embedded_alone
 from moorage.testing.census import Census, nothing_leaked
 from moorage.testing.flaky import FlakyProxy
 from moorage.testing.person import Person
@@ -59,13 +55,7 @@ async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[Behind
     alone = a_config(data, **changes)
     async with AsyncExitStack() as stack:
         events = EventDoor()
-        services = await open_embedded(alone, notify_compute=events)
-        stack.push_async_callback(services.stop)
-        await _seeded(alone, services)
-        for name, app in services.apps.items():
-            door = Doorway(name, getattr(alone.api, name))
-            stack.push_async_callback(door.close)
-            await door.open(app)
+        services = await stack.enter_async_context(embedded_alone(alone, events))
         proxy = await stack.enter_async_context(FlakyProxy(alone.api.network.url))
         config = a_config(data, **changes)
         config = msgspec.structs.replace(
@@ -87,14 +77,3 @@ async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[Behind
         for host, driver in cloud.fleet.drivers.items():
             driver.turn(plain(cloud, host))
         await behind.nothing_leaked()
-
-
-async def _seeded(config: Config, services: Embedded) -> None:
-    assert services.network is not None
-    assert services.identity is not None
-    region = await open_region(config, embedded=services.apps)
-    plans = planned_hosts(config)
-    await services.network.declare_hosts([HostNetworks(each.host, each.physical_networks) for each in plans])
-    demo = await services.identity.project_id("demo")
-    await seed(config, region.databases.region, services.image, services.network, demo)
-    await region.stop()

@@ -111,6 +111,8 @@ class Neighbour:
         self.tokens = tokens
         self.calls: Counter[str] = Counter()
         """How many calls were made, by method and kind of thing: `POST ports`."""
+        self.lost = 0
+        """How many of them ended with nobody knowing what became of them, or without the answer to a read."""
         self._call_deadline_s = call_deadline_s
         usual = {"Accept": "application/json", "User-Agent": "moorage", **(headers or {})}
         self._inside = transport if isinstance(transport, EmbeddedTransport) else None
@@ -218,6 +220,7 @@ class Neighbour:
         return reply.status_code, reply.headers, bytes(received)
 
     def _lost(self, method: str, why: str, sentence: str = "") -> Unavailable:
+        self.lost += 1
         sentence = sentence or f"the {self.name} service did not answer"
         return Unavailable(sentence, private=why) if method in _SAFE else UnknownOutcome(sentence, private=why)
 

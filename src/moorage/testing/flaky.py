@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from socket import SO_LINGER, SOL_SOCKET
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import httpx
 
@@ -93,7 +93,7 @@ class FlakyProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._handled = 0
 
-    async def __aenter__(self) -> "FlakyProxy":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
@@ -164,7 +164,7 @@ class FlakyProxy:
         if trouble is None and self._brew is not None:
             trouble = self._brew()
         if trouble is None or not trouble.meets(request.method, request.path):
-            await _write(writer, await self._ask(request))
+            await _write(writer, await self.ask(request))
             return
         trouble.fired += 1
         match trouble.kind:
@@ -175,12 +175,12 @@ class FlakyProxy:
             case "lands_late":
                 _reset(writer)
                 await asyncio.sleep(trouble.delay_s)
-                await self._ask(request)
+                await self.ask(request)
             case "slow":
                 await asyncio.sleep(trouble.delay_s)
-                await _write(writer, await self._ask(request))
+                await _write(writer, await self.ask(request))
             case _:
-                await self._spoilt(trouble, await self._ask(request), writer)
+                await self._spoilt(trouble, await self.ask(request), writer)
 
     async def _spoilt(self, trouble: Trouble, answer: Answer, writer: asyncio.StreamWriter) -> None:
         """The work is done; only the reply suffers."""
@@ -199,7 +199,8 @@ class FlakyProxy:
             case _:
                 _reset(writer)
 
-    async def _ask(self, request: Request) -> Answer:
+    async def ask(self, request: Request) -> Answer:
+        """What the service answers."""
         words = [word for word in request.path.partition("?")[0].split("/") if word]
         self.asked[f"{request.method} {words[1] if len(words) > 1 else ''.join(words)}"] += 1
         self.under_way += 1

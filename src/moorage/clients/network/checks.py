@@ -8,7 +8,7 @@ import asyncio
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from moorage.clients.network.wire import port_of
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, OverQuota, Refusal
 from moorage.model.network import CheckedNics, NetworkFacts, NicAsk, Port
 
+A = TypeVar("A")
 T = TypeVar("T")
 Wanted: TypeAlias = "Sequence[NicAsk] | Literal['auto', 'none', 'unspecified']"
 
@@ -32,6 +33,7 @@ class Kept(Generic[T]):
 
     def __init__(self) -> None:
         self._rows: OrderedDict[tuple[str, ...], tuple[float, T]] = OrderedDict()
+        self._asking: dict[tuple[str, ...], asyncio.Event] = {}
 
     def get(self, *key: str) -> T | None:
         row = self._rows.get(key)
@@ -43,6 +45,22 @@ class Kept(Generic[T]):
         while len(self._rows) > KEPT_MAX:
             self._rows.popitem(last=False)
         return value
+
+    async def once(self, ask: Callable[[], Awaitable[A]], *key: str) -> A | T:
+        """What is kept; else one asks, and all who want the same meanwhile wait for what it keeps, and ask only if that is nothing."""
+        if (kept := self.get(*key)) is not None:
+            return kept
+        if (asking := self._asking.get(key)) is not None:
+            await asking.wait()
+            if (kept := self.get(*key)) is not None:
+                return kept
+        mine = self._asking[key] = asyncio.Event()
+        try:
+            return await ask()
+        finally:
+            mine.set()
+            if self._asking.get(key) is mine:
+                del self._asking[key]
 
     def clear(self) -> None:
         self._rows.clear()
@@ -172,13 +190,16 @@ class Checks(Facts):
         return networks
 
     async def _one_network(self, token: str, project: str, network: str) -> NetworkFacts | None:
-        if (kept := self._networks.get(project, network)) is not None:
-            return kept
+        return await self._networks.once(lambda: self._ask_network(token, project, network), project, network)
+
+    async def _ask_network(self, token: str, project: str, network: str) -> NetworkFacts | None:
         try:
-            seen = (await self._network.call("GET", path_of("networks", network), token=token)).body["network"]
-            full = await self.network(network)
+            reply, full = await asyncio.gather(
+                self._network.call("GET", path_of("networks", network), token=token), self.network(network)
+            )
         except NotFound:
             return None
+        seen: Json = reply.body["network"]
         found = msgspec.structs.replace(full, shared=bool(seen.get("shared")))
         if found.project == project or found.shared:  # what only an administrator sees is kept for nobody
             self._networks.put(found, project, network)
@@ -221,9 +242,9 @@ class Checks(Facts):
     async def _quota(self, project: str, each: int, servers: int) -> int | None:
         if each == 0:
             return None
-        free = self._free.get(project)
-        if free is None or (0 <= free < each * servers):
-            free = self._free.put(await self._ports_free(project), project)
+        free = await self._free.once(lambda: self._ports_free(project), project)
+        if 0 <= free < each * servers:
+            free = await self._ports_free(project)
         if 0 <= free < each * servers:
             raise OverQuota("Maximum number of ports exceeded", code="port_limit_exceeded")
         return None if free < 0 else free
@@ -231,7 +252,8 @@ class Checks(Facts):
     async def _ports_free(self, project: str) -> int:
         reply = await self._network.call("GET", path_of("quotas", project, "details"))
         port: Json = reply.body["quota"]["port"]
-        return -1 if port["limit"] < 0 else max(0, port["limit"] - port["used"] - port.get("reserved", 0))
+        free = -1 if port["limit"] < 0 else max(0, port["limit"] - port["used"] - port.get("reserved", 0))
+        return self._free.put(free, project)
 
 
 def _with_port(nic: NicAsk, port: Port) -> NicAsk:

@@ -1,5 +1,6 @@
 """What the network service says, read with our own credentials: networks, segments, addresses left, ports of a server."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -73,8 +74,10 @@ class Facts:
 
     async def network(self, network: str) -> NetworkFacts:
         """One network with its segments and subnets. Raises NotFound."""
-        body = (await self._network.call("GET", path_of("networks", network))).body["network"]
-        return network_of(body, await self.segments(network), await self.subnets(network))
+        reply, segments, subnets = await asyncio.gather(
+            self._network.call("GET", path_of("networks", network)), self.segments(network), self.subnets(network)
+        )
+        return network_of(reply.body["network"], segments, subnets)
 
     async def networks(self) -> tuple[NetworkFacts, ...]:
         """Every network of the region, with its segments and subnets: three lists, whatever their number."""

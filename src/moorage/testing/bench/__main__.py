@@ -10,11 +10,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from moorage.testing.bench import candidates, counts, machine, peers, placement, rates, reads, startup
+from moorage.testing.bench import candidates, counts, machine, network_bound, peers, placement, rates, reads, startup
 from moorage.testing.bench.clouds import Kind, backing, cloud
 from moorage.testing.bench.table import Table, say
 
-PARTS = ("counts", "rates", "reads", "growth", "startup", "placement")
+PARTS = ("counts", "rates", "reads", "growth", "startup", "placement", "network")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,6 +41,8 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
     if "startup" in parts:
         table.title("Start")
         startup.start_up(table)
+    if "network" in parts and "sqlite" in kinds:
+        await network_bound.network_bound(table, arguments.durability)
     if "placement" in parts:
         table.title(f"Placement in process, SQLite (durability {arguments.durability})")
         await placement.placement(table, arguments.durability)

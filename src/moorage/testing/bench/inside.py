@@ -2,6 +2,7 @@
 
     {"do": "begin"}   set every counter to nothing
     {"do": "settle"}  when no story is being told any more: counters and CPU since then
+    {"do": "deafen"}  the network service refuses every third host from now on; {"do": "hear"} ends that
     {"do": "stop"}    end
 
 Nothing is switched off or replaced in it; counters are there in every cloud.
@@ -10,20 +11,27 @@ Nothing is switched off or replaced in it; counters are there in every cloud.
 import asyncio
 import os
 import resource
+import statistics
 import sys
 import time
 from collections import Counter
+from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from moorage.clients.http import Reply
 from moorage.main.config import Config
 from moorage.main.embedded import admin_password
 from moorage.main.loop import run_loop
 from moorage.main.up import Cloud, set_up_process, settle_memory, start_cloud
+from moorage.operations.all import SAGAS
+from moorage.operations.boot import BOOT
 
 QUIET_PERIOD_S = 0.002
+DEAF_EVERY = 3
 KIB_PER_MIB = 1024
 
 
@@ -35,7 +43,44 @@ class Watch:
         self._calls: dict[str, Counter[str]] = {}
         self._published: Counter[str] = Counter()
         self._cpu_s = 0.0
+        self._binds: dict[str, list[tuple[str, float, float]]] = {}
+        self._steps: dict[str, list[float]] = {}
+        self._time_binds()
+        self._time_steps()
         self.begin()
+
+    def _time_binds(self) -> None:
+        """When each PUT that binds a port began and ended; a clock read on either side, nothing else."""
+        network = next(each for each in self._cloud.region.clients.neighbours if each.name == "network")
+        ask = network.call
+
+        async def timed(method: str, path: str, *, body: Any = None, **more: Any) -> Reply:
+            port = body.get("port", {}) if isinstance(body, dict) else {}
+            if method != "PUT" or not port.get("binding:host_id"):
+                return await ask(method, path, body=body, **more)
+            began = time.perf_counter()
+            try:
+                return await ask(method, path, body=body, **more)
+            finally:
+                self._binds.setdefault(path, []).append((port["binding:host_id"], began, time.perf_counter()))
+
+        network.call = timed  # type: ignore[method-assign]
+
+    def _time_steps(self) -> None:
+        """How long each step of a boot took, from its beginning to its end."""
+        for step in SAGAS[BOOT.name].steps:
+            step.do = self._timed(step.name, step.do)
+
+    def _timed(self, name: str, do: Any) -> Any:
+        @wraps(do)  # what a step answers is decoded by its annotation
+        async def timed(run: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return await do(run)
+            finally:
+                self._steps.setdefault(name, []).append((time.perf_counter() - began) * 1000)
+
+        return timed
 
     def _meters(self) -> dict[str, Any]:
         ours = {"": self._cloud.region.meter}
@@ -46,6 +91,8 @@ class Watch:
             meter.reset()
         self._calls = {each.name: Counter(each.calls) for each in self._cloud.region.clients.neighbours}
         self._published = Counter(self._cloud.region.bus.published)
+        self._binds.clear()
+        self._steps.clear()
         self._cpu_s = time.process_time()
 
     def since(self) -> dict[str, Any]:
@@ -66,6 +113,14 @@ class Watch:
             "embedded": {name: sum(meter.statements.values()) for name, meter in meters.items()},
             "calls": {what: count for what, count in sorted(calls.items()) if count},
             "messages": {kind: count for kind, count in sorted(published.items()) if count},
+            "rebinds_ms": [
+                (again[1] - before[2]) * 1000
+                for binds in self._binds.values()
+                for before, again in pairwise(binds)
+                if before[0] != again[0]
+            ],
+            "steps_ms": {name: statistics.median(took) for name, took in self._steps.items()},
+            "lost": sum(each.lost for each in self._cloud.region.clients.neighbours),
             "resident_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MIB,
         }
 
@@ -94,9 +149,20 @@ async def run(config: Config) -> None:
         elif asked == "settle":
             await _until_quiet(cloud)
             _answer(watch.since())
+        elif asked in {"deafen", "hear"}:
+            await _deafen(cloud, asked == "deafen")
+            _answer({})
         else:
             break
     await cloud.stop()
+
+
+async def _deafen(cloud: Cloud, deaf: bool) -> None:
+    """As if the network service's agents on these hosts were dead: binding there fails (S0.13)."""
+    network = cloud.embedded.network
+    if network is not None:
+        for plan in cloud.plans[::DEAF_EVERY]:
+            await network.set_host_alive(plan.host, not deaf)
 
 
 async def _until_quiet(cloud: Cloud) -> None:
