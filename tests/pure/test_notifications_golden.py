@@ -15,6 +15,7 @@ from moorage.model.ids import FlavorId, ImageId, NetworkId, PortId, ServerId
 from moorage.model.notification import Notification, StateUpdate, Trouble, without_secrets
 from moorage.model.server import Address, FlavorCopy, Nic, PowerState, Server, TaskState, VmState
 from moorage.operations.notifications.messages import Wording, messages_of
+from moorage.operations.notifications.periods import last_completed, moment, running
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "notifications"
 AT = 1_793_268_000_123_456
@@ -92,6 +93,7 @@ CASES: dict[str, Notification] = {
     "update": said("update", replaced(task_state=TaskState.POWERING_OFF), update=StateUpdate("active", None)),
     "update-from-nothing": said("update", BUILDING, service="conductor", host="rack1", update=StateUpdate()),
     "update-name": said("update", SERVER, update=StateUpdate("active", None, "old-name")),
+    "exists": said("exists", SERVER, request_id="", user="", project="", period=(AT - 3_600_000_000, AT)),
     "update-tags": said("update", SERVER, service="api", host="rack1", update=StateUpdate("active", None)),
 }
 WORDING = Wording("both", image_url="http://image.example")
@@ -184,6 +186,7 @@ NOVA_34 |= {
         "1.13",
         INSTANCE | {"fault", "keypairs", "tags", "trusted_image_certificates", "instance_name"},
     ),
+    "InstanceExistsPayload": ("2.1", INSTANCE | {"audit_period"}),
     "InstanceUpdatePayload": ("2.1", INSTANCE | {"state_update", "audit_period", "old_display_name", "tags"}),
 }
 
@@ -217,4 +220,20 @@ def test_ceilometer_finds_what_it_reads(name: str) -> None:
     service, host = body["publisher_id"].split(".", 1)
     assert (bool(service), bool(host)) == (True, True)
     if body["event_type"] == "compute.instance.update":
-        assert {"old_state", "audit_period_beginning", "audit_period_ending"} <= payload.keys()
+        assert "old_state" in payload
+    if body["event_type"] in ("compute.instance.update", "compute.instance.exists"):
+        assert {"audit_period_beginning", "audit_period_ending"} <= payload.keys()
+
+
+@pytest.mark.parametrize(
+    ("unit", "began", "ended"),
+    [
+        ("hour", "2026-10-29T09:00:00Z", "2026-10-29T10:00:00Z"),
+        ("day", "2026-10-28T00:00:00Z", "2026-10-29T00:00:00Z"),
+        ("month", "2026-09-01T00:00:00Z", "2026-10-01T00:00:00Z"),
+        ("year", "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+    ],
+)
+def test_the_last_period_that_is_over(unit: Any, began: str, ended: str) -> None:
+    assert [f"{moment(at):%Y-%m-%dT%H:%M:%SZ}" for at in last_completed(AT, unit)] == [began, ended]
+    assert running(AT, unit) == (last_completed(AT, unit)[1], AT)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -17,17 +18,20 @@ from moorage.conductor.reconcilers.segments import Segments, SegmentsDone
 from moorage.conductor.reconcilers.stray_claims import StrayClaims, StrayClaimsDone
 from moorage.conductor.reconcilers.stray_ports import StrayPorts, StrayPortsDone
 from moorage.conductor.reconcilers.tidy import DELETED_SERVERS_KEPT_US, Tidied, Tidy
+from moorage.conductor.reconcilers.usage_audit import PAGE_MAX, UsageAudit, UsageAuditDone
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, NetworkId, OperationId, ServerId
 from moorage.model.network import AgentDevices, HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts, mint_mac
 from moorage.model.network_providers import OVS
+from moorage.model.notification import Notification
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask
 from moorage.operations.all import SAGAS
 from moorage.operations.notifications.messages import Wording
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
 from moorage.store.region import aggregates, conductors, quotas, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
@@ -479,3 +483,66 @@ async def test_only_the_first_living_conductor_sends(small: SmallRegion) -> None
     assert (await relay(small, broker, HeldClock()).run()).sent == 0
     await small.region.write(lambda tx: conductors.retire(tx, ConductorId("a-living-one")))
     assert (await relay(small, broker, HeldClock()).run()).sent == len(TOLD)
+
+
+# ---------------------------------------------------------------------------------------------------- usage audit
+
+HOUR_US = 3_600_000_000
+
+
+def audit(small: SmallRegion, at_us: int) -> UsageAudit:
+    clock = cast("Any", HeldClock())
+    clock.now = lambda: at_us / 1_000_000
+    return UsageAudit(ConductorId("me"), small.region, small.cells, "hour", clock)
+
+
+async def told_of(small: SmallRegion) -> list[tuple[str, tuple[int, int] | None]]:
+    kept = [
+        each
+        for database in small.cells.values()
+        for each in await database.read(lambda tx: CELL_OUTBOX.first(tx, 1000))
+    ]
+    told = [msgspec.json.decode(each.doc, type=Notification) for each in kept]
+    assert {each.event for each in told} <= {"exists"}
+    return sorted((each.server.id, each.period) for each in told)
+
+
+async def the_hour(small: SmallRegion) -> int:
+    """When the hour began in which the fixture's server was launched."""
+    for database in small.cells.values():
+        row = await database.read(lambda tx: cell_servers.get(tx, SERVER))
+        if row is not None and row.launched_at is not None:
+            return row.launched_at - row.launched_at % HOUR_US
+    raise AssertionError("the server has no record")
+
+
+async def test_usage_audit_already_fine(small: SmallRegion) -> None:
+    """The period before its launch has no server to tell of; and a period is told of once."""
+    hour = await the_hour(small)
+    assert await audit(small, hour + 60_000_000).run() == UsageAuditDone(0)
+    assert await told_of(small) == []
+    later = audit(small, hour + HOUR_US)
+    assert await later.run() == UsageAuditDone(1)
+    assert await later.run() == UsageAuditDone(0)
+    assert await audit(small, hour + HOUR_US).run() == UsageAuditDone(0), "another conductor finds it told"
+    assert await told_of(small) == [(SERVER, (hour, hour + HOUR_US))]
+
+
+async def test_a_usage_audit_goes_on_where_it_was_left(small: SmallRegion) -> None:
+    """More servers than a page holds, in one cell; one that went before the period, and one that went within it."""
+    hour = await the_hour(small)
+    cell = next(iter(small.cells.values()))
+    fence = cell_servers.Fence(BOOT, 1, 1, 1)
+
+    def many(tx: Any) -> None:
+        for number in range(PAGE_MAX + 5):
+            gone = {0: hour - 1, 1: hour + 1}.get(number)
+            server = a_server(id=ServerId(f"many-{number:04}"), launched_at=hour - 5, terminated_at=gone, host="host1")
+            cell_servers.record(tx, server, fence)
+
+    await cell.write(many)
+    assert (await audit(small, hour + HOUR_US).run()).told == PAGE_MAX + 5 - 1 + 1
+    told = [server for server, _ in await told_of(small)]
+    assert len(told) == len(set(told))
+    assert "many-0000" not in told
+    assert {"many-0001", "many-0204", SERVER} <= set(told)

@@ -197,6 +197,9 @@ class Notifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versioned_notifications_topics: tuple[str, ...] = ("versioned_notifications",)
     notify_on_state_change: StateChanges = ""
     """Whether `update` is told of changed states: not at all, of `vm_state`, or of `vm_and_task_state`."""
+    usage_audit: bool = False
+    """Tell `exists` of every server when a period is over."""
+    usage_audit_period: Literal["hour", "day", "month", "year"] = "month"
     publisher_host: str = ""
     """What publisher ids call this machine; empty: its name."""
     outbox_rows_max: int = 100_000

@@ -55,7 +55,7 @@ class Region:
         for cell in self.cells:
             await cell.stop()
         if self.told is not None:
-            await self.told.sender.close()
+            await self.told.close()
         await self.gates.stop()
         await self.rooms.hosts.stop()
         await self.engine.close()

@@ -6,6 +6,7 @@ from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.conductor.reconcilers.tidy import Tidy
+from moorage.conductor.reconcilers.usage_audit import UsageAudit
 from moorage.conductor.rounds import Rounds
 from moorage.main.region import Region
 
@@ -13,6 +14,7 @@ AGGREGATES_EVERY_S = 2.0
 SEGMENTS_EVERY_S = 30.0
 DEVICES_EVERY_S = 10.0
 NOTIFICATIONS_EVERY_S = 0.5
+AUDIT_EVERY_S = 60.0
 STRAYS_EVERY_S = 60.0
 QUOTA_EVERY_S = 300.0
 TIDY_EVERY_S = 600.0
@@ -32,4 +34,11 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
         cells = tuple(region.databases.cells.values())
         relay = region.told.relay(region.rooms.hosts.me, region.databases.region, cells, region.clock)
         rounds.add("notifications", NOTIFICATIONS_EVERY_S, relay.run)
+        told = region.config.notifications
+        if told.usage_audit:
+            databases = region.databases
+            audit = UsageAudit(
+                region.rooms.hosts.me, databases.region, databases.cells, told.usage_audit_period, region.clock
+            )
+            rounds.add("usage_audit", AUDIT_EVERY_S, audit.run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms).run)

@@ -56,6 +56,8 @@ class Notification(msgspec.Struct, frozen=True, omit_defaults=True):
     """The project that user acted for."""
     trouble: Trouble | None = None
     update: StateUpdate | None = None
+    period: tuple[int, int] | None = None
+    """Of the audit that it belongs to: from, to."""
 
     def message_id(self, format: str) -> str:
         """Of the message in one format: made, not minted, so that who is told twice can see it."""

@@ -17,6 +17,7 @@ from moorage.model.ids import OperationId
 from moorage.model.notification import Notification, StateChanges, StateUpdate, without_secrets
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
+from moorage.operations.notifications.periods import AuditUnit, running
 from moorage.operations.notifications.said import Said
 from moorage.operations.notifications.stories import STORIES
 from moorage.operations.nouns.servers import Telling
@@ -35,10 +36,11 @@ ChangeEvent: TypeAlias = Literal["update", "lock", "unlock"]
 class Herald:
     """`operations.rooms.Herald`, for a region whose operators want notifications."""
 
-    def __init__(self, host: str, state_changes: StateChanges = "") -> None:
+    def __init__(self, host: str, state_changes: StateChanges = "", audit_unit: AuditUnit = "month") -> None:
         self.host = host
         """The machine this process runs on, as publisher ids say it."""
         self.state_changes = state_changes
+        self.audit_unit = audit_unit
         self.unworded = 0
         """How much could not be put into words since the start."""
         self._seen: dict[OperationId, Server] = {}
@@ -89,13 +91,14 @@ class Herald:
             tags = before.tags != after.tags
             if event == "update" and not (tags or self.state_changes):
                 return
+            now = time.time_ns() // 1000
             outbox.write(
                 tx,
                 [
                     Notification(
                         id=str(uuid.uuid4()),
                         event=event,
-                        at=time.time_ns() // 1000,
+                        at=now,
                         server=without_secrets(after),
                         service="api" if tags or event != "update" else "compute",
                         host=self.host,
@@ -103,6 +106,7 @@ class Herald:
                         user=asker.user,
                         project=asker.project or "",
                         update=_difference(before, after) if event == "update" else None,
+                        period=running(now, self.audit_unit) if event == "update" else None,
                     )
                 ],
             )
@@ -126,6 +130,7 @@ class Herald:
                 project=getattr(asked, "by_project", "") or each.server.project,
                 trouble=each.trouble and msgspec.structs.replace(each.trouble, saga=saga.partition("/")[0]),
                 update=each.update,
+                period=None if each.update is None else running(now, self.audit_unit),
             )
             for each in said
             if each.update is None or self._wanted(each)

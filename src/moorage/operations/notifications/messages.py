@@ -7,6 +7,7 @@ from typing import Any
 from moorage.bus.notifications import Message
 from moorage.model.notification import Notification, NotificationFormat
 from moorage.operations.notifications import unversioned, versioned
+from moorage.operations.notifications.periods import moment
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,6 @@ def _message(
             "event_type": event_type,
             "priority": priority,
             "payload": payload,
-            "timestamp": str(unversioned.moment(notification.at).replace(tzinfo=None)),
+            "timestamp": str(moment(notification.at).replace(tzinfo=None)),
         },
     )

@@ -1,10 +1,10 @@
 """Nova's unversioned payload of `compute.instance.*`: what Ceilometer reads."""
 
-import datetime
 from typing import Any
 
 from moorage.model.notification import Notification
 from moorage.model.server import Server
+from moorage.operations.notifications.periods import moment, running
 
 VERSIONED_ONLY = frozenset({"lock", "unlock", "interface_attach", "interface_detach"})
 """Actions that Nova tells in its newer format only."""
@@ -38,6 +38,9 @@ def payload(notification: Notification, image_url: str) -> dict[str, Any]:
         body |= {"exception": {"message": message, "kwargs": {"code": 500}}, "message": message, "code": 500}
     if notification.update is not None:
         body |= _states(notification)
+    if notification.period is not None and notification.update is None:
+        begins, ends = notification.period
+        body |= {"audit_period_beginning": bare(begins), "audit_period_ending": bare(ends)}
     return body
 
 
@@ -102,14 +105,14 @@ def _states(notification: Notification) -> dict[str, Any]:
     server, was = notification.server, notification.update
     assert was is not None
     task = None if server.task_state is None else server.task_state.value
-    begins, ends = audit_period(notification.at)
+    begins, ends = notification.period or running(notification.at, "month")
     found: dict[str, Any] = {
         "old_state": was.old_state or server.vm_state.value,
         "state": server.vm_state.value,
         "old_task_state": task if was.old_state is None else was.old_task_state,
         "new_task_state": task,
-        "audit_period_beginning": begins.strftime(ISO),
-        "audit_period_ending": ends.strftime(ISO),
+        "audit_period_beginning": written(begins),
+        "audit_period_ending": written(ends),
     }
     if was.old_name is not None:
         found["old_display_name"] = was.old_name
@@ -121,10 +124,6 @@ def _states(notification: Notification) -> dict[str, Any]:
 ISO = "%Y-%m-%dT%H:%M:%S.%f"
 
 
-def moment(at_us: int) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(at_us // 1_000_000, datetime.UTC).replace(microsecond=at_us % 1_000_000)
-
-
 def written(at_us: int | None) -> str:
     return "" if at_us is None else moment(at_us).strftime(ISO)
 
@@ -134,7 +133,6 @@ def spoken(at_us: int) -> str:
     return str(moment(at_us))
 
 
-def audit_period(at_us: int) -> tuple[datetime.datetime, datetime.datetime]:
-    """The current period of the audit, a month as Nova's `instance_usage_audit_period` has it, up to now."""
-    now = moment(at_us)
-    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0), now
+def bare(at_us: int) -> str:
+    """As the bounds of an audit are in `exists`: with a space, without a zone."""
+    return str(moment(at_us).replace(tzinfo=None))

@@ -5,7 +5,7 @@ from typing import Any
 from moorage.model.errors import Problem
 from moorage.model.notification import Notification, Trouble
 from moorage.model.server import FlavorCopy, PowerState, Server
-from moorage.operations.notifications.unversioned import audit_period, moment
+from moorage.operations.notifications.periods import moment, running
 from moorage.operations.nouns.keypairs import fingerprint
 
 POWER_STATES: dict[int, str] = {
@@ -46,7 +46,7 @@ def payload(notification: Notification) -> dict[str, Any]:
             "instance_name": f"guest-{server.id}",
         }
     if action in ("update", "exists"):
-        data["audit_period"] = _audit_period(notification.at)
+        data["audit_period"] = _audit_period(*(notification.period or running(notification.at, "month")))
     if action == "update":
         data |= _update(notification)
     if action not in ("update", "exists"):
@@ -187,12 +187,11 @@ def _fault(trouble: Trouble) -> dict[str, Any]:
     )
 
 
-def _audit_period(at_us: int) -> dict[str, Any]:
-    begins, ends = audit_period(at_us)
+def _audit_period(begins: int, ends: int) -> dict[str, Any]:
     return _object(
         "AuditPeriodPayload",
         "1.0",
-        {"audit_period_beginning": begins.strftime(ISO_Z), "audit_period_ending": ends.strftime(ISO_Z)},
+        {"audit_period_beginning": _time(begins), "audit_period_ending": _time(ends)},
     )
 
 

@@ -1,0 +1,88 @@
+"""The usage audit: when a period is over, `exists` is told of every server that was there in it (Nova's `instance_usage_audit`).
+
+A server's row is kept for a while after its delete, so one that went in the period is told of too.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from moorage.model.clock import Clock
+from moorage.model.ids import CellId, ConductorId
+from moorage.model.notification import Notification, without_secrets
+from moorage.operations.notifications.periods import AuditUnit, last_completed
+from moorage.sql import Database, Tx
+from moorage.store.cell import usage_audits
+from moorage.store.cell.notifications import OUTBOX
+from moorage.store.region import conductors
+
+PAGE_MAX = 200
+PAGES_MAX = 50
+"""Of one cell and one round; the next round goes on from there."""
+KEPT_US = 400 * 24 * 3_600 * 1_000_000
+
+
+class UsageAuditDone(msgspec.Struct, frozen=True):
+    told: int = 0
+
+
+class UsageAudit:
+    """One per conductor; the living one with the lowest id does it."""
+
+    def __init__(
+        self, me: ConductorId, region: Database, cells: Mapping[CellId, Database], unit: AuditUnit, clock: Clock
+    ) -> None:
+        self._me = me
+        self._region = region
+        self._cells = cells
+        self._unit: AuditUnit = unit
+        self._clock = clock
+        self._finished: dict[CellId, tuple[int, int]] = {}
+
+    async def run(self) -> UsageAuditDone:
+        """One round: nothing to do but once in a period."""
+        now = int(self._clock.now() * 1_000_000)
+        period = last_completed(now, self._unit)
+        if all(self._finished.get(cell) == period for cell in self._cells):
+            return UsageAuditDone()
+        living = await self._region.read(conductors.living)
+        if min((each[0] for each in living), default=self._me) < self._me:
+            return UsageAuditDone()
+        told = 0
+        for cell, database in self._cells.items():
+            for _ in range(PAGES_MAX):
+                count, finished = await database.write(lambda tx: _one_page(tx, period, now))
+                told += count
+                if finished:
+                    self._finished[cell] = period
+                    break
+        return UsageAuditDone(told)
+
+
+def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
+    """(told, whether the audit is finished): the page, and the place after it, in one transaction."""
+    began, ended = period
+    at = usage_audits.place(tx, began, ended)
+    if at.finished:
+        return 0, True
+    found = usage_audits.page(tx, began, ended, at.after, PAGE_MAX)
+    OUTBOX.write(
+        tx,
+        [
+            Notification(
+                id=f"{server.id}/exists/{began}/{ended}",
+                event="exists",
+                at=now,
+                server=without_secrets(server),
+                host=server.host or "",
+                period=period,
+            )
+            for server in found
+        ],
+    )
+    finished = len(found) < PAGE_MAX
+    after = found[-1].id if found else at.after
+    usage_audits.put(tx, began, ended, usage_audits.Place(after, at.told + len(found), finished), now)
+    if finished:
+        usage_audits.forget(tx, began - KEPT_US)
+    return len(found), finished

@@ -1,0 +1,69 @@
+"""How far the audit of a period has come in this cell, and the servers it is to tell of.
+
+The place is written with the page of notifications that it comes after, so whoever goes on neither leaves one out nor
+tells of one twice.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.ids import ServerId
+from moorage.model.server import Server
+from moorage.sql import Tx, upsert
+from moorage.store.cell.servers import servers
+from moorage.store.cell.tables import cell_metadata
+from moorage.store.servers import record_columns, server_of
+
+usage_audits = sa.Table(
+    "usage_audits",
+    cell_metadata,
+    sa.Column("began", sa.BigInteger, primary_key=True),
+    sa.Column("ended", sa.BigInteger, primary_key=True),
+    sa.Column("after", sa.String(36), nullable=False),
+    sa.Column("told", sa.Integer, nullable=False),
+    sa.Column("finished_at", sa.BigInteger),
+)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where an audit is."""
+
+    after: ServerId = ServerId("")
+    told: int = 0
+    finished: bool = False
+
+
+def place(tx: Tx, began: int, ended: int) -> Place:
+    c = usage_audits.c
+    row = tx.row(sa.select(usage_audits).where(c.began == began, c.ended == ended))
+    return Place() if row is None else Place(ServerId(row.after), row.told, row.finished_at is not None)
+
+
+def put(tx: Tx, began: int, ended: int, at: Place, now: int) -> None:
+    values = {
+        "began": began,
+        "ended": ended,
+        "after": at.after,
+        "told": at.told,
+        "finished_at": now if at.finished else None,
+    }
+    tx.run(upsert(tx.dialect, usage_audits, values, key=("began", "ended")))
+
+
+def page(tx: Tx, began: int, ended: int, after: ServerId, limit: int) -> Sequence[Server]:
+    """The next servers, by id, that were there in the period: launched before its end, and not gone before it began."""
+    c = servers.c
+    rows = tx.rows(
+        sa.select(*record_columns(servers))
+        .where(c.id > after, c.launched_at < ended, sa.or_(c.terminated_at.is_(None), c.terminated_at > began))
+        .order_by(c.id)
+        .limit(limit)
+    )
+    return [server_of(row) for row in rows]
+
+
+def forget(tx: Tx, before_us: int) -> None:
+    """Audits of periods that ended before then."""
+    tx.run(usage_audits.delete().where(usage_audits.c.ended < before_us))
