@@ -57,8 +57,28 @@ class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long one call may take, all of it."""
 
 
+class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Addresses of one flat network in one cell."""
+
+    network: str
+    cell: str
+    cidr: str
+    gateway: str = ""
+    """Empty: the first address."""
+    first: str = ""
+    """The first that is given out; empty: the one after the gateway."""
+    last: str = ""
+    dns: tuple[str, ...] = ()
+    bridge: str = ""
+    """What the hosts' bridge is called."""
+
+
 class Network(Neighbour, frozen=True, forbid_unknown_fields=True):
-    """The network service."""
+    """The network service, or none (`flat`)."""
+
+    backend: Literal["ports", "flat"] = "ports"
+    """`flat`: no network service and no ports; addresses come from `pools`, one of each network for each cell (S0.16)."""
+    pools: tuple[Pool, ...] = ()
 
     reports_segments: bool = False
     """Its `segments` plug-in writes the segments into our Placement and our host aggregates: we draw none ourselves."""

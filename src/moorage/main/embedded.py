@@ -79,7 +79,7 @@ async def open_embedded(config: Config, *, notify_compute: NotifyCompute | None 
             public_url=config.api.image.url,
         )
         await found.image.start()
-    if not config.network.url:
+    if not config.network.url and config.network.backend == "ports":
         found.network = make_network(
             await database("network"),
             public_url=config.api.network.url,

@@ -15,6 +15,7 @@ from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.worker import Conductor, Tellers
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
+from moorage.main.flat import open_flat
 from moorage.main.neighbours import Clients, make_clients
 from moorage.main.notifications import Told, open_notifications
 from moorage.model.clock import Clock, SystemClock
@@ -90,6 +91,9 @@ async def open_region(
     hosts = HostCaller(bus, me, clock, silent_s=config.compute.host_silence_s)
     await hosts.start()
     tellers = Tellers(databases.region, bus)
+    flat = config.network.backend == "flat"
+    if flat:
+        clients = replace(clients, network=open_flat(config, databases.region, engine))
     segments = Segments(clients.network, engine)
     told = open_notifications(config, bus)
     rooms = Rooms(
@@ -100,7 +104,7 @@ async def open_region(
         images=clients.images,
         hosts=hosts,
         tellers=tellers,
-        draw_segments=None if config.network.reports_segments else segments.run,
+        draw_segments=None if flat or config.network.reports_segments else segments.run,
         settings=Settings(
             max_attempts=config.compute.max_attempts,
             auto_refusal=config.compute.auto_refusal,
@@ -115,7 +119,8 @@ async def open_region(
     pin = config.upgrade_levels.compute
     gates = GateWatch(rooms, clock, pin=None if pin == "auto" else pin)
     await gates.start()
-    rooms = replace(rooms, gates=gates.gates)
+    if not flat:  # without ports there is nothing an old host could do differently
+        rooms = replace(rooms, gates=gates.gates)
     return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, told)
 
 

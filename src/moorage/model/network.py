@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from moorage.model.errors import Problem
+from moorage.model.ids import CellId
 
 MAC_PREFIX = "fa:16:3e"
 SALTS_MAX = 8
@@ -67,6 +68,8 @@ class NetworkFacts(msgspec.Struct, frozen=True):
     dns_domain: str = ""
     l2_adjacent: bool = True
     """False: every segment is a broadcast domain of its own."""
+    cells: tuple[CellId, ...] = ()
+    """Cells that have addresses of it; empty: it is everywhere."""
 
     @property
     def routed(self) -> bool:

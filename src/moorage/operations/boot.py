@@ -510,6 +510,7 @@ def ask_of(
         extra_specs=dict(boot.server.flavor.extra_specs),
         image_properties=dict(boot.server.image_properties),
         min_level=boot.min_level,
+        cells=late_ports.cells_with(networks.values()),
         max_level=boot.gates.max_level if boot.nics else ANY_LEVEL,
         seed=int(boot.server.id.replace("-", ""), 16) & 0xFFFFFFFF,
     )

@@ -8,7 +8,7 @@
 Until a port is made, it stands in the story as it will be: with its NIC and its minted MAC, without an id.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -93,6 +93,15 @@ def ports_to_be(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
         )
         for nic in nics
     )
+
+
+def cells_with(networks: Iterable[NetworkFacts]) -> tuple[CellId, ...] | None:
+    """The cells that have addresses of every network; None: all have."""
+    found: set[CellId] | None = None
+    for network in networks:
+        if network.cells:
+            found = set(network.cells) if found is None else found & set(network.cells)
+    return None if found is None else tuple(sorted(found))
 
 
 def users_ports(nics: Sequence[NicAsk]) -> tuple[Port, ...]:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from moorage.main.config import Config
 from moorage.model.network import minted_macs
 from moorage.sql import Tx, open_database
-from moorage.store.region import operations, quotas
+from moorage.store.region import flat_addresses, operations, quotas
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.tables import allocations
 from moorage.testing.person import Person
@@ -62,15 +62,30 @@ async def census(config: Config, admin: Person) -> Census:
     region = await open_database(config.region_url(), name="census", durability=config.region.durability)
     try:
         held, drift, used, unended = await region.read(_in_region)
+        flat = await region.read(_flat) if config.network.backend == "flat" else None
     finally:
         await region.close()
     servers = await _servers(admin)
-    ports: dict[str, list[dict[str, Any]]] = {}
+    ports = await _ports(admin) if flat is None else flat
+    return Census(servers, guests_on_disk(config.data), ports, held, drift, used, unended)
+
+
+async def _ports(admin: Person) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
     reply = await admin.network("GET", "/ports")
     reply.raise_for_status()
     for port in reply.json()["ports"]:
-        ports.setdefault(port["device_id"], []).append(port)
-    return Census(servers, guests_on_disk(config.data), ports, held, drift, used, unended)
+        found.setdefault(port["device_id"], []).append(port)
+    return found
+
+
+def _flat(tx: Tx) -> dict[str, list[dict[str, Any]]]:
+    """Addresses of flat networks, as ports would show them."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in tx.rows(sa.select(flat_addresses.flat_addresses)):
+        told = {"binding:host_id": row.host, "mac_address": row.mac, "device_owner": "compute:", "name": ""}
+        found.setdefault(row.server, []).append({"id": f"{row.server}/{row.nic}", **told})
+    return found
 
 
 def _in_region(tx: Tx) -> tuple[dict[str, dict[tuple[str, str], int]], list[Any], dict[str, dict[str, int]], list[str]]:

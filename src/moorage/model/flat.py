@@ -1,0 +1,110 @@
+"""Flat networks: no ports, no service; each cell has a pool of addresses of each network (S0.16)."""
+
+import ipaddress
+import uuid
+
+import msgspec
+
+from moorage.model.ids import CellId
+
+_NAMES = uuid.UUID("7d5c1f5a-5a0e-5d0c-8a3e-0b9f3c6f9a44")
+POOL_MAX = 65_536
+"""Addresses of one pool."""
+
+
+class FlatPool(msgspec.Struct, frozen=True):
+    """The addresses of one network in one cell."""
+
+    network: str
+    """The network's name; its id is made from it."""
+    cell: CellId
+    cidr: str
+    first: str
+    last: str
+    gateway: str | None = None
+    dns: tuple[str, ...] = ()
+    bridge: str = ""
+
+    @property
+    def network_id(self) -> str:
+        return flat_id(self.network)
+
+    @property
+    def subnet_id(self) -> str:
+        return flat_id(f"{self.network}/{self.cell}")
+
+    @property
+    def size(self) -> int:
+        return int(ipaddress.ip_address(self.last)) - int(ipaddress.ip_address(self.first)) + 1
+
+    def address(self, slot: int) -> str:
+        """The address in a slot, counted from the first."""
+        return str(ipaddress.ip_address(self.first) + slot)
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """One address of a pool, held by one NIC of a server."""
+
+    server: str
+    nic: int
+    network: str
+    """The network's id."""
+    cell: CellId
+    slot: int
+    mac: str
+    host: str = ""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A NIC that wants an address of a pool."""
+
+    nic: int
+    mac: str
+    pool: FlatPool
+
+
+class Exhausted(msgspec.Struct, frozen=True):
+    """No address is left for this NIC."""
+
+    nic: int
+    pool: FlatPool
+
+
+def flat_id(name: str) -> str:
+    """The same id for the same name, in every process and after every start."""
+    return str(uuid.uuid5(_NAMES, name))
+
+
+def vif_id(server: str, nic: int) -> str:
+    """What a NIC without a port is known by."""
+    return flat_id(f"{server}/nic/{nic}")
+
+
+def pool_of(
+    network: str,
+    cell: CellId,
+    cidr: str,
+    *,
+    first: str,
+    last: str,
+    gateway: str,
+    dns: tuple[str, ...],
+    bridge: str = "",
+) -> FlatPool:
+    """A pool with what was left out filled in: the first address is the gateway, the rest is given out. Raises ValueError."""
+    net = ipaddress.ip_network(cidr)
+    if net.version != 4:
+        raise ValueError(f"{cidr}: pools of flat networks are IPv4")
+    if net.num_addresses < 4:
+        raise ValueError(f"{cidr} has no address to give out")
+    door = ipaddress.ip_address(gateway) if gateway else net[1]
+    begin = ipaddress.ip_address(first) if first else net[2]
+    end = ipaddress.ip_address(last) if last else net[-2]
+    for each in (door, begin, end):
+        if each not in net:
+            raise ValueError(f"{each} is not in {cidr}")
+    if not 0 <= int(end) - int(begin) < POOL_MAX:
+        raise ValueError(f"from {begin} to {end}: a pool has 1 to {POOL_MAX} addresses")
+    if int(begin) <= int(door) <= int(end):
+        raise ValueError(f"the gateway {door} is among the addresses to give out")
+    return FlatPool(network, cell, cidr, str(begin), str(end), str(door), dns, bridge)

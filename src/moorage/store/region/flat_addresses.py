@@ -1,0 +1,109 @@
+"""Addresses of flat networks: which NIC of which server holds which slot of its cell's pool (S0.16)."""
+
+import random
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from moorage.model.flat import Exhausted, FlatPool, Lease, Wanted
+from moorage.model.ids import CellId
+from moorage.sql import Tx
+from moorage.sql.dialect import insert
+from moorage.store.region.tables import region_metadata
+
+TRIES_MAX = 32
+"""Slots tried for one NIC: each that is lost went to another request meanwhile."""
+
+flat_addresses = sa.Table(
+    "flat_addresses",
+    region_metadata,
+    sa.Column("network", sa.String(36), primary_key=True),
+    sa.Column("cell", sa.String(64), primary_key=True),
+    sa.Column("slot", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("server", sa.String(36), nullable=False),
+    sa.Column("nic", sa.Integer, nullable=False),
+    sa.Column("mac", sa.String(17), nullable=False),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.UniqueConstraint("server", "nic"),
+)
+
+
+def take(tx: Tx, server: str, host: str, wants: Sequence[Wanted]) -> tuple[Lease, ...] | Exhausted:
+    """Every NIC has an address of its pool, the one it had if that is of this pool; or none has, and one that lacks is named."""
+    had = {lease.nic: lease for lease in of_server(tx, server)}
+    leases: list[Lease] = []
+    for want in wants:
+        kept = had.get(want.nic)
+        if kept is not None and (kept.network, kept.cell) == (want.pool.network_id, want.pool.cell):
+            leases.append(_move(tx, kept, host))
+            continue
+        if kept is not None:
+            give_back(tx, server, (want.nic,))
+        lease = _take_one(tx, server, host, want)
+        if lease is None:
+            tx.refuse(Exhausted(want.nic, want.pool))
+        else:
+            leases.append(lease)
+    return tuple(leases)
+
+
+def _take_one(tx: Tx, server: str, host: str, want: Wanted) -> Lease | None:
+    """Any free slot; whoever is second at one finds its row there, and tries another."""
+    dice = random.Random(f"{server}/{want.nic}")
+    for _ in range(TRIES_MAX):
+        taken = _taken(tx, want.pool)
+        free = [slot for slot in range(want.pool.size) if slot not in taken]
+        if not free:
+            return None
+        row = {
+            "network": want.pool.network_id,
+            "cell": str(want.pool.cell),
+            "slot": dice.choice(free),
+            "server": server,
+            "nic": want.nic,
+            "mac": want.mac,
+            "host": host,
+        }
+        statement = insert(tx.dialect, flat_addresses).values(row).on_conflict_do_nothing()
+        made = tx.row(statement.returning(*flat_addresses.c))
+        if made is not None:
+            return _lease(made)
+    return None
+
+
+def _taken(tx: Tx, pool: FlatPool) -> set[int]:
+    here = (flat_addresses.c.network == pool.network_id) & (flat_addresses.c.cell == str(pool.cell))
+    return {row[0] for row in tx.rows(sa.select(flat_addresses.c.slot).where(here))}
+
+
+def _move(tx: Tx, lease: Lease, host: str) -> Lease:
+    if lease.host == host:
+        return lease
+    mine = (flat_addresses.c.server == lease.server) & (flat_addresses.c.nic == lease.nic)
+    return _lease(tx.row(flat_addresses.update().where(mine).values(host=host).returning(*flat_addresses.c)))
+
+
+def give_back(tx: Tx, server: str, nics: Collection[int] | None = None) -> None:
+    """These NICs', or all the server's; absent is success."""
+    mine = flat_addresses.c.server == server
+    if nics is not None:
+        mine &= flat_addresses.c.nic.in_(nics)
+    tx.run(flat_addresses.delete().where(mine))
+
+
+def of_server(tx: Tx, server: str) -> list[Lease]:
+    query = sa.select(flat_addresses).where(flat_addresses.c.server == server).order_by(flat_addresses.c.nic)
+    return [_lease(row) for row in tx.rows(query)]
+
+
+def holders(tx: Tx) -> dict[str, set[int]]:
+    """Server → its NICs that hold an address."""
+    found: dict[str, set[int]] = {}
+    for server, nic in tx.rows(sa.select(flat_addresses.c.server, flat_addresses.c.nic)):
+        found.setdefault(server, set()).add(nic)
+    return found
+
+
+def _lease(row: Any) -> Lease:
+    return Lease(row.server, row.nic, row.network, CellId(row.cell), row.slot, row.mac, row.host)

@@ -1,0 +1,85 @@
+"""A cloud without a network service: pools of its cells, and servers that look like any other's (S0.16, S0.17, S3.10)."""
+
+import asyncio
+
+import pytest
+from conftest import Start, a_config
+
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Hosts, Network, Pool
+from moorage.main.flat import Book, pools_of
+from moorage.model.errors import Invalid
+from moorage.model.flat import flat_id
+from moorage.testing.census import guests_on_disk
+from moorage.testing.person import Person
+
+POOLS = (
+    Pool("office", "cell1", "10.1.0.0/29"),
+    Pool("office", "cell2", "10.2.0.0/29", dns=("10.2.0.1",), bridge="br-office"),
+)
+FLAT = Network(backend="flat", pools=POOLS)
+OFFICE = [{"uuid": flat_id("office")}]
+
+
+async def addresses_of(admin: Person, server: str) -> list[str]:
+    found = await admin.server(server)
+    assert found is not None
+    return [each["addr"] for each in found["addresses"].get("office", ())]
+
+
+async def test_servers_have_addresses_of_their_hosts_cell(start: Start) -> None:
+    async with start(network=FLAT, hosts=Hosts(count=4)) as running:
+        admin, cloud = running.admin, running.cloud
+        assert cloud.embedded.network is None
+        servers = await asyncio.gather(*(admin.active(f"flat-{n}", networks=OFFICE) for n in range(6)))
+        seen: set[str] = set()
+        for server in servers:
+            (address,) = await addresses_of(admin, server["id"])
+            plan = next(plan for plan in cloud.plans if plan.host == server["OS-EXT-SRV-ATTR:host"])
+            assert address.startswith("10.1.0." if plan.cell == "cell1" else "10.2.0.")
+            seen.add(address)
+        assert len(seen) == 6
+        shown = await admin.compute("GET", f"/servers/{servers[0]['id']}/os-interface")
+        assert shown.status_code == 200, shown.text
+        (interface,) = shown.json()["interfaceAttachments"]
+        assert interface["fixed_ips"][0]["ip_address"] in seen
+        auto = await admin.active("auto", networks="auto")
+        assert await addresses_of(admin, auto["id"])
+        for server in (*servers, auto):
+            await admin.gone(server["id"])
+        assert await Book(cloud.region.databases.region).holders() == {}
+        assert guests_on_disk(running.config.data) == {}
+
+
+async def test_a_host_that_fails_hands_on_to_the_next_cell(start: Start) -> None:
+    async with start(network=FLAT, hosts=Hosts(count=2)) as running:
+        running.dial("host1", start_guest=VerbDial(fail_times=9))
+        servers = [await running.admin.active(f"moved-{n}", networks=OFFICE) for n in range(3)]
+        for server in servers:
+            assert [each.startswith("10.2.0.") for each in await addresses_of(running.admin, server["id"])] == [True]
+        held = await Book(running.cloud.region.databases.region).holders()
+        assert set(held) == {server["id"] for server in servers}
+        for server in servers:
+            await running.admin.gone(server["id"])
+
+
+async def test_what_a_network_service_alone_could_do_is_refused(start: Start) -> None:
+    async with start(network=FLAT, hosts=Hosts(count=1)) as running:
+        for networks, says in (
+            ([{"port": flat_id("a port")}], "there are no ports"),
+            ([{"uuid": flat_id("office"), "fixed_ip": "10.1.0.3"}], "there are no ports"),
+            ([{"uuid": flat_id("another")}], "could not be found"),
+        ):
+            refused = await running.admin.ask_boot("no", networks=networks)
+            assert refused.status_code == 400, refused.text
+            assert says in refused.text
+
+
+def test_pools_that_cannot_be_meant_are_refused_with_their_name(tmp_path: object) -> None:
+    for pools, says in (
+        ((Pool("office", "cell9", "10.0.0.0/24"),), "office: there is no cell cell9"),
+        ((Pool("office", "cell1", "10.0.0.0/33"),), "office in cell1"),
+        ((POOLS[0], POOLS[0]), "two pools in cell1"),
+    ):
+        with pytest.raises(Invalid, match=says):
+            pools_of(a_config(tmp_path, network=Network(backend="flat", pools=pools)))  # type: ignore[arg-type]

@@ -1,0 +1,80 @@
+"""Boot and delete without a network service, broken in every way: the addresses come from the cell of the host (S0.16)."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from moorage.main.flat import Book
+from moorage.model.ids import OperationId
+from moorage.model.network import mint_mac
+from moorage.operations.all import SAGAS
+from moorage.operations.delete import Delete
+from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.testing.flat import FlatRegion, a_flat_boot, pools
+from moorage.testing.sagas import PROVED_OPERATION, prove
+from moorage.testing.small_region import CELLS, HOSTS, SERVER, a_server
+
+BOOTED = OperationId("booted")
+BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/1"]
+
+
+@pytest.fixture
+async def flat() -> AsyncIterator[FlatRegion]:
+    region = await FlatRegion.open()
+    assert isinstance(region, FlatRegion)
+    yield region
+    await region.close()
+
+
+async def booted(flat: FlatRegion) -> FlatRegion:
+    await flat.fresh(a_server(), BOOTED)
+    await tell(BOOT, BOOTED, a_flat_boot(BOOTED, flat.pools), flat.rooms, Paper(first_lines(BOOT), flat.transact))
+    await flat.hand_to(PROVED_OPERATION)
+    return flat
+
+
+@pytest.mark.slow
+async def test_a_boot_is_proved(flat: FlatRegion) -> None:
+    asked = a_flat_boot(PROVED_OPERATION, flat.pools)
+    proof = await prove(BOOT, asked, lambda: flat.fresh(a_server(), PROVED_OPERATION))
+    assert proof.total > 50, proof.cases
+
+
+@pytest.mark.soak
+async def test_a_delete_is_proved(flat: FlatRegion) -> None:
+    asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete")
+    proof = await prove(DELETE, asked, lambda: booted(flat))
+    assert proof.total > 50, proof.cases
+
+
+async def test_the_address_is_of_the_hosts_cell_and_the_server_shows_it(flat: FlatRegion) -> None:
+    await booted(flat)
+    leases = await Book(flat.region).of_server(SERVER)
+    assert [(lease.nic, lease.mac) for lease in leases] == [(0, mint_mac(SERVER, 0)), (1, mint_mac(SERVER, 1))]
+    assert len({lease.slot for lease in leases}) == 2
+    assert {lease.cell for lease in leases} == {dict(HOSTS)[leases[0].host]}
+
+
+@pytest.mark.parametrize("cell", [0, 1])
+async def test_only_cells_with_addresses_are_chosen(flat: FlatRegion, cell: int) -> None:
+    flat.pools = pools(*(8 if at == cell else 0 for at in range(2)))
+    await booted(flat)
+    assert {lease.cell for lease in await Book(flat.region).of_server(SERVER)} == {CELLS[cell]}
+
+
+async def test_a_cell_whose_pool_is_empty_is_left_for_the_next(flat: FlatRegion) -> None:
+    """One address for two NICs is none: nothing is kept of it, and the other cell serves the server."""
+    flat.pools = pools(1, 2)
+    await booted(flat)
+    leases = await Book(flat.region).of_server(SERVER)
+    assert [lease.cell for lease in leases] == [CELLS[1]] * 2
+
+
+async def test_no_address_anywhere_is_said_and_nothing_is_held(flat: FlatRegion) -> None:
+    flat.pools = pools(1, 1)
+    await flat.fresh(a_server(), BOOTED)
+    with pytest.raises(Unwound) as unwound:
+        await tell(BOOT, BOOTED, a_flat_boot(BOOTED, flat.pools), flat.rooms, Paper(first_lines(BOOT), flat.transact))
+    assert unwound.value.at == "bind_ports"
+    assert "no address of network flat-net is left in cell" in str(unwound.value.cause)
+    assert await Book(flat.region).holders() == {}

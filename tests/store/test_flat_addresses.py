@@ -1,0 +1,89 @@
+"""Addresses of flat networks: each is given once, also when many ask at once, and all of a server's or none."""
+
+import asyncio
+import ipaddress
+
+import pytest
+
+from moorage.model.flat import Exhausted, FlatPool, Wanted, pool_of
+from moorage.model.ids import CellId
+from moorage.sql import Database
+from moorage.store.region import flat_addresses
+from moorage.store.region.tables import region_metadata
+
+ONE, TWO = CellId("cell1"), CellId("cell2")
+
+
+def pool(size: int, cell: CellId = ONE) -> FlatPool:
+    return pool_of("net", cell, "10.0.0.0/24", first="10.0.0.10", last=f"10.0.0.{9 + size}", gateway="", dns=())
+
+
+@pytest.fixture
+async def region(database: Database) -> Database:
+    await database.create(region_metadata)
+    return database
+
+
+async def take(region: Database, server: str, *wants: Wanted, host: str = "host1") -> object:
+    return await region.write(lambda tx: flat_addresses.take(tx, server, host, wants))
+
+
+async def test_rivals_for_the_last_addresses(region: Database) -> None:
+    """Twelve servers want two of seven addresses each: three get them, and one address stays free."""
+    wants = [Wanted(nic, f"fa:16:3e:00:00:{nic:02x}", pool(7)) for nic in range(2)]
+    answers = await asyncio.gather(*(take(region, f"server-{n}", *wants) for n in range(12)))
+    won = [leases for leases in answers if isinstance(leases, tuple)]
+    lost = [answer for answer in answers if isinstance(answer, Exhausted)]
+    assert (len(won), len(lost)) == (3, 9)
+    addresses = [pool(7).address(lease.slot) for leases in won for lease in leases]
+    assert len(set(addresses)) == 6
+    assert all("10.0.0.10" <= each <= "10.0.0.16" for each in addresses)
+    assert sum(len(nics) for nics in (await region.read(flat_addresses.holders)).values()) == 6
+
+
+async def test_taken_again_it_is_the_same_and_in_another_cell_it_is_exchanged(region: Database) -> None:
+    want = Wanted(0, "fa:16:3e:00:00:01", pool(4))
+    first = await take(region, "s", want)
+    assert await take(region, "s", want) == first
+    moved = await take(region, "s", want, host="host2")
+    assert isinstance(first, tuple)
+    assert isinstance(moved, tuple)
+    assert (moved[0].slot, moved[0].host) == (first[0].slot, "host2")
+    elsewhere = await take(region, "s", Wanted(0, want.mac, pool(4, TWO)), host="host3")
+    assert isinstance(elsewhere, tuple)
+    assert elsewhere[0].cell == TWO
+    assert len(await region.read(lambda tx: flat_addresses.of_server(tx, "s"))) == 1
+
+
+async def test_a_refusal_leaves_what_was_held(region: Database) -> None:
+    want = Wanted(0, "fa:16:3e:00:00:01", pool(4))
+    first = await take(region, "s", want)
+    await take(region, "other", Wanted(0, "fa:16:3e:00:00:02", pool(1, TWO)))
+    assert isinstance(await take(region, "s", Wanted(0, want.mac, pool(1, TWO))), Exhausted)
+    assert tuple(await region.read(lambda tx: flat_addresses.of_server(tx, "s"))) == first
+    await region.write(lambda tx: flat_addresses.give_back(tx, "s"))
+    await region.write(lambda tx: flat_addresses.give_back(tx, "s"))
+    assert await region.read(flat_addresses.holders) == {"other": {0}}
+
+
+@pytest.mark.parametrize(
+    ("cidr", "more", "says"),
+    [
+        ("10.0.0.0/31", {}, "has no address to give out"),
+        ("2001:db8::/64", {}, "are IPv4"),
+        ("10.0.0.0/24", {"first": "10.0.1.1"}, "is not in"),
+        ("10.0.0.0/24", {"first": "10.0.0.9", "last": "10.0.0.8"}, "a pool has 1 to"),
+        ("10.0.0.0/8", {}, "a pool has 1 to"),
+        ("10.0.0.0/24", {"gateway": "10.0.0.50"}, "among the addresses to give out"),
+        ("ten", {}, "does not appear to be"),
+    ],
+)
+def test_pools_that_cannot_be_meant(cidr: str, more: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        pool_of("net", ONE, cidr, **{"first": "", "last": "", "gateway": "", "dns": (), **more})  # type: ignore[arg-type]
+
+
+def test_a_pool_by_its_cidr_alone() -> None:
+    made = pool_of("net", ONE, "10.0.0.0/29", first="", last="", gateway="", dns=())
+    assert (made.gateway, made.first, made.last, made.size) == ("10.0.0.1", "10.0.0.2", "10.0.0.6", 5)
+    assert ipaddress.ip_address(made.address(4)) == ipaddress.ip_address("10.0.0.6")
