@@ -57,7 +57,10 @@ def test_each_cause_is_named_with_its_numbers() -> None:
     assert "no device on physical network B for vnic type normal" in why(picture, bw("a", 1, B, NORMAL))
     assert "1 × no device for a port with a guarantee" in why(picture, bw("a", 1, A, DIRECT))
     assert "not enough on its devices for all groups together" in why(picture, *(bw(n, 1_800) for n in "abc"))
-    assert f"{EGR}: 1800 + 1800 + 1800 asked, 3000, 2000 free" in why(picture, *(bw(n, 1_800) for n in "abc"))
+    assert f"{EGR}: 5400 asked in all, 5000 free on all its devices" in why(picture, *(bw(n, 1_800) for n in "abc"))
+    scattered = one_host(3_000, 2_000, 1_500)
+    assert "not enough on its devices for all groups together" in why(scattered, *(bw(n, 1_800) for n in "abc"))
+    assert f"{EGR}: 1800 + 1800 + 1800 asked, 3000, 2000, 1500 free" in why(scattered, *(bw(n, 1_800) for n in "abc"))
     three = tuple(bw(n, 100) for n in "abc")
     assert "group_policy isolate" in why(picture, *three, group_policy="isolate")
     two = (RequestGroup("x", {EGR: 3_000}, (A,)), RequestGroup("y", {EGR: 2_000}, (A,)))
@@ -226,7 +229,7 @@ def test_the_same_as_trying_everything(seed: int) -> None:
         picture, hosts = random_cloud(dice)
         ask = random_ask(dice)
         able = {host for host in hosts if oracle(picture, ask, host)}
-        verdict = rank(ask, picture.world(), Profile())
+        verdict = rank(ask, picture.world(), Profile(placed=32))
         assert {choice.name for choice in verdict.best} == able
         assert verdict.ledger.willing == len(able)
         assert sum(verdict.ledger.counts.values()) == len(hosts) - len(able)

@@ -7,7 +7,7 @@ import numpy as np
 
 from moorage.model.world import Ask, Filter, Scores, Slots, Weigher, World
 from moorage.scheduler.filters.aggregates import flavor_aggregates, tenant_isolation
-from moorage.scheduler.filters.devices import device_kinds, device_room
+from moorage.scheduler.filters.devices import device_kinds, device_room, devices_in_all
 from moorage.scheduler.filters.fits import fits
 from moorage.scheduler.filters.has_traits import has_traits
 from moorage.scheduler.filters.host_state import host_alive, host_enabled
@@ -36,6 +36,7 @@ FILTERS: tuple[Filter, ...] = (
     fits,
     device_kinds,
     device_room,
+    devices_in_all,
     segment_addresses,
 )
 
@@ -62,7 +63,7 @@ class Profile:
     weighers: Sequence[tuple[Weigher, float]] = field(default=WEIGHERS)
     best: int = 32
     """How many hosts a verdict names."""
-    placed: int = 8
+    placed: int = 4
     """The same, where groups ask for single devices: each of these hosts is searched for a place for all of them."""
     misses: int = 50
     """How many refused hosts are kept with their numbers."""

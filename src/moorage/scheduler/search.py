@@ -16,6 +16,7 @@ from moorage.model.ids import ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, World
 from moorage.scheduler.amounts import WORD_BITS, Numbers
+from moorage.scheduler.filters.devices import TOGETHER
 
 TRIES_MAX = 20_000
 """Places tried on one host before it is given up: far more than any tree of devices needs."""
@@ -250,7 +251,6 @@ class Search:
 
 # ------------------------------------------------------------------------------------------------------------ why
 
-TOGETHER = "not enough on its devices for all groups together"
 APART = "too few devices to keep the groups apart (group_policy isolate)"
 SUBTREE = "not enough in any one part of its devices for what belongs together (same_subtree)"
 DEVICE = "no virtual function free on a device with the bandwidth"

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moorage.model.request_groups import RequestGroup
-from moorage.model.world import Ask, Mask, Refusals, World
+from moorage.model.world import Ask, Ints, Mask, Refusals, World
 from moorage.scheduler.amounts import Numbers, has_trait, short
 
+INT32_MAX = 2_147_483_647
+TOGETHER = "not enough on its devices for all groups together"
 _PHYSNET = re.compile(r"^CUSTOM_PHYSNET_(.+)$")
 _VNIC_TYPE = re.compile(r"^CUSTOM_VNIC_TYPE_(.+)$")
 _WORDS = (
@@ -118,6 +121,59 @@ def device_room(ask: Ask, world: World) -> Refusals | None:
     short_of = [lack.group for lack in lacks if (lack.where & world.present).any()]
     cause = f"not enough {_class_words(short_of)} on any one device" if short_of else "not enough on any one device"
     return Refusals(np.logical_or.reduce([lack.where for lack in lacks]), why, cause)
+
+
+def devices_in_all(ask: Ask, world: World) -> Refusals | None:
+    """Groups of one kind together: not more is asked than all providers of that kind on the host have free.
+
+    What this lets pass may still not fit, device by device; that is searched for on the best hosts.
+    """
+    lacking: list[tuple[str, int, Ints, Mask]] = []
+    for kind in _together(ask):
+        on_hosts, on_devices = _right_kind(world, kind), _right_kind(world.nested, kind)
+        for resource, amount in kind.resources.items():
+            free = _summed(world, resource, on_hosts, on_devices)
+            lacking.append((resource, amount, free, free < amount))
+    if not lacking:
+        return None
+
+    def why(slot: int) -> str:
+        return "; ".join(
+            f"{resource}: {amount} asked in all, {int(free[slot])} free on all its devices"
+            for resource, amount, free, mask in lacking
+            if mask[slot]
+        )
+
+    return Refusals(np.logical_or.reduce([mask for *_, mask in lacking]), why, TOGETHER)
+
+
+def _together(ask: Ask) -> list[RequestGroup]:
+    """One group for several of one kind, with all that they ask; kinds with one group were looked at before."""
+    kinds: dict[object, list[RequestGroup]] = {}
+    for group in ask.groups:
+        kinds.setdefault((group.required, group.forbidden, frozenset(group.resources)), []).append(group)
+    return [
+        RequestGroup(
+            "", {name: sum(each.resources[name] for each in same) for name in same[0].resources},
+            same[0].required, same[0].forbidden,
+        )
+        for same in kinds.values()
+        if len(same) > 1
+    ]  # fmt: skip
+
+
+def _summed(world: World, resource: str, on_hosts: Mask, on_devices: Mask) -> Ints:
+    """What is free of a class on each host, over all its providers of the right kind."""
+    nested = world.nested
+    right = np.flatnonzero(on_devices & (nested.host >= 0))
+    total: NDArray[np.float64] = np.zeros(world.size)
+    if right.size:
+        free = np.maximum(nested.free[resource][right], 0)
+        total = np.bincount(nested.host[right], weights=free, minlength=world.size)
+    if on_hosts.any():
+        total = total + np.where(on_hosts, np.maximum(world.free[resource], 0), 0)
+    found: Ints = np.minimum(total, INT32_MAX).astype(np.int32)
+    return found
 
 
 def _class_words(groups: Sequence[RequestGroup]) -> str:
