@@ -1,12 +1,20 @@
 """Interfaces attached to and detached from servers, in a whole cloud: ports, addresses, claims and guests go together."""
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from conftest import Running
 
-from moorage.main.seed import ROUTED
+from moorage.drivers.dials import VerbDial
+from moorage.main.seed import ROUTED, SEGMENT_ADDRESSES
 from moorage.model.ids import ServerId
+from moorage.model.resources import IPV4_ADDRESS
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import claims
+
+PATIENCE_S = 30.0
 
 
 async def interfaces(running: Running, server: str) -> list[dict[str, Any]]:
@@ -28,11 +36,12 @@ async def attach(running: Running, server: str, **wish: Any) -> Any:
 async def detached(running: Running, server: str, port: str) -> None:
     reply = await running.admin.compute("DELETE", f"/servers/{server}/os-interface/{port}")
     assert reply.status_code == 202, reply.text
-    for _ in range(200):
-        if port not in [each["port_id"] for each in await interfaces(running, server)]:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{port} is still attached")
+
+    async def there() -> bool:
+        return port in [each["port_id"] for each in await interfaces(running, server)]
+
+    await until(there, False)
+    await left_alone(running, server)
 
 
 async def test_a_network_is_attached_and_detached(running: Running) -> None:
@@ -55,11 +64,179 @@ async def test_a_network_is_attached_and_detached(running: Running) -> None:
     await running.admin.gone(server["id"])
 
 
-async def test_routed(running: Running) -> None:
+async def used(running: Running) -> int:
+    """Addresses claimed on all segments."""
+    found = await running.cloud.region.databases.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS))
+    return sum(sum(each.values()) for each in found.values())
+
+
+async def until(look: Callable[[], Awaitable[Any]], wanted: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while (seen := await look()) != wanted:
+        assert time.monotonic() < deadline, f"it is {seen}, and should become {wanted}"
+        await asyncio.sleep(0.02)
+
+
+async def left_alone(running: Running, server: str) -> None:
+    """No operation holds it any more."""
+    region = running.cloud.region.databases.region
+
+    async def holder() -> Any:
+        where = await region.read(lambda tx: region_servers.find(tx, server))
+        return None if where is None else where.operation
+
+    await until(holder, None)
+
+
+async def test_a_routed_network_gives_an_address_of_the_hosts_segment_and_takes_it_back(running: Running) -> None:
     server = await running.admin.active("a")
-    reply = await attach(running, server["id"], net_id=await running.admin.id_of("network", ROUTED))
+    network = await running.admin.id_of("network", ROUTED)
+    reply = await attach(running, server["id"], net_id=network)
     assert reply.status_code == 200, reply.text
     got = reply.json()["interfaceAttachment"]
-    assert got["fixed_ips"]
+    subnet = (await running.admin.network("GET", f"/subnets/{got['fixed_ips'][0]['subnet_id']}")).json()["subnet"]
+    world = running.cloud.region.engine.world()
+    wired = world.segments[subnet["segment_id"]].wired
+    assert wired[world.slots_by_name[server["OS-EXT-SRV-ATTR:host"]]]
+    assert await used(running) == 1
     await detached(running, server["id"], got["port_id"])
+    await left_alone(running, server["id"])
+    assert await used(running) == 0
+    await running.admin.gone(server["id"])
+
+
+async def test_many_at_once_and_no_address_too_many(running: Running) -> None:
+    """Six for the four addresses of one segment: they queue, four get one, two are told why, and nothing is left of them."""
+    server = await running.admin.active("a")
+    network = await running.admin.id_of("network", ROUTED)
+    replies = await asyncio.gather(
+        *(attach(running, server["id"], net_id=network) for _ in range(SEGMENT_ADDRESSES + 2))
+    )
+    assert sorted(reply.status_code for reply in replies) == [200] * SEGMENT_ADDRESSES + [400] * 2
+    refused = next(reply for reply in replies if reply.status_code == 400)
+    assert "No fixed IP addresses available for network" in refused.json()["badRequest"]["message"]
+    assert await used(running) == SEGMENT_ADDRESSES
+    ports = (await running.admin.network("GET", "/ports", device_id=server["id"])).json()["ports"]
+    assert len(ports) == SEGMENT_ADDRESSES + 1
+    assert len({each["mac_address"] for each in ports}) == len(ports)
+    actions = (await running.admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()
+    told = [each["message"] for each in actions["instanceActions"] if each["action"] == "attach_interface"]
+    assert sorted(map(str, told)) == ["Error"] * 2 + ["None"] * SEGMENT_ADDRESSES
+    await running.admin.gone(server["id"])
+
+
+async def test_the_users_port_comes_and_goes(running: Running) -> None:
+    server = await running.admin.active("a")
+    network = await running.admin.id_of("network", "private")
+    port = (await running.admin.network("POST", "/ports", {"port": {"network_id": network}})).json()["port"]
+    reply = await running.admin.compute(
+        "POST", f"/servers/{server['id']}/os-interface", {"interfaceAttachment": {"port_id": port["id"], "tag": "blue"}}
+    )
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["interfaceAttachment"]["tag"] == "blue"
+    again = await attach(running, server["id"], port_id=port["id"])
+    assert again.status_code == 409
+    assert again.json()["conflictingRequest"]["message"] == f"Port {port['id']} is still in use."
+    await detached(running, server["id"], port["id"])
+    left = (await running.admin.network("GET", f"/ports/{port['id']}")).json()["port"]
+    assert (left["device_id"], left["binding:host_id"]) == ("", "")
+    assert left["fixed_ips"] == port["fixed_ips"]
+    await running.admin.network("DELETE", f"/ports/{port['id']}")
+    await running.admin.gone(server["id"])
+
+
+async def test_what_cannot_be_attached_is_refused_as_nova_refuses_it(running: Running) -> None:
+    server = await running.admin.active("a")
+    network = await running.admin.id_of("network", "private")
+    taken = (await interfaces(running, server["id"]))[0]["fixed_ips"][0]["ip_address"]
+    nowhere = "00000000-0000-4000-8000-00000000dead"
+    for wish, status, says in (
+        ({"net_id": network, "port_id": nowhere}, 400, "Must not input both network_id and port_id"),
+        ({"fixed_ips": [{"ip_address": "10.0.0.1"}]}, 400, "Must input network_id when request IP address"),
+        ({"net_id": nowhere}, 404, f"Network {nowhere} could not be found."),
+        ({"port_id": nowhere}, 404, f"Port id {nowhere} could not be found."),
+        ({"net_id": network, "fixed_ips": [{"ip_address": taken}]}, 409, f"Fixed IP address {taken} is already in use"),
+        ({"net_id": None}, 400, "Invalid input for field/attribute net_id"),
+        ({"net_id": network, "fixed_ips": []}, 400, "fixed_ips"),
+        ({"net_id": network, "fixed_ips": [{"ip_address": "ten"}]}, 400, "ip_address"),
+    ):
+        reply = await attach(running, server["id"], **wish)
+        message = next(iter(reply.json().values()))["message"]
+        assert (reply.status_code, says in message) == (status, True), (wish, reply.text)
+    missing = await running.admin.compute("DELETE", f"/servers/{server['id']}/os-interface/{nowhere}")
+    assert missing.status_code == 404
+    assert len(await interfaces(running, server["id"])) == 1
+    action = f"/servers/{server['id']}/action"
+    assert (await running.admin.compute("POST", action, {"suspend": None})).status_code == 202
+    await running.admin.settled(server["id"])
+    reply = await attach(running, server["id"], net_id=network)
+    assert reply.status_code == 409
+    assert "vm_state suspended" in reply.text
+    await running.admin.gone(server["id"])
+
+
+async def test_without_a_network_it_is_the_projects_only_one(running: Running) -> None:
+    server = await running.admin.active("a")
+    own = [{"network": {"name": "own"}}, {"network": {"name": "another"}}]
+    only = await running.admin.compute("POST", f"/servers/{server['id']}/os-interface", {})
+    assert only.status_code == 200, only.text
+    made = [(await running.admin.network("POST", "/networks", each)).json()["network"]["id"] for each in own]
+    refused = await attach(running, server["id"])
+    assert refused.status_code == 400
+    assert "Multiple possible networks found" in refused.json()["badRequest"]["message"]
+    for each in made:
+        assert (await running.admin.network("DELETE", f"/networks/{each}")).status_code == 204
+    await running.admin.gone(server["id"])
+
+
+async def test_a_host_that_cannot_plug_leaves_nothing_behind(running: Running) -> None:
+    server = await running.admin.active("a")
+    network = await running.admin.id_of("network", ROUTED)
+    running.dial(server["OS-EXT-SRV-ATTR:host"], attach_interface=VerbDial(fail_times=1, fail_when="after"))
+    reply = await attach(running, server["id"], net_id=network)
+    assert reply.status_code == 500
+    assert reply.json()["computeFault"]["message"] == f"Failed to attach network adapter device to {server['id']}"
+    assert len(vifs(running, server)) == 1
+    assert await used(running) == 0
+    assert len((await running.admin.network("GET", "/ports", device_id=server["id"])).json()["ports"]) == 1
+    running.dial(server["OS-EXT-SRV-ATTR:host"], detach_interface=VerbDial(fail_times=1))
+    port = (await interfaces(running, server["id"]))[0]["port_id"]
+    assert (await running.admin.compute("DELETE", f"/servers/{server['id']}/os-interface/{port}")).status_code == 202
+    await left_alone(running, server["id"])
+    assert [each["port_id"] for each in await interfaces(running, server["id"])] == [port]
+    await detached(running, server["id"], port)
+    await running.admin.gone(server["id"])
+
+
+async def test_a_port_deleted_in_the_network_service_frees_what_it_held(running: Running) -> None:
+    server = await running.admin.active("a", networks=ROUTED)
+    network = await running.admin.id_of("network", "private")
+    other = (await attach(running, server["id"], net_id=network)).json()["interfaceAttachment"]["port_id"]
+    assert await used(running) == 1
+    port = next(each["port_id"] for each in await interfaces(running, server["id"]) if each["port_id"] != other)
+    assert (await running.admin.network("DELETE", f"/ports/{port}")).status_code == 204
+    await until(lambda: used(running), 0)
+    await left_alone(running, server["id"])
+    assert vifs(running, server) == [other]
+    shown = await running.admin.server(server["id"])
+    assert shown is not None
+    assert list(shown["addresses"]) == ["private"]
+    await running.admin.gone(server["id"])
+
+
+async def test_an_address_changed_in_the_network_service_is_shown(running: Running) -> None:
+    server = await running.admin.active("a")
+    port = (await interfaces(running, server["id"]))[0]
+    subnet = port["fixed_ips"][0]["subnet_id"]
+    more = [{"subnet_id": subnet}, *port["fixed_ips"]]
+    reply = await running.admin.network("PUT", f"/ports/{port['port_id']}", {"port": {"fixed_ips": more}})
+    assert reply.status_code == 200, reply.text
+    wanted = {each["ip_address"] for each in reply.json()["port"]["fixed_ips"]}
+
+    async def seen() -> set[str]:
+        shown = await running.admin.server(server["id"])
+        assert shown is not None
+        return {each["addr"] for each in shown["addresses"]["private"]}
+
+    await until(seen, wanted)
     await running.admin.gone(server["id"])

@@ -11,6 +11,7 @@ from moorage.bus.carrier import Bus
 from moorage.bus.memory import MemoryBus
 from moorage.bus.nats import connect
 from moorage.conductor.cell import CellConductor
+from moorage.conductor.events import Events
 from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.worker import Conductor, Tellers
 from moorage.main.config import Config
@@ -48,9 +49,12 @@ class Region:
     """Where notifications go; None: nobody wants to be told."""
     conductor: Conductor | None = None
     cells: list[CellConductor] = field(default_factory=list)
+    events: Events | None = None
 
     async def stop(self) -> None:
         """In the opposite order of starting; what is being told is left where it is."""
+        if self.events is not None:
+            await self.events.stop()
         if self.conductor is not None:
             await self.conductor.stop()
         for cell in self.cells:
@@ -157,6 +161,8 @@ async def start_telling(region: Region, *, alone: bool) -> None:
     await region.conductor.start()
     await region.gates.become(me)
     region.tellers.local = region.conductor
+    region.events = Events(region.rooms, region.bus, region.clock)
+    await region.events.start()
 
 
 def check_credentials(mine: ConductorCredentials, config: Config) -> None:

@@ -2,6 +2,7 @@
 
 from moorage.conductor.reconcilers.devices import Devices
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
+from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
@@ -16,6 +17,7 @@ DEVICES_EVERY_S = 10.0
 NOTIFICATIONS_EVERY_S = 0.5
 AUDIT_EVERY_S = 60.0
 STRAYS_EVERY_S = 60.0
+DRIFT_EVERY_S = 120.0
 QUOTA_EVERY_S = 300.0
 TIDY_EVERY_S = 600.0
 
@@ -29,6 +31,7 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     rounds.add("host_aggregates", AGGREGATES_EVERY_S, aggregates.run)
     rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.rooms).run)
     rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.rooms).run)
+    rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.rooms).run)
     rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.rooms).run)
     if region.told is not None:
         cells = tuple(region.databases.cells.values())

@@ -16,7 +16,7 @@ from moorage.clients.http import request_id as carried
 from moorage.model.action import Action, Event
 from moorage.model.asker import Asker
 from moorage.model.errors import HostFailed, NotFound
-from moorage.model.ids import OperationId
+from moorage.model.ids import OperationId, ProviderId
 from moorage.model.operation import Accepted
 from moorage.model.request_groups import FUNCTION_VNIC_TYPES
 from moorage.model.server import Nic, Server
@@ -26,8 +26,9 @@ from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps import slot
 from moorage.operations.steps.hosts import NO_GUEST, errand
-from moorage.operations.steps.ports import held_by
+from moorage.operations.steps.ports import held_by, nic_of
 from moorage.operations.steps.servers import Found
+from moorage.placement.claims import amounts_of
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
@@ -56,15 +57,35 @@ class DetachInterface(msgspec.Struct, frozen=True):
 DetachRun = Run[DetachInterface, Rooms]
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """Where the server is, and what its card holds there."""
+
+    found: Found
+    held: tuple[tuple[ProviderId, str, int], ...] = ()
+
+
 @step
-async def begin_action(run: DetachRun) -> Found:
-    """The action shows from the start; where the server is now is found with it."""
+async def begin_action(run: DetachRun) -> Begun:
+    """The action shows from the start; where the server is, and what its port holds now, is found with it."""
     found = await records.find(run.rooms, run.asked.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.asked.server.id} is on no host")
     if not run.asked.gone:
         await run.rooms.cells[found.cell].write(lambda tx: actions.write(tx, _action(run, ())))
-    return found
+    held = held_by(await _as_it_is(run))
+    return Begun(found, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
+
+
+async def _as_it_is(run: DetachRun) -> Nic:
+    """The card with what its port is guaranteed now: the policy may have changed since it was recorded."""
+    nic = run.asked.nic
+    if run.asked.gone:
+        return nic
+    try:
+        port = await run.rooms.network.port(str(nic.port))
+    except NotFound:
+        return nic
+    return msgspec.structs.replace(nic, guarantees=nic_of(port, None).guarantees) if port.host else nic
 
 
 @begin_action.undo
@@ -82,7 +103,7 @@ async def fail_action(run: DetachRun) -> None:
 @step(needs=(begin_action,), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
 async def unplug(run: DetachRun) -> None:
     """The host takes it out of the guest; no guest is success. A host that cannot leaves everything as it was."""
-    server = run[begin_action].server
+    server = run[begin_action].found.server
     assert server is not None
     assert server.cell is not None
     assert server.host is not None
@@ -106,7 +127,7 @@ async def let_port_go(run: DetachRun) -> None:
 @step(needs=(begin_action, let_port_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def forget_nic(run: DetachRun) -> None:
     """The record does not show it any more, and the action has ended."""
-    found, now = run[begin_action], _now()
+    found, now = run[begin_action].found, _now()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
     events = (Event(EVENT, now, now, "Success", host),)
@@ -140,7 +161,8 @@ async def give_back(run: DetachRun) -> None:
     """The segment's address, and the bandwidth of the providers that the binding named, are free again."""
     rows: list[Row] = []
     nic = run.asked.nic
-    held, function_of = held_by(nic), nic.port if nic.vnic_type in FUNCTION_VNIC_TYPES else None
+    held = amounts_of(run[begin_action].held)
+    function_of = nic.port if nic.vnic_type in FUNCTION_VNIC_TYPES else None
 
     def work(tx: Tx) -> None:
         if held or function_of is not None:

@@ -170,6 +170,23 @@ def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: str | No
     return tuple(rows)
 
 
+def correct(tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[Row, ...]:
+    """Make a consumer hold exactly this of one class: what is in use is counted, though it be more than there is."""
+    owner = sql.owner(tx, consumer)
+    if owner is None:
+        return ()
+    held = {key[0]: amount for key, amount in sql.held(tx, consumer).items() if key[1] == resource}
+    less: dict[Key, int] = {(p, resource): n - truth.get(p, 0) for p, n in held.items() if n > truth.get(p, 0)}
+    rows = list(shrink(tx, consumer, less)) if less else []
+    at = stamp(tx)
+    for provider, amount in truth.items():
+        more = amount - held.get(provider, 0)
+        if more > 0 and (row := sql.force(tx, (provider, resource), more, at)) is not None:
+            sql.write(tx, owner, {(provider, resource): more}, now_s())
+            rows.append(row)
+    return tuple(rows)
+
+
 def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
     """Give everything back; nothing held is success. The rows are the new values."""
     old = sql.drop(tx, consumer)

@@ -233,6 +233,10 @@ class Engine:
         """Give a part back; `function_of` is a port that is a virtual function."""
         return claims.shrink(tx, consumer, amounts, function_of)
 
+    def correct(self, tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[Row, ...]:
+        """Make a consumer hold exactly this of one class, as somebody else has found it to be."""
+        return claims.correct(tx, consumer, resource, truth)
+
     def move(
         self,
         tx: Tx,

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from moorage.bus.agents import Errand, HostAddress
 from moorage.bus.messages import DestroyGuest
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
-from moorage.model.errors import HostFailed, Stale
+from moorage.model.errors import HostFailed, NotFound, Stale
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import CellId, FlavorId, OperationId, ProviderId, SegmentId, ServerId
 from moorage.model.network import FixedIp, NetworkFacts, NicAsk, Port, SegmentFacts, SubnetFacts, mint_mac, minted_macs
@@ -190,6 +190,18 @@ class DictNetwork:
 
     async def ports_of(self, server: str, token: str | None = None) -> tuple[Port, ...]:
         return tuple(port for port in self.ports.values() if port.device_id == server)
+
+    async def port(self, port: str, token: str | None = None) -> Port:
+        if port not in self.ports:
+            raise NotFound(f"Port {port} could not be found.")
+        return self.ports[port]
+
+    async def addresses(self) -> dict[str, dict[str, tuple[FixedIp, ...]]]:
+        found: dict[str, dict[str, tuple[FixedIp, ...]]] = {}
+        for key, port in self.ports.items():
+            if port.device_id:
+                found.setdefault(port.device_id, {})[key] = port.fixed_ips
+        return found
 
     async def devices(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}

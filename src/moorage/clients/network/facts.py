@@ -7,11 +7,12 @@ from typing import Any
 from urllib.parse import quote
 
 from moorage.clients.http import Json, Neighbour, Params
-from moorage.clients.network.wire import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
+from moorage.clients.network.wire import devices_of, fixed_ips_of, network_of, port_of, segment_of, subnet_of, wiring_of
 from moorage.model.errors import Internal, NotFound
 from moorage.model.network import (
     AgentDevices,
     Availability,
+    FixedIp,
     HostWiring,
     NetworkFacts,
     Port,
@@ -54,6 +55,14 @@ class Facts:
         async for row in self._pages("ports", {"fields": ["id", "device_id"]}):
             if row["device_id"]:
                 found.setdefault(row["device_id"], set()).add(row["id"])
+        return found
+
+    async def addresses(self) -> dict[str, dict[str, tuple[FixedIp, ...]]]:
+        """Device id → port id → its addresses, of all ports that have a device: one list, whatever their number."""
+        found: dict[str, dict[str, tuple[FixedIp, ...]]] = {}
+        async for row in self._pages("ports", {"fields": ["id", "device_id", "fixed_ips"]}):
+            if row["device_id"]:
+                found.setdefault(row["device_id"], {})[row["id"]] = fixed_ips_of(row["fixed_ips"])
         return found
 
     async def ports_on(self, network: str) -> tuple[Port, ...]:

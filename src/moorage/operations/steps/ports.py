@@ -13,7 +13,7 @@ from moorage.operations.rooms import Rooms
 from moorage.store.region import inbox
 from moorage.store.region.placement.claims import Key
 
-__all__ = ["made_macs", "nic_of", "nics_of", "plugged_ports", "vif_of"]
+__all__ = ["addresses_held", "held_by", "made_macs", "nic_of", "nics_of", "plugged_ports", "vif_of"]
 
 VIF_PLUGGED = "network-vif-plugged"
 
@@ -60,6 +60,16 @@ def held_by(nic: Nic) -> dict[Key, int]:
 
 def nics_of(ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tuple[Nic, ...]:
     return tuple(nic_of(port, networks.get(port.network)) for port in ports)
+
+
+def addresses_held(nics: Sequence[Nic]) -> dict[ProviderId, int]:
+    """Segment → how many addresses of it these NICs have."""
+    held: dict[ProviderId, int] = {}
+    for nic in nics:
+        for (provider, resource), amount in held_by(nic).items():
+            if resource == IPV4_ADDRESS:
+                held[provider] = held.get(provider, 0) + amount
+    return held
 
 
 async def plugged_ports(rooms: Rooms, server: ServerId, waiting: set[str], host: str) -> set[str]:

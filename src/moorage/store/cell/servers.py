@@ -164,6 +164,14 @@ def on_host(tx: Tx, host: str) -> Sequence[Server]:
     return [server_of(row) for row in rows]
 
 
+def living(tx: Tx, after: str, limit: int) -> Sequence[Server]:
+    """The servers of this cell that are on a host, in the order of their ids, from behind one id on."""
+    query = sa.select(*record_columns(servers)).where(
+        servers.c.id > after, servers.c.deleted_at.is_(None), servers.c.host.is_not(None)
+    )
+    return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
+
+
 def charged(tx: Tx) -> dict[str, dict[str, int]]:
     """What the servers of this cell weigh in their projects' quota."""
     return charged_to_projects(tx, servers)

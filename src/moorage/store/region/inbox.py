@@ -71,6 +71,26 @@ def of_server(tx: Tx, server: str, name: str | None = None) -> Sequence[External
     return [ExternalEvent(ServerId(row.server), row.name, row.tag, row.status, row.seen_at) for row in tx.rows(query)]
 
 
+def ready(tx: Tx, names: Sequence[str], limit: int) -> Sequence[ExternalEvent]:
+    """Events of these names whose servers nobody holds, oldest first."""
+    free = sa.exists().where(servers.c.id == inbox.c.server, servers.c.operation.is_(None))
+    query = sa.select(inbox).where(inbox.c.name.in_(names), free).order_by(inbox.c.seen_at).limit(limit)
+    return [ExternalEvent(ServerId(row.server), row.name, row.tag, row.status, row.seen_at) for row in tx.rows(query)]
+
+
+def taken(tx: Tx, events: Iterable[ExternalEvent]) -> None:
+    """They were acted on; one that was said again since then stays."""
+    for each in events:
+        tx.run(
+            inbox.delete().where(
+                inbox.c.server == each.server,
+                inbox.c.name == each.name,
+                inbox.c.tag == each.tag,
+                inbox.c.seen_at <= each.seen_at,
+            )
+        )
+
+
 def drop(tx: Tx, server: str) -> None:
     """With the operation that used them."""
     tx.run(inbox.delete().where(inbox.c.server == server))

@@ -240,6 +240,32 @@ def held(tx: Tx, consumer: str) -> dict[Key, int]:
     return {(provider, resource): used for provider, resource, used in found}
 
 
+def held_of(tx: Tx, resource: str) -> dict[str, dict[ProviderId, int]]:
+    """Consumer → provider → how much of one resource class, of the consumers of our operations."""
+    a = allocations.c
+    query = (
+        sa.select(a.consumer, a.provider, a.used)
+        .join(consumers, consumers.c.uuid == a.consumer)
+        .where(a["class"] == resource, consumers.c.operation.is_not(None))
+    )
+    found: dict[str, dict[ProviderId, int]] = {}
+    for consumer, provider, used in tx.rows(query):
+        found.setdefault(consumer, {})[provider] = used
+    return found
+
+
+def force(tx: Tx, key: Key, amount: int, at: Stamp) -> Row | None:
+    """Count what is taken already, though it be more than there is; None: there is no such inventory."""
+    i = inventories.c
+    found = tx.row(
+        sa.update(inventories)
+        .where(i.provider == key[0], i["class"] == key[1])
+        .values(used=i.used + amount, changed=at.changed, version=at.version)
+        .returning(i.used, i.cap, i.version)
+    )
+    return None if found is None else Row(*key, amount, found.used, found.cap, found.version)
+
+
 def rename(tx: Tx, old: str, new: str, keys: Sequence[Key]) -> None:
     """Give these rows of one consumer to another: `used` does not move."""
     a = allocations.c

@@ -1,0 +1,100 @@
+"""Acts on what the network service says of ports: addresses that changed, ports that were deleted under their servers.
+
+The words lie in the inbox (RULES §20) and go when they were acted on, so none is lost with a process.  A hint on the bus, or a
+look now and then, says that there are some; a server that an operation holds is waited for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from moorage.bus import subjects
+from moorage.bus.carrier import Bus, Subscription
+from moorage.bus.messages import EventHint, read
+from moorage.model.clock import Clock
+from moorage.model.errors import Problem
+from moorage.model.ids import ServerId
+from moorage.operations import port_truth
+from moorage.operations.port_truth import Found
+from moorage.operations.rooms import Rooms
+from moorage.sql import label
+from moorage.store.region import inbox
+from moorage.store.region.inbox import ExternalEvent
+
+logger = logging.getLogger(__name__)
+
+HEEDED = ("network-changed", "network-vif-deleted")
+LOOK_EVERY_S = 2.0
+GATHERED_S = 0.02
+"""Hints that come together are answered by one look."""
+AT_A_LOOK_MAX = 500
+AT_ONCE = 8
+
+
+class Events:
+    """One in every process that tells stories; several may hear the same word, and one of them finds nothing left to do."""
+
+    def __init__(self, rooms: Rooms, bus: Bus, clock: Clock, *, look_every_s: float = LOOK_EVERY_S) -> None:
+        self._rooms = rooms
+        self._bus = bus
+        self._clock = clock
+        self._look_every_s = look_every_s
+        self._hinted = asyncio.Event()
+        self._subscription: Subscription | None = None
+        self._life: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._subscription = await self._bus.subscribe(subjects.EVENTS, self._hear)
+        self._life = asyncio.create_task(self._looking(), name="external-events")
+
+    async def stop(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.gather(self._life, return_exceptions=True)
+
+    async def _hear(self, subject: str, payload: bytes) -> None:
+        hint = read(payload)
+        if isinstance(hint, EventHint) and hint.name in HEEDED:
+            self._hinted.set()
+
+    async def _looking(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._look_every_s):
+                    await self._hinted.wait()
+            except TimeoutError:
+                pass  # nothing was hinted at; a hint may have been lost
+            await self._clock.sleep(GATHERED_S)
+            self._hinted.clear()
+            try:
+                await self.look()
+            except Exception as failure:  # noqa: BLE001  whatever it is, the words are kept, and the next look is soon
+                logger.warning("external events could not be looked at: %r", failure)
+
+    async def look(self) -> int:
+        """Act on what is ready; how many words were acted on."""
+        with label("external_event"):
+            told = await self._rooms.region.read(lambda tx: inbox.ready(tx, HEEDED, AT_A_LOOK_MAX))
+        by_server: dict[ServerId, list[ExternalEvent]] = {}
+        for each in told:
+            by_server.setdefault(each.server, []).append(each)
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def heed(server: ServerId) -> Sequence[ExternalEvent]:
+            async with slots:
+                return by_server[server] if await self._heed(server) else ()
+
+        done = [each for some in await asyncio.gather(*map(heed, by_server)) for each in some]
+        if done:
+            with label("external_event"):
+                await self._rooms.region.write(lambda tx: inbox.taken(tx, done))
+        return len(done)
+
+    async def _heed(self, server: ServerId) -> bool:
+        try:
+            return await port_truth.look(self._rooms, server) is not Found.BUSY
+        except Problem as problem:  # the network service is out, or the cell: the word is kept
+            logger.info("what happened to ports of server %s waits: %s", server, problem)
+            return False

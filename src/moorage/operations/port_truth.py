@@ -1,0 +1,117 @@
+"""What the network service says of a server's ports, carried into the server's record and its claims.
+
+The network service is the truth about ports and addresses.  Somebody may change an address there, or delete a port under a
+running server; it tells us (`network-changed`, `network-vif-deleted`), and when the word is lost a reconciler compares.  Both come
+here.  A server that an operation holds is left to that operation, and looked at again afterwards.
+
+    a port is gone             the card is unplugged and forgotten, and what it held is free (C13): a detach without a port
+    a port has other addresses the record shows them
+    addresses of segments      the claim is made to say what the ports have, in either direction
+"""
+
+import logging
+import time
+from enum import StrEnum
+
+import msgspec
+
+from moorage.model.errors import Conflict, NotFound
+from moorage.model.ids import ProviderId, ServerId
+from moorage.model.network import Port
+from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.server import Nic, Server
+from moorage.model.verdict import Row
+from moorage.operations import detach_interface
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.ports import addresses_held, nic_of
+from moorage.sql import Tx
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import claims
+from moorage.store.servers import replace_server
+
+logger = logging.getLogger(__name__)
+
+
+class Found(StrEnum):
+    NO_SERVER = "no_server"
+    BUSY = "busy"
+    """An operation holds it: look again when it has ended."""
+    TRUE = "true"
+    """Record and claim said what the network service says."""
+    MENDED = "mended"
+
+
+async def look(rooms: Rooms, server_id: ServerId) -> Found:
+    """Compare one server, and mend it. Raises Unavailable when the network service is out."""
+    where = await rooms.region.read(lambda tx: region_servers.find(tx, server_id))
+    if where is None:
+        return Found.NO_SERVER
+    if where.operation is not None:
+        return Found.BUSY
+    found = await records.find(rooms, server_id)
+    server = found.server
+    if server is None or server.deleted or found.cell is None or server.host is None:
+        return Found.NO_SERVER
+    ports = {port.id: port for port in await rooms.network.ports_of(server_id)}
+    if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
+        return await _let_go(rooms, server, lost)
+    wanted = msgspec.structs.replace(server, nics=tuple([await _as_is(rooms, nic, ports) for nic in server.nics]))
+    if wanted.nics != server.nics:
+        shown = msgspec.structs.replace(wanted, updated_at=time.time_ns() // 1000)
+        if not await rooms.cells[found.cell].write(lambda tx: _show(tx, shown, server.generation)):
+            return Found.BUSY
+    mended = await _mend_claim(rooms, wanted, where.op_seq)
+    return Found.MENDED if mended or wanted.nics != server.nics else Found.TRUE
+
+
+async def _let_go(rooms: Rooms, server: Server, lost: list[Nic]) -> Found:
+    for nic in lost:
+        logger.warning("server %s: port %s is gone from the network service", server.id, nic.port)
+        try:
+            await detach_interface.begin_gone(rooms, server, str(nic.port))
+        except (Conflict, NotFound):  # held by something else now, or forgotten meanwhile: the next look decides
+            return Found.BUSY
+    return Found.MENDED
+
+
+async def _as_is(rooms: Rooms, nic: Nic, ports: dict[str, Port]) -> Nic:
+    """The card as the network service has its port now; its tag, index and owner are ours to know."""
+    port = ports.get(str(nic.port))
+    if port is None:
+        return nic
+    known = msgspec.structs.replace(port, index=nic.index, ours=nic.ours, tag=nic.tag)
+    had = {(each.subnet, each.address) for each in nic.addresses}
+    if {(each.subnet, each.address) for each in port.fixed_ips} != had:
+        return nic_of(known, await rooms.network.network(port.network))
+    now = nic_of(known, None)
+    return msgspec.structs.replace(nic, mac=now.mac, guarantees=now.guarantees)
+
+
+def _show(tx: Tx, server: Server, was: int) -> bool:
+    return replace_server(tx, cell_servers.servers, server, was=was) is not None
+
+
+async def _mend_claim(rooms: Rooms, server: Server, seq: int) -> bool:
+    """Addresses on segments: claimed are those that the ports have, unless an operation began since we looked."""
+    truth = addresses_held(server.nics)
+
+    def held(tx: Tx) -> dict[ProviderId, int]:
+        return {key[0]: used for key, used in claims.held(tx, server.id).items() if key[1] == IPV4_ADDRESS}
+
+    was = await rooms.region.read(held)
+    if was == truth:
+        return False
+
+    def work(tx: Tx) -> tuple[Row, ...]:
+        where = region_servers.find(tx, server.id)
+        if where is None or where.operation is not None or where.op_seq != seq:
+            return ()
+        return rooms.placement.correct(tx, server.id, IPV4_ADDRESS, truth)
+
+    rows = await rooms.region.write(work)
+    rooms.placement.settle(rows)
+    if rows:
+        logger.warning("server %s held addresses %s, and its ports have %s", server.id, was, truth)
+    return bool(rows)

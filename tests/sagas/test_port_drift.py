@@ -1,0 +1,159 @@
+"""What the network service says of ports is carried into records and claims, whether it was said or found out."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from moorage.conductor.events import Events
+from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
+from moorage.model.ids import ConductorId, OperationId, ProviderId
+from moorage.model.network import FixedIp
+from moorage.model.operation import Accepted
+from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.server import Server
+from moorage.operations.all import SAGAS
+from moorage.operations.steps import servers as records
+from moorage.saga import Paper, first_lines, tell
+from moorage.store.region import inbox
+from moorage.store.region import servers as region_servers
+from moorage.store.region.inbox import ExternalEvent
+from moorage.store.region.placement import claims
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_region import SEGMENTS, SERVER, SmallRegion
+from moorage.testing.small_stories import INDEX, attached
+
+HOST1S_SEGMENT = next(iter(SEGMENTS))
+
+
+class ToldAtOnce:
+    """Tellers that tell what is accepted before they answer."""
+
+    def __init__(self, small: SmallRegion) -> None:
+        self.small = small
+        self.told: list[str] = []
+
+    async def choose(self, saga: str) -> ConductorId:
+        return ConductorId("conductor")
+
+    async def begun(self, new: Accepted) -> None:
+        saga = SAGAS[new.saga]
+        self.told.append(new.saga)
+        asked = msgspec.json.decode(new.asked, type=saga.asked)
+        await tell(saga, new.id, asked, self.small.rooms, Paper(first_lines(saga), self.small.transact))
+
+    async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
+        raise AssertionError("nothing here is stopped")
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
+    """A server on host1 with three cards, the last on a routed network; nobody holds it."""
+    region = await SmallRegion.open(tmp_path)
+    await attached(region, "routed")
+    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    region.rooms = dataclasses.replace(region.rooms, tellers=cast("Any", ToldAtOnce(region)))
+    yield region
+    await region.close()
+
+
+async def record(small: SmallRegion) -> Server:
+    found = (await records.find(small.rooms, SERVER)).server
+    assert found is not None
+    return found
+
+
+async def held(small: SmallRegion) -> dict[str, int]:
+    """Segment → addresses claimed."""
+    rows = await small.region.read(lambda tx: claims.held(tx, SERVER))
+    return {provider: used for (provider, resource), used in rows.items() if resource == IPV4_ADDRESS}
+
+
+def routed_port(small: SmallRegion) -> str:
+    return next(key for key, port in small.network.ports.items() if port.index == INDEX)
+
+
+def give_another_address(small: SmallRegion) -> None:
+    key = routed_port(small)
+    more = FixedIp(f"subnet-of-{HOST1S_SEGMENT}", "10.1.0.99")
+    port = small.network.ports[key]
+    small.network.ports[key] = msgspec.structs.replace(port, fixed_ips=(*port.fixed_ips, more))
+
+
+async def test_already_fine(small: SmallRegion) -> None:
+    before = await small.held(), await record(small)
+    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert (await small.held(), await record(small)) == before
+    assert await held(small) == {HOST1S_SEGMENT: 1}
+
+
+async def test_an_address_more_is_shown_and_claimed_and_one_less_is_given_back(small: SmallRegion) -> None:
+    give_another_address(small)
+    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    assert await held(small) == {HOST1S_SEGMENT: 2}
+    assert [each.address for each in (await record(small)).nics[-1].addresses][-1] == "10.1.0.99"
+    key = routed_port(small)
+    small.network.ports[key] = msgspec.structs.replace(small.network.ports[key], fixed_ips=())
+    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    assert await held(small) == {}
+    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await small.region.read(claims.drift) == []
+
+
+async def test_a_claim_that_no_port_has_is_given_back_and_a_lost_one_taken_again(small: SmallRegion) -> None:
+    segment = HOST1S_SEGMENT
+    wrongs: tuple[dict[ProviderId, int], ...] = ({ProviderId(segment): 3}, {})
+    for wrong in wrongs:
+        await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=IPV4_ADDRESS, truth=wrong))
+        assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+        assert await held(small) == {segment: 1}
+    assert await small.region.read(claims.drift) == []
+
+
+async def test_a_port_that_is_gone_takes_its_card_and_its_claim_along(small: SmallRegion) -> None:
+    before = await small.held()
+    del small.network.ports[routed_port(small)]
+    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    assert len((await record(small)).nics) == 2
+    assert await held(small) == {}
+    after = await small.held()
+    assert (after["cards"], after["vifs"]) == (before["cards"] - 1, [])
+    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+
+
+async def test_a_server_that_is_held_waits(small: SmallRegion) -> None:
+    give_another_address(small)
+    await small.hand_to(PROVED_OPERATION)
+    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await held(small) == {HOST1S_SEGMENT: 1}
+
+
+async def test_events_are_acted_on_once_and_kept_while_the_server_is_held(small: SmallRegion) -> None:
+    events = Events(small.rooms, cast("Any", None), cast("Any", None))
+    port = routed_port(small)
+    told = ExternalEvent(SERVER, "network-vif-deleted", port, seen_at=1)
+    plugged = ExternalEvent(SERVER, "network-vif-plugged", port, seen_at=1)
+    assert len(await small.region.write(lambda tx: inbox.put_placed(tx, [told, plugged]))) == 2
+    del small.network.ports[port]
+    await small.hand_to(PROVED_OPERATION)
+    assert await events.look() == 0
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    assert await events.look() == 1
+    assert await events.look() == 0
+    assert len((await record(small)).nics) == 2
+    assert await held(small) == {}
+    left = await small.region.read(lambda tx: inbox.of_server(tx, SERVER))
+    assert [each.name for each in left] == ["network-vif-plugged"]  # for whoever waits for it
+
+
+async def test_a_word_that_is_said_again_while_it_is_acted_on_stays(small: SmallRegion) -> None:
+    first = ExternalEvent(SERVER, "network-changed", "", seen_at=1)
+    again = msgspec.structs.replace(first, seen_at=2)
+    await small.region.write(lambda tx: inbox.put_placed(tx, [first]))
+    await small.region.write(lambda tx: inbox.put_placed(tx, [again]))
+    await small.region.write(lambda tx: inbox.taken(tx, [first]))
+    assert await small.region.read(lambda tx: inbox.of_server(tx, SERVER)) == [again]
