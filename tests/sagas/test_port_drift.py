@@ -84,7 +84,7 @@ def give_another_address(small: SmallRegion) -> None:
     small.network.ports[key] = msgspec.structs.replace(port, fixed_ips=(*port.fixed_ips, more))
 
 
-async def test_already_fine(small: SmallRegion) -> None:
+async def test_port_drift_already_fine(small: SmallRegion) -> None:
     before = await small.held(), await record(small)
     assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
     assert (await small.held(), await record(small)) == before

@@ -28,6 +28,7 @@ LOOK_EVERY_S = 2.0
 GATHERED_S = 0.02
 """Hints that come together are answered by one look."""
 AT_A_LOOK_MAX = 500
+LOOK = "look_for_events"
 AT_ONCE = 8
 
 
@@ -75,7 +76,7 @@ class Events:
 
     async def look(self) -> int:
         """Act on what is ready; how many words were acted on."""
-        with label("external_event"):
+        with label(LOOK):
             told = await self._rooms.region.read(lambda tx: inbox.ready(tx, HEEDED, AT_A_LOOK_MAX))
         by_server: dict[ServerId, list[ExternalEvent]] = {}
         for each in told:
@@ -88,7 +89,7 @@ class Events:
 
         done = [each for some in await asyncio.gather(*map(heed, by_server)) for each in some]
         if done:
-            with label("external_event"):
+            with label(LOOK):
                 await self._rooms.region.write(lambda tx: inbox.taken(tx, done))
         return len(done)
 
