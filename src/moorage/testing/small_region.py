@@ -327,14 +327,18 @@ class SmallRegion:
         for host, cell in HOSTS:
             inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
             await engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
-        await engine.report_segments(
+        return small
+
+    async def wire_segments(self) -> None:
+        """The segments of the routed network, with a hundred addresses each; they stay for the worlds after this one."""
+        if self.engine.world().segments:
+            return
+        await self.engine.report_segments(
             [
                 SegmentReport(segment=SegmentId(each), name=each, total=100, hosts=hosts)
                 for each, hosts in SEGMENTS.items()
             ]
         )
-        await engine.report_devices([device for host, _ in HOSTS for device in _devices(host)])
-        return small
 
     async def close(self) -> None:
         await self.engine.close()

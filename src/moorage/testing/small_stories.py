@@ -41,6 +41,7 @@ async def booted(small: SmallRegion, *, guarantees: bool = False) -> SmallRegion
 
 
 async def _boot(small: SmallRegion, *, guarantees: bool = False) -> None:
+    await small.wire_segments()
     await small.fresh(a_server(), BOOTED, guarantees=guarantees)
     boot = SAGAS["boot/1"]
     asked = msgspec.structs.replace(a_boot(BOOTED), forced_host="host1")

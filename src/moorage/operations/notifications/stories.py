@@ -209,8 +209,8 @@ def _attached(run: Run[attach_interface.AttachInterface, Rooms], seen: Server | 
 
 
 def _detached(run: Run[detach_interface.DetachInterface, Rooms], seen: Server | None) -> Server:
-    found = run.get(detach_interface.begin_action)
-    server = run.asked.server if found is None or found.server is None else found.server
+    begun = run.get(detach_interface.begin_action)
+    server = run.asked.server if begun is None or begun.found.server is None else begun.found.server
     return detach_interface.without_card(server, run.asked.nic, _now())
 
 
