@@ -169,7 +169,7 @@ def _summed(world: World, resource: str, on_hosts: Mask, on_devices: Mask) -> In
     total: NDArray[np.float64] = np.zeros(world.size)
     if right.size:
         free = np.maximum(nested.free[resource][right], 0)
-        total = np.bincount(nested.host[right], weights=free, minlength=world.size)
+        total = np.bincount(nested.host[right], weights=free, minlength=world.size).astype(np.float64)
     if on_hosts.any():
         total = total + np.where(on_hosts, np.maximum(world.free[resource], 0), 0)
     found: Ints = np.minimum(total, INT32_MAX).astype(np.int32)
