@@ -4,10 +4,12 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
 from conftest import Start
 
 from moorage.drivers.dials import VerbDial
 from moorage.main.config import Hosts
+from moorage.model.ids import new_uuid
 from moorage.testing.person import Person
 
 EGR, IGR, PPS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
@@ -252,3 +254,62 @@ async def test_a_direct_port_without_a_policy_is_claimed_too_and_one_elsewhere_i
             await admin.gone(each["id"])
         for port in (here, there):
             await admin.network("DELETE", f"/ports/{port['id']}")
+
+
+async def test_bandwidth_of_a_tunnelled_network_is_that_of_what_carries_the_tunnels(start: Start) -> None:
+    async with start(hosts=msgspec.structs.replace(TWO, count=1)) as running:
+        admin, found = running.admin, await providers(running.admin)
+        port = await port_on(admin, await admin.id_of("network", "private"), await policy_of(admin, kbps=7_000))
+        (group,) = port["resource_request"]["request_groups"]
+        assert group["required"] == ["CUSTOM_NETWORK_TUNNEL_PROVIDER", "CUSTOM_VNIC_TYPE_NORMAL"]
+        server = await admin.active(networks=[{"port": port["id"]}])
+        assert await used(admin, found["host1:Open vSwitch agent:rp_tunnelled"]) == {EGR: 7_000, IGR: 0}
+        await admin.gone(server["id"])
+        await admin.network("DELETE", f"/ports/{port['id']}")
+
+
+async def test_a_flavors_own_groups_are_served_by_single_providers(start: Start) -> None:
+    """What an operator put below a host; a policy that is not said is `none`."""
+    async with start(hosts=msgspec.structs.replace(TWO, count=2)) as running:
+        admin, found = running.admin, await providers(running.admin)
+        url = f"{admin.config.api.placement.url}/placement"
+        headers = {"OpenStack-API-Version": "placement 1.39"}
+
+        async def put(method: str, path: str, body: Any = None) -> None:
+            reply = await admin.http.request(method, url + path, json=body, headers=headers)
+            assert reply.is_success, reply.text
+
+        await put("PUT", "/resource_classes/CUSTOM_ENGINE")
+        engines = [new_uuid(), new_uuid()]
+        for number, uuid in enumerate(engines):
+            name = f"engine{number}"
+            await put(
+                "POST", "/resource_providers", {"name": name, "uuid": uuid, "parent_provider_uuid": found["host2"]}
+            )
+            inventories = {"CUSTOM_ENGINE": {"total": 3}}
+            body = {"resource_provider_generation": 0, "inventories": inventories}
+            await put("PUT", f"/resource_providers/{uuid}/inventories", body)
+
+        async def flavor(name: str, **specs: str) -> str:
+            made = {"flavor": {"name": name, "ram": 64, "vcpus": 1, "disk": 1}}
+            key = str((await admin.compute("POST", "/flavors", made)).json()["flavor"]["id"])
+            asked = {f"resources{n}:CUSTOM_ENGINE": "1" for n in (1, 2)} | specs
+            reply = await admin.compute("POST", f"/flavors/{key}/os-extra_specs", {"extra_specs": asked})
+            assert reply.status_code == 200, reply.text
+            return name
+
+        async def taken() -> list[int]:
+            return [(await used(admin, uuid))["CUSTOM_ENGINE"] for uuid in engines]
+
+        apart = await admin.active(flavor=await flavor("apart", group_policy="isolate"), networks="none")
+        assert apart["OS-EXT-SRV-ATTR:host"] == "host2"
+        assert await taken() == [1, 1]
+        servers = [apart, await admin.active(flavor=await flavor("anyhow"), networks="none")]
+        assert sum(await taken()) == 4
+        servers.append(await admin.active(flavor="anyhow", networks="none"))
+        assert await taken() == [3, 3]
+        full = await admin.settled(await admin.boot(flavor="anyhow", networks="none"))
+        assert "not enough CUSTOM_ENGINE on any one device" in full["fault"]["message"]
+        for each in (*servers, full):
+            await admin.gone(each["id"])
+        assert await taken() == [0, 0]
