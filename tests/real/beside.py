@@ -78,7 +78,7 @@ async def moorage_beside(
         api=Api(**{name: Listen(port=port or free_port()) for name, port in ports.items()}),
         identity=Neighbour(url=stack.identity_url),
         image=Neighbour(url=stack.image_url),
-        network=Network(url=stack.network_url, reports_segments=reported),
+        network=Network(url=stack.network_url, reports=reported),
         service_user=ServiceUser(user=login.user, password=login.password, project=login.project),
         hosts=hosts,
     )

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.real
 AGENT = "Open vSwitch agent"
 VNIC_TRAITS = {f"CUSTOM_VNIC_TYPE_{kind}" for kind in ("NORMAL", "DIRECT", "SMART_NIC", "VDPA")}
 STOCK = {"allocation_ratio": 1.0, "min_unit": 1, "step_size": 1, "reserved": 0}
+TUNNELS = "rp_tunnelled"
+"""The provider of all tunnelled networks of a host."""
 NO_LIMIT = 2_147_483_647
 
 
@@ -37,11 +39,10 @@ def state(host: str, *physnets: str, kbps: int = 0, kpps: int = 0) -> dict[str, 
         "extensions": ["qos"],
     }
     if kbps:
+        devices = [*bridges.values(), TUNNELS]
         configurations |= {
-            "resource_provider_bandwidths": {
-                bridge: {"egress": kbps, "ingress": kbps // 2} for bridge in bridges.values()
-            },
-            "resource_provider_hypervisors": dict.fromkeys(bridges.values(), host),
+            "resource_provider_bandwidths": {device: {"egress": kbps, "ingress": kbps // 2} for device in devices},
+            "resource_provider_hypervisors": dict.fromkeys(devices, host),
             "resource_provider_inventory_defaults": STOCK,
             "resource_provider_packet_processing_without_direction": {host: {"any": kpps}},
             "resource_provider_packet_processing_inventory_defaults": STOCK,
@@ -123,15 +124,19 @@ async def test_an_agents_report_becomes_bandwidth_under_the_hosts_provider(admin
             "inventories": {"NET_PACKET_RATE_KILOPACKET_PER_SEC": stock(2_000)},
         },
         **{
-            f"{agent}:br-{physnet}": {
+            f"{agent}:{device}": {
                 "parent": agent,
-                "traits": VNIC_TRAITS | {f"CUSTOM_PHYSNET_{physnet.upper()}"},
+                "traits": VNIC_TRAITS | {trait},
                 "inventories": {
                     "NET_BW_EGR_KILOBIT_PER_SEC": stock(10_000_000),
                     "NET_BW_IGR_KILOBIT_PER_SEC": stock(5_000_000),
                 },
             }
-            for physnet in ("physnet1", "physnet4")
+            for device, trait in (
+                ("br-physnet1", "CUSTOM_PHYSNET_PHYSNET1"),
+                ("br-physnet4", "CUSTOM_PHYSNET_PHYSNET4"),
+                (TUNNELS, "CUSTOM_NETWORK_TUNNEL_PROVIDER"),
+            )
         },
     }
     asked = {
@@ -263,6 +268,58 @@ async def test_a_server_takes_one_of_the_addresses_neutron_reported(
     await alice("compute", "DELETE", f"/servers/{server}")
     await until(lambda: alice("network", "GET", f"/ports?network_id={routed.network}"), lambda left: not left["ports"])
     await until(lambda: admin("placement", "GET", f"/allocations/{server}"), lambda seen: not seen["allocations"])
+    await admin("network", "DELETE", f"/subnets/{subnet}")
+    await routed.until_addresses(404)
+    await alice.close()
+
+
+async def test_a_guaranteed_port_is_served_from_the_bandwidth_neutron_reported(
+    real_stack: Stack, config: Config, admin: Desk, routed: Routed
+) -> None:
+    """Of the two hosts on the segment one has bandwidth; the port's guarantee is claimed there, and Neutron binds with it."""
+    await report(admin, state("host3", "physnet1", "physnet4", kbps=1_000_000, kpps=100))
+    bridge = f"host3:{AGENT}:br-physnet4"
+    below = await until(lambda: tree(admin, "host3"), lambda seen: bool(seen.get(bridge, {}).get("inventories")))
+    assert below[bridge]["inventories"]["NET_BW_EGR_KILOBIT_PER_SEC"]["total"] == 1_000_000
+    alice = Desk(real_stack, config, "alice")
+    image = await alice.upload("tiny")
+    flavor = (await alice("compute", "GET", "/flavors"))["flavors"][0]["id"]
+    subnet = await routed.subnet("10.42.0.0/29", dhcp=False)
+    await routed.until_addresses((6, 1))
+    policy = (await admin("network", "POST", "/qos/policies", {"policy": {"name": "sure", "shared": True}}))["policy"][
+        "id"
+    ]
+    rule = {"minimum_bandwidth_rule": {"min_kbps": 700_000, "direction": "egress"}}
+    await admin("network", "POST", f"/qos/policies/{policy}/minimum_bandwidth_rules", rule)
+
+    async def boot(name: str) -> tuple[str, str]:
+        asked = {"port": {"network_id": routed.network, "qos_policy_id": policy}}
+        port = str((await alice("network", "POST", "/ports", asked))["port"]["id"])
+        order = {"name": name, "imageRef": image, "flavorRef": flavor, "networks": [{"port": port}]}
+        return port, str((await alice("compute", "POST", "/servers", {"server": order}))["server"]["id"])
+
+    port, server = await boot("one")
+    await until_server(alice, server, "ACTIVE")
+    held = (await admin("placement", "GET", f"/allocations/{server}"))["allocations"]
+    named = f"/resource_providers?name={bridge.replace(' ', '%20')}"
+    provider = (await admin("placement", "GET", named))["resource_providers"][0]["uuid"]
+    assert held[provider]["resources"] == {"NET_BW_EGR_KILOBIT_PER_SEC": 700_000}
+    assert held[routed.segment]["resources"] == {"IPV4_ADDRESS": 1}
+    bound = (await admin("network", "GET", f"/ports/{port}"))["port"]
+    assert (bound["binding:host_id"], bound["binding:vif_type"]) == ("host3", "ovs")
+    assert set(bound["binding:profile"]["allocation"].values()) == {provider}
+
+    second, refused = await boot("two")  # 300,000 are left, and nowhere else are any
+
+    async def status() -> Any:
+        return (await alice("compute", "GET", f"/servers/{refused}"))["server"]["status"]
+
+    assert await until(status, lambda seen: seen != "BUILD") == "ERROR"
+    for each in (server, refused):
+        await alice("compute", "DELETE", f"/servers/{each}")
+    await until(lambda: admin("placement", "GET", f"/allocations/{server}"), lambda seen: not seen["allocations"])
+    for each in (port, second):
+        await alice("network", "DELETE", f"/ports/{each}")
     await admin("network", "DELETE", f"/subnets/{subnet}")
     await routed.until_addresses(404)
     await alice.close()

@@ -80,8 +80,9 @@ class Network(Neighbour, frozen=True, forbid_unknown_fields=True):
     """`flat`: no network service and no ports; addresses come from `pools`, one of each network for each cell (S0.16)."""
     pools: tuple[Pool, ...] = ()
 
-    reports_segments: bool = False
-    """Its `segments` plug-in writes the segments into our Placement and our host aggregates: we draw none ourselves."""
+    reports: bool = False
+    """Its plug-ins write into our Placement and our host aggregates themselves, `segments` the segments and `placement` what
+    its agents guarantee: we draw neither."""
 
 
 class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

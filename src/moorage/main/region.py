@@ -108,7 +108,7 @@ async def open_region(
         images=clients.images,
         hosts=hosts,
         tellers=tellers,
-        draw_segments=None if flat or config.network.reports_segments else segments.run,
+        draw_segments=None if flat or config.network.reports else segments.run,
         settings=Settings(
             max_attempts=config.compute.max_attempts,
             auto_refusal=config.compute.auto_refusal,
