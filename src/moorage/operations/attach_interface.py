@@ -25,13 +25,12 @@ from moorage.model.server import Server
 from moorage.model.verdict import Claimed, Row, Shortage
 from moorage.model.world import Ask, Choice
 from moorage.operations.accept import accepted, tell_later
-from moorage.operations.boot import segments_for
 from moorage.operations.boot_request import draw_segments
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT, errand, unplug_or_leave
-from moorage.operations.steps.ports import nic_of, vif_of
+from moorage.operations.steps.ports import nic_of, segments_for, vif_of
 from moorage.operations.steps.servers import Found
 from moorage.placement.claims import amounts_of, portions
 from moorage.saga import Run, Saga, step

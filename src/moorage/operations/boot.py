@@ -22,14 +22,13 @@ from moorage.model.resources import Needs
 from moorage.model.server import Fault, Server, TaskState, VmState
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk
-from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations import late_ports
 from moorage.operations.gates import ANY_LEVEL, OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
-from moorage.operations.steps.ports import made_macs, nics_of, plugged_ports, vif_of
+from moorage.operations.steps.ports import made_macs, nics_of, plugged_ports, segments_for, vif_of
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
 from moorage.store.cell import actions
@@ -514,29 +513,6 @@ def ask_of(
         max_level=boot.gates.max_level if boot.nics else ANY_LEVEL,
         seed=int(boot.server.id.replace("-", ""), 16) & 0xFFFFFFFF,
     )
-
-
-def segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
-    """An address that a port has already narrows it to that address's segment; a port without leaves them all (S3.4)."""
-    if network is None:
-        return SegmentAsk(port.id)
-    if not network.routed:
-        return SegmentAsk(network.name or network.id, physnets=_physnets(network))
-    by_subnet = {subnet.id: subnet.segment for subnet in network.subnets}
-    brought = tuple({segment for ip in port.fixed_ips if (segment := by_subnet.get(ip.subnet)) is not None})
-    offered = brought or tuple(
-        dict.fromkeys(subnet.segment for subnet in network.subnets if subnet.segment and subnet.version == 4)
-    )
-    return SegmentAsk(
-        network.name or network.id,
-        segments=tuple(ProviderId(segment) for segment in offered),
-        addresses=0 if port.ip_allocation == "none" else 1,
-    )
-
-
-def _physnets(network: NetworkFacts) -> tuple[str, ...]:
-    found = {segment.physical_network for segment in network.segments if segment.physical_network}
-    return tuple(found or ({network.physical_network} if network.physical_network else ()))
 
 
 def _subnets(run: BootRun, segments: tuple[ProviderId | None, ...]) -> dict[int, str]:

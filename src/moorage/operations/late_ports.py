@@ -8,7 +8,7 @@
 Until a port is made, it stands in the story as it will be: with its NIC and its minted MAC, without an id.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -24,6 +24,7 @@ from moorage.model.server import Nic, Server
 from moorage.model.turn import UNDO, Turn
 from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps.hosts import names_of
 from moorage.operations.steps.ports import nics_of
 from moorage.saga import Cause, Run
 
@@ -168,17 +169,9 @@ def order_for(run: Run[AsksPorts, Rooms], place: Place, ports: tuple[Port, ...])
         subnets=place.subnets,
         profiles=place.profiles,
         security_groups=boot.security_groups,
-        tried=tuple(_names(run)),
+        tried=names_of(run.rooms.placement.world(), run.tried),
         unsure=run.unsure or run.attempt > 1,
     )
-
-
-def _names(run: Run[AsksPorts, Rooms]) -> Iterator[str]:
-    world = run.rooms.placement.world()
-    for host in run.tried:
-        slot = world.slots.get(HostId(host))
-        if slot is not None:
-            yield world.names[slot]
 
 
 async def start(

@@ -9,11 +9,12 @@ from moorage.model.plumbing import vif_of
 from moorage.model.request_groups import ALLOCATION, amounts_held
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Address, Nic
+from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.rooms import Rooms
 from moorage.store.region import inbox
 from moorage.store.region.placement.claims import Key
 
-__all__ = ["addresses_held", "held_by", "made_macs", "nic_of", "nics_of", "plugged_ports", "vif_of"]
+__all__ = ["addresses_held", "held_by", "made_macs", "nic_of", "nics_of", "plugged_ports", "segments_for", "vif_of"]
 
 VIF_PLUGGED = "network-vif-plugged"
 
@@ -81,3 +82,26 @@ async def plugged_ports(rooms: Rooms, server: ServerId, waiting: set[str], host:
         raise HostFailed("the network could not be plugged", private=", ".join(failed), code="vif_not_plugged")
     said = {event.tag for event in told if event.status == "completed"}
     return {key for key, port in here.items() if key in waiting and (port.status == "ACTIVE" or key in said)}
+
+
+def segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
+    """An address that a port has already narrows it to that address's segment; a port without leaves them all (S3.4)."""
+    if network is None:
+        return SegmentAsk(port.id)
+    if not network.routed:
+        return SegmentAsk(network.name or network.id, physnets=_physnets(network))
+    by_subnet = {subnet.id: subnet.segment for subnet in network.subnets}
+    brought = tuple({segment for ip in port.fixed_ips if (segment := by_subnet.get(ip.subnet)) is not None})
+    offered = brought or tuple(
+        dict.fromkeys(subnet.segment for subnet in network.subnets if subnet.segment and subnet.version == 4)
+    )
+    return SegmentAsk(
+        network.name or network.id,
+        segments=tuple(ProviderId(segment) for segment in offered),
+        addresses=0 if port.ip_allocation == "none" else 1,
+    )
+
+
+def _physnets(network: NetworkFacts) -> tuple[str, ...]:
+    found = {segment.physical_network for segment in network.segments if segment.physical_network}
+    return tuple(found or ({network.physical_network} if network.physical_network else ()))
