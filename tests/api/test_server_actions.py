@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from moorage.model.action import Action, Event
+from moorage.model.errors import NotFound
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import TaskState, VmState
@@ -12,7 +13,7 @@ from moorage.store.cell import actions as cell_actions
 from moorage.store.region import inbox
 from moorage.store.region import operations as region_operations
 from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.servers import a_server
+from moorage.testing.servers import NETWORK, a_server
 
 ID = a_server().id
 PATH = f"/servers/{ID}"
@@ -69,7 +70,6 @@ LATER = [
     ("latest", {"migrate": None}, ADMIN, 501),
     ("latest", {"migrate": None}, MEMBER, 403),
     ("latest", {"createImage": {"name": "x"}}, MEMBER, 501),
-    ("2.43", {"addFixedIp": {"networkId": "x"}}, MEMBER, 501),
     ("2.44", {"addFixedIp": {"networkId": "x"}}, MEMBER, 404),
     ("2.16", {"trigger_crash_dump": None}, MEMBER, 404),
     ("2.17", {"trigger_crash_dump": None}, MEMBER, 501),
@@ -195,6 +195,38 @@ async def test_parts_read_from_the_record(servers: Any) -> None:
     assert (await servers.get(f"{PATH}/migrations", at="2.22", by=ADMIN)).status_code == 404
     assert (await servers.get(f"{PATH}/os-server-password", by=MEMBER)).json() == {"password": ""}
     assert (await servers.get(f"{PATH}/diagnostics", by=ADMIN)).status_code == 501
+
+
+class OneNetwork:
+    """A network service where only one network is seen."""
+
+    async def show_as(self, token: str, things: str, thing: str) -> dict[str, Any]:
+        if (things, thing) != ("networks", NETWORK):
+            raise NotFound("no such thing")
+        return {"id": thing}
+
+
+async def test_addresses_are_added_and_removed_below_2_44(servers: Any) -> None:
+    await servers.keep(a_server(), a_server(2, locked=True), a_server(3, host=None))
+    servers.desk.network = OneNetwork()
+    assert (await act(servers, {"addFixedIp": {"networkId": NETWORK}}, at="2.43")).status_code == 202
+    assert (await act(servers, {"removeFixedIp": {"address": "10.0.0.5"}}, at="2.1")).status_code == 202
+    assert servers.book.addressed == [(ID, NETWORK), (ID, "10.0.0.5")]
+    for body, status in (
+        ({"addFixedIp": {"networkId": "nowhere"}}, 404),
+        ({"addFixedIp": {"networkId": ""}}, 400),
+        ({"addFixedIp": {"networkId": NETWORK, "wings": 2}}, 400),
+        ({"removeFixedIp": {"address": "10.0.0.6"}}, 400),
+        ({"removeFixedIp": {"address": "x"}}, 400),
+    ):
+        assert (await act(servers, body, at="2.43")).status_code == status, body
+    for number in (2, 3):
+        path = f"/servers/{a_server(number).id}/action"
+        answer = await servers.ask("POST", path, {"addFixedIp": {"networkId": NETWORK}}, at="2.43", by=MEMBER)
+        assert answer.status_code == 409
+    assert (await act(servers, {"removeFixedIp": {"address": "10.0.0.5"}}, at="2.44")).status_code == 404
+    stranger = await act(servers, {"removeFixedIp": {"address": "10.0.0.5"}}, at="2.43", by=STRANGER)
+    assert stranger.status_code == 404
 
 
 class Groups:

@@ -17,6 +17,7 @@ from moorage.api.compute import (
     interfaces,
     keypairs,
     migrations,
+    multinic,
     networks,
     os_hosts,
     quotas,
@@ -52,6 +53,7 @@ TABLE: tuple[Route, ...] = (
     *interfaces.ROUTES,
     *keypairs.ROUTES,
     *migrations.ROUTES,
+    *multinic.ROUTES,
     *networks.ROUTES,
     *os_hosts.ROUTES,
     *quotas.ROUTES,
@@ -66,6 +68,13 @@ TABLE: tuple[Route, ...] = (
     *services.ROUTES,
     *usage.ROUTES,
     *volumes_boot.aliases(
-        (*server_actions.ROUTES, *server_later.ROUTES, *servers.ROUTES, *floating_ips.ROUTES, *security_groups.ROUTES)
+        (
+            *server_actions.ROUTES,
+            *server_later.ROUTES,
+            *servers.ROUTES,
+            *floating_ips.ROUTES,
+            *multinic.ROUTES,
+            *security_groups.ROUTES,
+        )
     ),
 )

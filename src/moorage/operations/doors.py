@@ -14,6 +14,7 @@ from moorage.model.ids import ServerId
 from moorage.model.server import Server
 from moorage.operations import attach_interface, boot_request, delete, detach_interface, power
 from moorage.operations.boot_request import BootRights
+from moorage.operations.nouns import fixed_ips
 from moorage.operations.power import PowerVerb
 from moorage.operations.rooms import Rooms
 from moorage.sql import Database
@@ -49,6 +50,10 @@ class ServerDoors(Protocol):
     async def detach_interface(
         self, asker: Asker, server: Server, port: str, *, check: StateCheck, request_id: str
     ) -> None: ...
+
+    async def add_fixed_ip(self, server: Server, network: str) -> None: ...
+
+    async def remove_fixed_ip(self, server: Server, address: str) -> None: ...
 
     async def console(self, server: Server, lines: int | None) -> str:
         """What the guest wrote to its console."""
@@ -103,6 +108,12 @@ class Doors:
         self, asker: Asker, server: Server, port: str, *, check: StateCheck, request_id: str
     ) -> None:
         await detach_interface.begin(self.rooms, asker, server, port, check=check, request_id=request_id)
+
+    async def add_fixed_ip(self, server: Server, network: str) -> None:
+        await fixed_ips.add(self.rooms, server, network)
+
+    async def remove_fixed_ip(self, server: Server, address: str) -> None:
+        await fixed_ips.remove(self.rooms, server, address)
 
     async def console(self, server: Server, lines: int | None) -> str:
         if server.cell is None or server.host is None:

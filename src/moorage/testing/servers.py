@@ -9,7 +9,7 @@ import msgspec
 
 from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest, NicWish
-from moorage.model.errors import HostFailed
+from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import CellId, FlavorId, ImageId, NetworkId, PortId, ServerId
 from moorage.model.server import Address, FlavorCopy, Nic, PowerState, Server, VmState
 from moorage.operations.boot_request import BootRights
@@ -88,6 +88,7 @@ class OrderBook:
     """Stands where `operations.doors.Doors` stands: orders are written, told to nobody."""
 
     region: Database
+    addressed: list[tuple[str, str]] = field(default_factory=list)
     booted: list[tuple[BootRequest, BootRights]] = field(default_factory=list)
     deleted: list[tuple[str, bool]] = field(default_factory=list)
     hinted: list[tuple[str, str, str | None]] = field(default_factory=list)
@@ -152,6 +153,14 @@ class OrderBook:
         self, asker: Asker, server: Server, port: str, *, check: StateCheck, request_id: str
     ) -> None:
         self.detached.append((server.id, port))
+
+    async def add_fixed_ip(self, server: Server, network: str) -> None:
+        self.addressed.append((server.id, network))
+
+    async def remove_fixed_ip(self, server: Server, address: str) -> None:
+        if address not in {each.address for nic in server.nics for each in nic.addresses}:
+            raise NotFound(f"Instance {server.id} does not have fixed IP '{address}'.")
+        self.addressed.append((server.id, address))
 
     async def console(self, server: Server, lines: int | None) -> str:
         if self.silent:

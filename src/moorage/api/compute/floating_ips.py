@@ -3,13 +3,12 @@
 All of it is at the network service, and is asked and done there with the user's token.
 """
 
-import ipaddress
 from typing import Any
 
 import msgspec
 
 from moorage.api.call import Call, Reply
-from moorage.api.compute.neighbours import network_of, wrong
+from moorage.api.compute.neighbours import checked_address, network_of
 from moorage.api.compute.server_access import target_of, the_server
 from moorage.api.gather import cells_of, find_server
 from moorage.api.routes import Params, Route
@@ -99,18 +98,10 @@ async def delete(call: Call[None]) -> Reply:
 # ------------------------------------------------------------------------------------------------ of servers
 
 
-def _address(name: str, value: str) -> str:
-    try:
-        ipaddress.ip_address(value)
-    except ValueError:
-        wrong(name, value, "is not valid under any of the given schemas")
-    return value
-
-
 async def add(call: Call[AddBody]) -> Reply:
     wanted = call.body.add
-    address = _address("address", wanted.address)
-    asked = None if wanted.fixed_address is None else _address("fixed_address", wanted.fixed_address)
+    address = checked_address("address", wanted.address)
+    asked = None if wanted.fixed_address is None else checked_address("fixed_address", wanted.fixed_address)
     server = await the_server(call, RULE + "add")
     await floats.put_on(network_of(call), call.token, server, address, _fixed(server, address, asked))
     await _show_on(call, server)
@@ -144,7 +135,7 @@ def _fixed(server: Server, address: str, asked: str | None) -> str:
 
 
 async def remove(call: Call[RemoveBody]) -> Reply:
-    address, network = _address("address", call.body.remove.address), network_of(call)
+    address, network = checked_address("address", call.body.remove.address), network_of(call)
     floating = await floats.by_address(network, call.token, address)
     device = await floats.device_of(network, call.token, floating)
     target: dict[str, Any] | None = None

@@ -1,5 +1,6 @@
 """What handlers share that pass a call on to a neighbour with the user's token."""
 
+import ipaddress
 from typing import Any, NoReturn
 
 from moorage.api.call import Call
@@ -22,6 +23,15 @@ def images_of(call: Call[Any]) -> ImageClient:
     if found is None:
         raise NotBuilt("This front desk has no image service to ask.")
     return found
+
+
+def checked_address(name: str, value: str) -> str:
+    """An address of either version, as it was given."""
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        wrong(name, value, "is not valid under any of the given schemas")
+    return value
 
 
 def wrong(name: str, value: object, why: str) -> NoReturn:

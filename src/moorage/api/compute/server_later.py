@@ -25,8 +25,6 @@ ACTIONS = {
     "unshelve": "os-shelve:unshelve",
     "rescue": "os-rescue",
     "unrescue": "os-unrescue",
-    "addFixedIp": "os-multinic:add",
-    "removeFixedIp": "os-multinic:remove",
     "os-getVNCConsole": "os-remote-consoles",
     "os-getSPICEConsole": "os-remote-consoles",
     "os-getSerialConsole": "os-remote-consoles",

@@ -1,0 +1,71 @@
+"""Below 2.44: `addFixedIp` and `removeFixedIp`."""
+
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.neighbours import checked_address, network_of
+from moorage.api.compute.server_access import doors, not_locked, the_server
+from moorage.api.routes import Route
+from moorage.api.wire import Body
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.server import Server
+
+RULE = "os_compute_api:os-multinic:"
+NetworkId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=36)] | int
+
+
+class OneNetwork(Body):
+    network: NetworkId = msgspec.field(name="networkId")
+
+
+class AddBody(Body):
+    add: OneNetwork = msgspec.field(name="addFixedIp")
+
+
+class OneAddress(Body):
+    address: str
+
+
+class RemoveBody(Body):
+    remove: OneAddress = msgspec.field(name="removeFixedIp")
+
+
+async def _changeable(call: Call[Any], rule: str) -> Server:
+    server = await the_server(call, RULE + rule)
+    not_locked(call, server)
+    if server.host is None:
+        raise Conflict(f"Instance {server.id} is not ready")
+    return server
+
+
+async def add(call: Call[AddBody]) -> Reply:
+    server = await _changeable(call, "add")
+    network = str(call.body.add.network)
+    try:
+        await network_of(call).show_as(call.token, "networks", network)  # may this user see it?
+    except NotFound as missing:
+        raise NotFound(f"Network could not be found for instance {server.id}.") from missing
+    try:
+        await doors(call).add_fixed_ip(server, network)
+    except Conflict as none_left:
+        raise Invalid(none_left.public, private=none_left.private) from none_left
+    return Reply(202)
+
+
+async def remove(call: Call[RemoveBody]) -> Reply:
+    address = checked_address("address", call.body.remove.address)
+    server = await _changeable(call, "remove")
+    try:
+        await doors(call).remove_fixed_ip(server, address)
+    except NotFound as missing:
+        raise Invalid(missing.public) from missing
+    return Reply(202)
+
+
+ROUTES = (
+    Route("POST", "/servers/{id}/action", add, takes=AddBody, action="addFixedIp"),
+    Route("POST", "/servers/{id}/action", remove, takes=RemoveBody, action="removeFixedIp"),
+)

@@ -1,0 +1,22 @@
+"""`addFixedIp` and `removeFixedIp`, which ended with 2.43: an address more or less on a port that the server has.
+
+The network service gives and takes it; then the record and, on a routed network, the claim are made to say what it says, as
+they are when somebody changes a port there (`operations/port_truth.py`).  Should this process die in between, the network
+service's own word of the change brings it about.
+"""
+
+from moorage.model.server import Server
+from moorage.operations import port_truth
+from moorage.operations.rooms import Rooms
+
+
+async def add(rooms: Rooms, server: Server, network: str) -> None:
+    """Raises NotFound when the server has no port there, Conflict when there is no address left."""
+    await rooms.network.add_address(server.id, network)
+    await port_truth.look(rooms, server.id)
+
+
+async def remove(rooms: Rooms, server: Server, address: str) -> None:
+    """Raises NotFound when the server does not have it."""
+    await rooms.network.drop_address(server.id, address)
+    await port_truth.look(rooms, server.id)
