@@ -1,9 +1,11 @@
 """Usage, migrations, extensions, and what is gone."""
 
 import time
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from moorage.api import gone
@@ -11,7 +13,9 @@ from moorage.model.host import Host
 from moorage.model.ids import CellId, FlavorId, OperationId, ServerId, new_uuid
 from moorage.model.server import FlavorCopy, Server, VmState
 from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import usage_audits
 from moorage.store.cell.servers import Fence, record
+from moorage.store.cell.usage_audits import Place
 from moorage.testing.frontdesk import MEMBER, READER, STRANGER, Client, cells_in, front_desk
 
 HOUR_US = 3_600_000_000
@@ -101,20 +105,30 @@ async def test_usage(tmp_path: Path) -> None:
             assert (await cloud.get(f"/os-simple-tenant-usage?{bad}")).status_code == 400
 
 
-async def test_no_host_audits_usage_and_all_of_them_are_named(tmp_path: Path) -> None:
-    async with cells_in(tmp_path, "cell1") as cells, front_desk(tmp_path, cells=cells) as cloud:
-        host = Host(0, new_uuid(), "", "host1", "host1", CellId("cell1"))
-        await cells.all()["cell1"].write(lambda tx: cell_hosts.report(tx, host, 1))
+async def test_the_audit_log_says_how_far_each_cells_audit_has_come(tmp_path: Path) -> None:
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as cloud:
+        for number in (1, 2):
+            host = Host(0, new_uuid(), "", f"host{number}", f"host{number}", CellId(f"cell{number}"))
+            await cells.all()[f"cell{number}"].write(lambda tx, host=host: cell_hosts.report(tx, host, 1))
         path = "/os-instance_usage_audit_log"
         log = (await cloud.get(path)).json()["instance_usage_audit_logs"]
-        assert (log["num_hosts"], log["hosts_not_run"], log["log"]) == (1, ["host1"], {})
-        assert log["overall_status"] == "0 of 1 hosts done. 0 errors."
-        for before, period in (
-            ("2026-03-01 00:00:00", ("2026-01-01 00:00:00", "2026-02-01 00:00:00")),
-            ("2026-01-15 12:00:00.5", ("2025-12-01 00:00:00", "2026-01-01 00:00:00")),
-        ):
-            shown = (await cloud.get(f"{path}/{before}")).json()["instance_usage_audit_log"]
-            assert (shown["period_beginning"], shown["period_ending"]) == period
+        assert (log["num_hosts"], log["hosts_not_run"], log["log"]) == (2, ["host1", "host2"], {})
+        assert log["overall_status"] == "0 of 2 hosts done. 0 errors."
+        began, ended = (int(datetime(2026, month, 1, tzinfo=UTC).timestamp() * 1e6) for month in (1, 2))
+        flavor = FlavorCopy(FlavorId("1"), "m1.tiny", 2, 1024, 10)
+        server = msgspec.structs.replace(server_of(1, flavor, began + HOUR_US, None), host="host1")
+        for cell, place in (("cell1", Place(ServerId("z"), 1, True)), ("cell2", Place(ServerId("y"), 1, False))):
+            await cells.all()[cell].write(lambda tx, place=place: usage_audits.put(tx, began, ended, place, 7))
+        await cells.all()["cell1"].write(partial(record, server=server, fence=Fence(OperationId("o"), 1, 1, 1)))
+        shown = (await cloud.get(f"{path}/2026-03-01 00:00:00")).json()["instance_usage_audit_log"]
+        assert (shown["period_beginning"], shown["period_ending"]) == ("2026-01-01 00:00:00", "2026-02-01 00:00:00")
+        states = {host: (each["state"], each["instances"]) for host, each in shown["log"].items()}
+        assert states == {"host1": ("DONE", 1), "host2": ("RUNNING", 0)}
+        counts = [shown[f"num_hosts{what}"] for what in ("", "_done", "_running", "_not_run")]
+        assert (counts, shown["total_instances"]) == ([2, 1, 1, 0], 1)
+        assert shown["overall_status"] == "1 of 2 hosts done. 0 errors."
+        earlier = (await cloud.get(f"{path}/2026-01-15 12:00:00.5")).json()["instance_usage_audit_log"]
+        assert (earlier["period_beginning"], earlier["log"]) == ("2025-12-01 00:00:00", {})
         for bad in ("my_invalid_time", "0001-01-01 00:00:00"):
             assert (await cloud.get(f"{path}/{bad}")).status_code == 400
         assert (await cloud.get(path, by=MEMBER)).status_code == 403

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from moorage.api.policy import Policy
 from moorage.model.asker import Asker
@@ -23,6 +23,8 @@ class DeskConfig:
     """Told to clients that come without a token (`WWW-Authenticate`)."""
     image_url: str = ""
     """Where the image service is, for links to images."""
+    usage_audit_period: Literal["hour", "day", "month", "year"] = "month"
+    """Of the audit that `/os-instance_usage_audit_log` tells of."""
     body_max_bytes: int = 114_688
     page_max_rows: int = 1_000
     cors_origins: tuple[str, ...] = ()

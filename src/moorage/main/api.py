@@ -32,6 +32,7 @@ def make_frontdesk(region: Region) -> Frontdesk:
             public_url=config.api.compute.public_url,
             identity_url=config.identity.url or f"{config.api.identity.url}/v3",
             image_url=config.image.url or config.api.image.url,
+            usage_audit_period=config.notifications.usage_audit_period,
             body_max_bytes=config.api.body_max_bytes,
             page_max_rows=config.api.max_limit,
             cors_origins=config.api.cors_allowed_origins,

@@ -1,61 +1,82 @@
-"""`/os-instance_usage_audit_log`: which hosts have audited their servers' usage in the last finished month.
+"""`/os-instance_usage_audit_log`: which hosts' servers have been told of for the last period that is over.
 
-Nova's hosts do so only when an operator turns it on (`instance_usage_audit`, off by default); ours never do, so every host is
-named as one that has not.  What servers used stands in `/os-simple-tenant-usage`.
+The audit is one of cells here (`conductor/reconcilers/usage_audit.py`, off unless an operator turns it on), so the hosts of a
+cell are done together.  What servers used stands in `/os-simple-tenant-usage` in any case.
 """
 
+import asyncio
 import datetime
 from typing import Any
 
 from moorage.api.call import Call, Reply
-from moorage.api.hosts import every_host
+from moorage.api.hosts import cells_of
 from moorage.api.routes import Route
 from moorage.model.errors import Invalid
+from moorage.operations.notifications.periods import last_completed, moment
+from moorage.sql import Database, Tx
+from moorage.store.cell import hosts, usage_audits
+from moorage.store.cell.usage_audits import Place
 
 RULE = "os_compute_api:os-instance-usage-audit-log:"
+FORM = "%Y-%m-%d %H:%M:%S"
 
 
-def month_before(moment: datetime.datetime) -> tuple[datetime.datetime, datetime.datetime]:
-    """The last month that ended before this moment: its beginning, and its end."""
-    end = datetime.datetime(moment.year, moment.month, 1)  # noqa: DTZ001  naive UTC, as it is written
-    if end >= moment:
-        end = (end - datetime.timedelta(days=1)).replace(day=1)
-    return (end - datetime.timedelta(days=1)).replace(day=1), end
-
-
-async def _log(call: Call[Any], before: datetime.datetime) -> dict[str, Any]:
-    hosts, _ = await every_host(call)
-    names = [host.host for host in hosts]
-    begin, end = month_before(before)
-    done = "ALL" if not names else f"0 of {len(names)}"
+async def _log(call: Call[Any], before_us: int) -> dict[str, Any]:
+    began, ended = last_completed(before_us - 1, call.desk.config.usage_audit_period)
+    found: dict[str, dict[str, Any] | None] = {}
+    for each in await asyncio.gather(*(_of_cell(cell, began, ended) for cell in cells_of(call).values())):
+        found.update(each)
+    log = {host: entry for host, entry in found.items() if entry is not None}
+    done = sum(entry["state"] == "DONE" for entry in log.values())
+    missing = sorted(host for host, entry in found.items() if entry is None)
+    share = "ALL" if done == len(found) else f"{done} of {len(found)}"
     return {
-        "period_beginning": str(begin),
-        "period_ending": str(end),
-        "num_hosts": len(names),
-        "num_hosts_done": 0,
-        "num_hosts_running": 0,
-        "num_hosts_not_run": len(names),
-        "hosts_not_run": names,
-        "total_instances": 0,
+        "period_beginning": moment(began).strftime(FORM),
+        "period_ending": moment(ended).strftime(FORM),
+        "num_hosts": len(found),
+        "num_hosts_done": done,
+        "num_hosts_running": len(log) - done,
+        "num_hosts_not_run": len(missing),
+        "hosts_not_run": missing,
+        "total_instances": sum(entry["instances"] for entry in log.values()),
         "total_errors": 0,
-        "overall_status": f"{done} hosts done. 0 errors.",
-        "log": {},
+        "overall_status": f"{share} hosts done. 0 errors.",
+        "log": log,
+    }
+
+
+async def _of_cell(cell: Database, began: int, ended: int) -> dict[str, dict[str, Any] | None]:
+    """Host → what its audit did; None: it has not begun."""
+
+    def work(tx: Tx) -> tuple[list[str], Place, dict[str, int]]:
+        at = usage_audits.place(tx, began, ended)
+        counts = usage_audits.by_host(tx, began, ended) if at != Place() else {}
+        return [host.host for host in hosts.listed(tx)], at, counts
+
+    names, at, counts = await cell.read(work)
+    return {host: None if at == Place() else _entry(host, at, counts.get(host, 0)) for host in names}
+
+
+def _entry(host: str, at: Place, count: int) -> dict[str, Any]:
+    return {
+        "state": "DONE" if at.finished else "RUNNING",
+        "instances": count,
+        "errors": 0,
+        "message": f"Usage audit of host {host}: {count} servers.",
     }
 
 
 async def index(call: Call[None]) -> Reply:
     call.require(RULE + "list", {})
-    now = datetime.datetime.fromtimestamp(call.desk.clock.now(), datetime.UTC).replace(tzinfo=None)
-    return Reply(200, {"instance_usage_audit_logs": await _log(call, now)})
+    return Reply(200, {"instance_usage_audit_logs": await _log(call, int(call.desk.clock.now() * 1_000_000))})
 
 
 async def show(call: Call[None]) -> Reply:
     call.require(RULE + "show", {})
     text = call.path["before"]
-    form = "%Y-%m-%d %H:%M:%S.%f" if "." in text else "%Y-%m-%d %H:%M:%S"
     try:
-        before = datetime.datetime.strptime(text, form)  # noqa: DTZ007  naive UTC, as it is written
-        log = await _log(call, before)
+        before = datetime.datetime.strptime(text, f"{FORM}.%f" if "." in text else FORM).replace(tzinfo=datetime.UTC)
+        log = await _log(call, int(before.timestamp()) * 1_000_000 + before.microsecond)
     except (ValueError, OverflowError):
         raise Invalid(f"Invalid timestamp for date {text}") from None
     return Reply(200, {"instance_usage_audit_log": log})

@@ -52,16 +52,23 @@ def put(tx: Tx, began: int, ended: int, at: Place, now: int) -> None:
     tx.run(upsert(tx.dialect, usage_audits, values, key=("began", "ended")))
 
 
-def page(tx: Tx, began: int, ended: int, after: ServerId, limit: int) -> Sequence[Server]:
-    """The next servers, by id, that were there in the period: launched before its end, and not gone before it began."""
+def _there(began: int, ended: int) -> sa.ColumnElement[bool]:
+    """Launched before the period's end, and not gone before it began."""
     c = servers.c
-    rows = tx.rows(
-        sa.select(*record_columns(servers))
-        .where(c.id > after, c.launched_at < ended, sa.or_(c.terminated_at.is_(None), c.terminated_at > began))
-        .order_by(c.id)
-        .limit(limit)
-    )
-    return [server_of(row) for row in rows]
+    return sa.and_(c.launched_at < ended, sa.or_(c.terminated_at.is_(None), c.terminated_at > began))
+
+
+def page(tx: Tx, began: int, ended: int, after: ServerId, limit: int) -> Sequence[Server]:
+    """The next servers, by id, that were there in the period."""
+    query = sa.select(*record_columns(servers)).where(servers.c.id > after, _there(began, ended))
+    return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
+
+
+def by_host(tx: Tx, began: int, ended: int) -> dict[str, int]:
+    """How many servers each host had in the period, by the host they are or were last on."""
+    query = sa.select(servers.c.host, sa.func.count().label("servers")).where(_there(began, ended))
+    rows = tx.rows(query.where(servers.c.host.is_not(None)).group_by(servers.c.host))
+    return {row.host: row.servers for row in rows}
 
 
 def forget(tx: Tx, before_us: int) -> None:
