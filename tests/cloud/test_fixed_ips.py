@@ -28,7 +28,7 @@ async def addresses(person: Person, server: str) -> list[str]:
 
 async def claimed(running: Running, server: str) -> int:
     """Addresses that the server holds in placement."""
-    url = f"{running.config.api.placement.url}/allocations/{server}"
+    url = f"{running.config.api.placement.url}/placement/allocations/{server}"
     reply = await running.admin.http.get(url)
     reply.raise_for_status()
     rows = reply.json()["allocations"].values()

@@ -12,9 +12,8 @@ from moorage.model.boot import BootRequest, NicWish
 from moorage.model.errors import Conflict
 from moorage.model.ids import ServerId
 from moorage.model.server import Server
-from moorage.operations import attach_interface, boot_request, delete, detach_interface, power
+from moorage.operations import attach_interface, boot_request, delete, detach_interface, fixed_ips, power
 from moorage.operations.boot_request import BootRights
-from moorage.operations.nouns import fixed_ips
 from moorage.operations.power import PowerVerb
 from moorage.operations.rooms import Rooms
 from moorage.sql import Database

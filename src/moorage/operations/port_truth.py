@@ -5,7 +5,7 @@ running server; it tells us (`network-changed`, `network-vif-deleted`), and when
 here.  A server that an operation holds is left to that operation, and looked at again afterwards.
 
     a port is gone             the card is unplugged and forgotten, and what it held is free (C13): a detach without a port
-    a port has other addresses the record shows them
+    a port has other addresses the record shows them, and the floating ones that stand for them
     addresses of segments      the claim is made to say what the ports have, in either direction
 """
 
@@ -22,6 +22,7 @@ from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Nic, Server
 from moorage.model.verdict import Row
 from moorage.operations import detach_interface
+from moorage.operations.nouns.floating_ips import as_told
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.ports import addresses_held, nic_of
@@ -57,7 +58,8 @@ async def look(rooms: Rooms, server_id: ServerId) -> Found:
     ports = {port.id: port for port in await rooms.network.ports_of(server_id)}
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _let_go(rooms, server, lost)
-    wanted = msgspec.structs.replace(server, nics=tuple([await _as_is(rooms, nic, ports) for nic in server.nics]))
+    nics = [await _as_is(rooms, nic, ports) for nic in server.nics]
+    wanted = msgspec.structs.replace(server, nics=as_told(nics, await rooms.network.floating_of(tuple(ports))))
     if wanted.nics != server.nics:
         shown = msgspec.structs.replace(wanted, updated_at=time.time_ns() // 1000)
         if not await rooms.cells[found.cell].write(lambda tx: _show(tx, shown, server.generation)):

@@ -203,6 +203,10 @@ class DictNetwork:
                 found.setdefault(port.device_id, {})[key] = port.fixed_ips
         return found
 
+    async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+        """Nobody has floating addresses here."""
+        return {}
+
     async def devices(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         for key, port in self.ports.items():

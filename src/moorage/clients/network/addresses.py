@@ -1,6 +1,7 @@
 """More and fewer fixed addresses on a port that a server already has: with our own credentials, at the newest revision."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from moorage.clients.http import Json
 from moorage.clients.network.ports import Ports
@@ -21,7 +22,7 @@ class Addresses(Ports):
         for port in ports:
             for subnet in _near(port, subnets):
                 try:
-                    await self._put_while_ours(server, port, lambda now, more=subnet.id: _with(now.fixed_ips, more))
+                    await self._put_while_ours(server, port, partial(_with, subnet.id))
                     return
                 except Stale:
                     raise
@@ -33,7 +34,7 @@ class Addresses(Ports):
         """The server's port has the address no more. Raises NotFound when none has it."""
         for port in await self.ports_of(server):
             if address in {each.address for each in port.fixed_ips}:
-                await self._put_while_ours(server, port, lambda now: _without(now.fixed_ips, address))
+                await self._put_while_ours(server, port, partial(_without, address))
                 return
         raise NotFound(f"Instance {server} does not have fixed IP '{address}'.")
 
@@ -49,10 +50,10 @@ def _wire(fixed: Sequence[FixedIp]) -> list[Json]:
     return [{"subnet_id": each.subnet, "ip_address": each.address} for each in fixed]
 
 
-def _with(fixed: Sequence[FixedIp], subnet: str) -> Json:
-    return {"fixed_ips": [*_wire(fixed), {"subnet_id": subnet}]}
+def _with(subnet: str, now: Port) -> Json:
+    return {"fixed_ips": [*_wire(now.fixed_ips), {"subnet_id": subnet}]}
 
 
-def _without(fixed: Sequence[FixedIp], address: str) -> Json:
-    kept = [each for each in fixed if each.address != address]
-    return {} if len(kept) == len(fixed) else {"fixed_ips": _wire(kept)}
+def _without(address: str, now: Port) -> Json:
+    kept = [each for each in now.fixed_ips if each.address != address]
+    return {} if len(kept) == len(now.fixed_ips) else {"fixed_ips": _wire(kept)}
