@@ -88,6 +88,17 @@ def _flat(tx: Tx) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+async def in_region(
+    config: Config,
+) -> tuple[dict[str, dict[tuple[str, str], int]], list[Any], dict[str, dict[str, int]], list[str]]:
+    """Claims by consumer, counters that drifted, quota by project, and operations that are not ended, as SQL has them."""
+    region = await open_database(config.region_url(), name="census", durability=config.region.durability)
+    try:
+        return await region.read(_in_region)
+    finally:
+        await region.close()
+
+
 def _in_region(tx: Tx) -> tuple[dict[str, dict[tuple[str, str], int]], list[Any], dict[str, dict[str, int]], list[str]]:
     held: dict[str, dict[tuple[str, str], int]] = {}
     for row in tx.rows(sa.select(allocations)):
@@ -185,4 +196,4 @@ async def nothing_leaked(config: Config, admin: Person, patience_s: float = PATI
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-__all__ = ["Census", "census", "guests_on_disk", "leaks", "nothing_leaked"]
+__all__ = ["Census", "census", "guests_on_disk", "in_region", "leaks", "nothing_leaked"]
