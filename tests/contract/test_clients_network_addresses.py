@@ -1,9 +1,10 @@
-"""Addresses added to and dropped from ports that a server has: embedded network service and a real Neutron."""
+"""Addresses added to and dropped from ports that a server has, and shared groups: embedded network service and a real Neutron."""
 
 import pytest
 from grounds import Ground, asks, server_id
 
-from moorage.model.errors import Conflict, NotFound
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.network import NicAsk
 
 
 async def test_an_address_more_and_an_address_less(ground: Ground) -> None:
@@ -38,3 +39,24 @@ async def test_on_a_routed_network_it_comes_from_the_ports_segment_or_from_nowhe
         await ground.network.add_address(server, routed.network)
     assert routed.network in none_left.value.public
     assert len((await ground.network.ports_of(server))[0].fixed_ips) == 5
+
+
+async def test_a_group_shared_by_another_project_is_named_by_its_id(ground: Ground) -> None:
+    tenant, other = await ground.tenant(), await ground.tenant()
+    network = (await ground.flat(tenant))["id"]
+    group = (await ground.make("security-group", other.token, name="theirs"))["id"]
+
+    async def check(name: str) -> tuple[str, ...]:
+        nics = [NicAsk(index=0, network=network)]
+        return (await ground.network.check(tenant.token, tenant.project, nics, security_groups=[name])).security_groups
+
+    with pytest.raises(Invalid):
+        await check(group)
+    share = {
+        "object_type": "security_group", "object_id": group, "action": "access_as_shared",
+        "target_tenant": tenant.project,
+    }  # fmt: skip
+    await ground.net("POST", "/rbac-policies", {"rbac_policy": share})
+    assert await check(group) == (group,)
+    with pytest.raises(Invalid):
+        await check("theirs")  # names are the project's own
