@@ -313,3 +313,25 @@ async def test_a_flavors_own_groups_are_served_by_single_providers(start: Start)
         for each in (*servers, full):
             await admin.gone(each["id"])
         assert await taken() == [0, 0]
+
+
+async def test_while_old_hosts_make_ports_a_made_port_is_guaranteed_and_a_networks_policy_is_refused(
+    start: Start,
+) -> None:
+    """A host of level 1 binds the user's port to what was claimed; what it makes itself nobody could claim for, as Nova says."""
+    async with start(hosts=msgspec.structs.replace(TWO, count=1, levels=(1,))) as running:
+        admin, found = running.admin, await providers(running.admin)
+        bridge, policy = found["host1:Open vSwitch agent:br-physnet1"], await policy_of(admin, kbps=6_000)
+        network = await network_on(admin, "physnet1")
+        port = await port_on(admin, network, policy)
+        server = await admin.active(networks=[{"port": port["id"]}])
+        (group,) = port["resource_request"]["request_groups"]
+        assert (await show_port(admin, port["id"]))["binding:profile"] == {"allocation": {group["id"]: bridge}}
+        assert await used(admin, bridge) == {EGR: 6_000, IGR: 0}
+        await admin.gone(server["id"])
+        await admin.network("PUT", f"/networks/{network}", {"network": {"qos_policy_id": policy}})
+        refused = await admin.settled(await admin.boot(networks=[{"uuid": network}]))
+        assert refused["fault"]["message"].startswith("Using networks with QoS policy is not supported")
+        assert await used(admin, bridge) == {EGR: 0, IGR: 0}
+        await admin.gone(refused["id"])
+        await admin.network("DELETE", f"/ports/{port['id']}")

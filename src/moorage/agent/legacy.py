@@ -23,7 +23,7 @@ from moorage.model.errors import HostFailed, Internal, Problem, Unavailable, Unk
 from moorage.model.guest import GuestSpec
 from moorage.model.ids import ServerId
 from moorage.model.network import NetworkFacts, NicAsk, Port
-from moorage.model.plumbing import Plumbed, PortOrder, vif_of
+from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed, vif_of
 
 T = TypeVar("T")
 
@@ -126,6 +126,8 @@ class Plumbing:
         ports = order.ports if order.how == "bind" else await self._made(guest, order)
         facts = await self._facts({port.network for port in ports} - order.networks.keys())
         self._keep(guest.server, ports, facts)
+        if order.how == "make":
+            refuse_unclaimed(ports)
         bound = await self._patiently(
             lambda unsure: self.plumber.bind_ports(
                 guest.server,

@@ -104,6 +104,8 @@ class NicAsk(msgspec.Struct, frozen=True):
     """A user's port: what the final unbind restores."""
     port_security: bool = True
     """False: the network wants no security groups."""
+    resource_request: dict[str, Any] | None = None
+    """A user's port: what it is guaranteed."""
 
 
 class CheckedNics(msgspec.Struct, frozen=True):
@@ -153,6 +155,11 @@ class Port(msgspec.Struct, frozen=True):
     dns_name: str = ""
     address_chosen: bool = False
     """The user chose the address, or their port brought it: no rebind may change it."""
+
+    @property
+    def key(self) -> str:
+        """What it is known by before it has an id: its MAC, which was minted."""
+        return self.id or self.mac
 
     @property
     def wants_address(self) -> bool:

@@ -5,11 +5,12 @@ Either sends them back, with its success or with its failure, so that the next h
 These structs travel in messages and stand in journals: fields are only ever added, with defaults (RULES §19).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from moorage.model.errors import HostFailed
 from moorage.model.guest import VifAddress, VifData
 from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetFacts
 
@@ -44,6 +45,19 @@ class Plumbed(msgspec.Struct, frozen=True):
     ports: tuple[Port, ...] = ()
     networks: dict[str, NetworkFacts] = {}
     """Facts of networks that the order did not have (`auto`)."""
+
+
+def refuse_unclaimed(made: Sequence[Port]) -> None:
+    """Ports of ours that were made when the host was chosen already: what their network guarantees them, nobody claimed.
+
+    Raises HostFailed; Nova says the same of every boot on such a network.
+    """
+    for port in made:
+        if port.ours and port.resource_request:
+            raise HostFailed(
+                f"Using networks with QoS policy is not supported until all hosts are upgraded. (Network ID is {port.network})",
+                code="guarantee_not_claimed",
+            )
 
 
 def vif_of(port: Port, facts: NetworkFacts | None) -> VifData:

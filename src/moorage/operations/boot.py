@@ -216,10 +216,10 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim |
 
 def _was_changed(boot: Boot, order: Server | None) -> bool:
     """Whether the owner changed what is shown of the server since it was asked; fences and the place do not count."""
-    if order is None:
-        return False
-    names = ("generation", "operation", "op_epoch", "op_line", "updated_at")
-    return msgspec.structs.replace(order, **{name: getattr(boot.server, name) for name in names}) != boot.server
+    kept = {
+        name: getattr(boot.server, name) for name in ("generation", "operation", "op_epoch", "op_line", "updated_at")
+    }
+    return order is not None and msgspec.structs.replace(order, **kept) != boot.server
 
 
 @claim_host.undo

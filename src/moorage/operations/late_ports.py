@@ -19,7 +19,7 @@ from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import CellId, HostId, NetworkId, PortId
 from moorage.model.network import NetworkFacts, NicAsk, Port
-from moorage.model.plumbing import Plumbed, PortOrder
+from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed
 from moorage.model.server import Nic, Server
 from moorage.model.turn import UNDO, Turn
 from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
@@ -91,6 +91,8 @@ def ports_to_be(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
             vnic_type=nic.vnic_type,
             tag=nic.tag,
             address_chosen=bool(nic.address or nic.original_fixed_ips),
+            resource_request=nic.resource_request,
+            profile=nic.original_profile,
         )
         for nic in nics
     )
@@ -135,13 +137,15 @@ async def made_late(run: Run[AsksPorts, Rooms], ports: tuple[Port, ...]) -> tupl
     if len(left.ports) == len(ports):
         return left.ports
     boot = run.asked
-    return await run.rooms.network.ensure_ports(
+    made = await run.rooms.network.ensure_ports(
         boot.server.id,
         boot.server.project,
         boot.nics,
         unsure=run.unsure or run.attempt > 1,
         security_groups=boot.security_groups,
     )
+    refuse_unclaimed(made)
+    return made
 
 
 def left_by_hosts(causes: Sequence[Cause]) -> Plumbed:

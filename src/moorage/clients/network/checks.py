@@ -267,6 +267,7 @@ def _with_port(nic: NicAsk, port: Port) -> NicAsk:
         revision=port.revision,
         original_profile=port.profile,
         original_fixed_ips=port.fixed_ips,
+        resource_request=port.resource_request,
     )
 
 

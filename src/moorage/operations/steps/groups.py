@@ -48,11 +48,11 @@ def wanted(ports: Iterable[Port], networks: Mapping[str, NetworkFacts], needs: N
     together: list[Subtree] = []
     devices: list[Subtree] = []
     for port in ports:
-        own, same = groups_of(port.resource_request, port.id) if port.resource_request else ((), ())
+        own, same = groups_of(port.resource_request, port.key) if port.resource_request else ((), ())
         groups += own
         together += same
         if is_function(port):
-            function = function_group(port.id, _wire(networks.get(port.network)))
+            function = function_group(port.key, _wire(networks.get(port.network)))
             groups.append(function)
             devices += [(each.id, function.id) for each in own if set(each.resources) & set(BANDWIDTH.values())]
     policy = "none" if needs is None else needs.group_policy
@@ -79,7 +79,7 @@ def with_functions(
     """What binding profiles say, with the virtual functions that the claim chose, which only its transaction knows."""
     found = {index: dict(said) for index, said in profiles.items()}
     for port in ports:
-        if (function := functions.get(port.id)) is not None:
+        if (function := functions.get(port.key)) is not None:
             found[port.index] = found.get(port.index, {}) | function.profile()
     return found
 
@@ -88,7 +88,7 @@ def profiles(ports: Iterable[Port], choice: Choice) -> dict[int, dict[str, Any]]
     """NIC index → what its binding profile says of the providers that were chosen for its port."""
     found: dict[int, dict[str, Any]] = {}
     for port in ports:
-        allocation = allocation_of(port.resource_request, port.id, choice.providers)
+        allocation = allocation_of(port.resource_request, port.key, choice.providers)
         if allocation is not None:
             found[port.index] = {ALLOCATION: allocation}
     return found
