@@ -60,6 +60,11 @@ class Cloud:
         self.rows["hosts"].append(_Row(provider=name, **facts))
         return self
 
+    def stock(self, provider: str, resource: str, total: int, used: int = 0, **portions: int) -> "Cloud":
+        """An inventory of a provider that is there."""
+        self.rows["whole"].append(_stock(provider, resource, total, used, **portions))
+        return self
+
     def segment(self, name: str, free: int, total: int | None = None) -> "Cloud":
         self._provider(name, (), (name,))
         total = free if total is None else total

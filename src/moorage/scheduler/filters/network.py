@@ -52,7 +52,8 @@ def network_reach(ask: Ask, world: World) -> Refusals | None:
 def _served(demand: _Demand, world: World) -> Mask:
     """Hosts whose segments have enough addresses for every NIC of the demand."""
     known = [world.segments[s] for s in demand.segments if s in world.segments]
-    nics = [min(demand.nics, max(0, segment.free) // max(1, demand.addresses)) for segment in known]
+    each = demand.addresses
+    nics = [demand.nics if not each else min(demand.nics, max(0, segment.free) // each) for segment in known]
     served = np.zeros(world.size, dtype=np.bool_)
     for segment, n in zip(known, nics, strict=True):
         if n == demand.nics:
@@ -65,6 +66,25 @@ def _served(demand: _Demand, world: World) -> Mask:
     return served | (count >= demand.nics)
 
 
+def _unplaced(ask: Ask, demands: list[_Demand], world: World, left: Mask) -> Mask:
+    """Of these hosts, where unequal NICs would have to share what is enough for each alone.
+
+    Hosts that are wired alike are judged once; a network has few segments, so there are few ways to be wired.
+    """
+    mask = np.zeros(world.size, dtype=np.bool_)
+    named = [s for demand in demands for s in demand.segments]
+    shared = [s for s, times in Counter(named).items() if times > 1 and s in world.segments]
+    slots = np.flatnonzero(left)
+    if not shared or not len(slots):
+        return mask
+    known = [s for s in dict.fromkeys(named) if s in world.segments]
+    wiring = np.stack([world.segments[s].wired[slots] for s in known])
+    _, first, alike = np.unique(wiring, axis=1, return_index=True, return_inverse=True)
+    in_vain = np.array([choose_segments(ask, world, int(slots[at])) is None for at in first], dtype=np.bool_)
+    mask[slots] = in_vain[alike.reshape(-1)]
+    return mask
+
+
 def segment_addresses(ask: Ask, world: World) -> Refusals | None:
     """Free addresses on the segments that the host is wired to, for all NICs together."""
     demands = _demands(ask)
@@ -73,6 +93,8 @@ def segment_addresses(ask: Ask, world: World) -> Refusals | None:
     mask = np.zeros(world.size, dtype=np.bool_)
     for demand in demands:
         mask |= ~_served(demand, world)
+    if len(demands) > 1:
+        mask |= _unplaced(ask, demands, world, world.present & ~mask)
     numbers = {
         s: (world.segments[s].name, max(0, world.segments[s].free), world.segments[s].total)
         for demand in demands
