@@ -2,7 +2,7 @@
 
 A line is what stands after `openstack`; `! line` must fail; `name = line` keeps the `id` of the answer as `{name}`
 (`name:field = line` another field of it); `line ~ text` looks for the text in what is printed,
-`line !~ text` must not find it.
+`line !~ text` must not find it; `loses text line` says the line until the text is there no more.
 """
 
 SERVERS = """
@@ -77,6 +77,53 @@ SERVERS = """
     flavor show m1.tiny ~ 512
     versions show --service compute ~ 2.104
     extension list --compute
+"""
+
+INTERFACES = """
+    s = server create --image tiny --flavor m1.nano --network private --wait wired ~ ACTIVE
+    p = port create --network private plugged
+    server add port wired plugged
+    port show plugged ~ {s}
+    port list --server wired ~ {p}
+    ! server add port wired plugged ~ in use
+    server event list wired ~ attach_interface
+    server remove port wired plugged
+    loses {p} port list --server wired
+    port show plugged ~ DOWN
+    server event list wired ~ detach_interface
+    port delete plugged
+    server add network wired routed
+    server show wired ~ routed=
+    server remove network wired routed
+    loses routed= server show wired
+    f:Port ID = server add fixed ip wired private
+    server add fixed ip --fixed-ip-address 10.20.0.199 wired private ~ 10.20.0.199
+    ! server add fixed ip --fixed-ip-address 10.20.0.199 wired private ~ already in use
+    server show wired ~ 10.20.0.199
+    server remove port wired {f}
+    loses {f} port list --server wired
+    ! server remove port wired {f} ~ {f}
+    ! server add network wired nowhere ~ nowhere
+    server lock wired
+    ! server add network wired private ~ locked
+    server unlock wired
+    server stop wired
+    wait SHUTOFF wired
+    server add network wired private
+    server start wired
+    wait ACTIVE wired
+    server delete --wait wired
+"""
+
+INTERFACES_SINCE_2_49 = """
+    server create --image tiny --flavor m1.nano --network private --wait tagged ~ ACTIVE
+    port create --network private red
+    server add port --tag red tagged red
+    server add network --tag blue tagged private
+    server add fixed ip --tag green tagged private ~ green
+    server delete --wait tagged
+    port show red ~ DOWN
+    port delete red
 """
 
 SERVERS_SINCE_2_74 = """

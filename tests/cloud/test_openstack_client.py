@@ -121,6 +121,8 @@ class Client:
         words = shlex.split(line)
         if words[0] == "wait":
             return self._until(words[1], words[2], options)
+        if words[0] == "loses":
+            return self._losing(words[1], words[2:], options)
         if words[0] == "is":
             return 0, " ".join(words[1:])
         if "--wait" not in words:
@@ -147,6 +149,15 @@ class Client:
                 return 0 if reached else 1, told
             time.sleep(0.02)
 
+    def _losing(self, unwanted: str, words: list[str], options: tuple[str, ...]) -> tuple[int, str]:
+        """Say it until the answer has a text no more."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            status, told = self.say([*options, *words])
+            if status != 0 or unwanted not in told or time.monotonic() > deadline:
+                return (1 if unwanted in told else status), told
+            time.sleep(0.02)
+
 
 @pytest.fixture(scope="module")
 def client(clouds_yaml: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
@@ -170,6 +181,15 @@ def at(version: str) -> tuple[str, str]:
 @pytest.mark.parametrize("version", ["2.1", "2.74", "2.latest"])
 def test_servers(client: Client, version: str) -> None:
     told(client.run(script.SERVERS, *USER, *at(version)))
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.48", "2.latest"])
+def test_interfaces(client: Client, version: str) -> None:
+    told(client.run(script.INTERFACES, *USER, *at(version)))
+
+
+def test_interfaces_with_tags(client: Client) -> None:
+    told(client.run(script.INTERFACES_SINCE_2_49, *USER, *at("2.latest")))
 
 
 def test_what_newer_versions_brought(client: Client) -> None:

@@ -1,81 +1,16 @@
 """Servers with guaranteed ports beside a real Neutron, which reports its agents' bandwidth into our Placement itself (S2, N5)."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from beside import Desk, until, until_server
-from test_reporting import AGENT, admin, config, report, state, synced  # noqa: F401  two of them are fixtures
-
-from moorage.main.config import Config
-from moorage.testing.peers.stack import Stack
+from beside import until, until_server
+from guaranteed_site import BRIDGE, EGR, IGR, PPS, Site, admin, config, site  # noqa: F401  three of them are fixtures
+from test_reporting import AGENT
 
 pytestmark = pytest.mark.real
 
-EGR, IGR, PPS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
-BRIDGE = f"{AGENT}:br-physnet4"
-KBPS, KPPS = 10_000, 100
 
-
-class Site:
-    """Two hosts on physnet4 with little bandwidth, and a person who boots there."""
-
-    def __init__(self, admin: Desk, alice: Desk, image: str, flavor: str) -> None:  # noqa: F811
-        self.admin, self.alice, self.image, self.flavor = admin, alice, image, flavor
-
-    async def policy(self, kbps: int, kpps: int = 0) -> str:
-        network = self.admin
-        made = await network("network", "POST", "/qos/policies", {"policy": {"name": "guaranteed", "shared": True}})
-        policy = str(made["policy"]["id"])
-        rule = {"minimum_bandwidth_rule": {"min_kbps": kbps, "direction": "egress"}}
-        await network("network", "POST", f"/qos/policies/{policy}/minimum_bandwidth_rules", rule)
-        if kpps:
-            packets = {"minimum_packet_rate_rule": {"min_kpps": kpps, "direction": "any"}}
-            await network("network", "POST", f"/qos/policies/{policy}/minimum_packet_rate_rules", packets)
-        return policy
-
-    async def network(self, **more: Any) -> str:
-        wire = {"provider:network_type": "vlan", "provider:physical_network": "physnet4"}
-        asked = {"network": {"name": "guaranteed", "shared": True, **wire, **more}}
-        made = str((await self.admin("network", "POST", "/networks", asked))["network"]["id"])
-        subnet = {"network_id": made, "ip_version": 4, "cidr": "10.44.0.0/24"}
-        await self.admin("network", "POST", "/subnets", {"subnet": subnet})
-        return made
-
-    async def boot(self, **nic: str) -> str:
-        order = {"name": "one", "imageRef": self.image, "flavorRef": self.flavor, "networks": [nic]}
-        return str((await self.alice("compute", "POST", "/servers", {"server": order}))["server"]["id"])
-
-    async def used(self, name: str) -> dict[str, int]:
-        found = (await self.admin("placement", "GET", f"/resource_providers?name={name}"))["resource_providers"]
-        usages: dict[str, int] = (
-            await self.admin("placement", "GET", f"/resource_providers/{found[0]['uuid']}/usages")
-        )["usages"]
-        return usages
-
-    async def id_of(self, name: str) -> str:
-        found = (await self.admin("placement", "GET", f"/resource_providers?name={name}"))["resource_providers"]
-        return str(found[0]["uuid"])
-
-    async def gone(self, server: str) -> None:
-        await self.alice("compute", "DELETE", f"/servers/{server}")
-        await until(
-            lambda: self.alice.ask("compute", "GET", f"/servers/{server}"), lambda reply: reply.status_code == 404
-        )
-
-
-@pytest.fixture
-async def site(real_stack: Stack, config: Config, admin: Desk) -> AsyncIterator[Site]:  # noqa: F811
-    for host in ("host1", "host3"):
-        await report(admin, state(host, "physnet1", "physnet4", kbps=KBPS, kpps=KPPS))
-        await synced(admin, host)
-    alice = Desk(real_stack, config, "alice")
-    flavor = (await alice("compute", "GET", "/flavors"))["flavors"][0]["id"]
-    yield Site(admin, alice, await alice.upload("tiny"), flavor)
-    await alice.close()
-
-
-async def test_a_port_with_bandwidth_and_packet_rate_is_bound_to_what_was_claimed_for_it(site: Site) -> None:
+async def test_a_port_with_bandwidth_and_packet_rate_is_bound_to_what_was_claimed_for_it(site: Site) -> None:  # noqa: F811
     network, policy = await site.network(), await site.policy(6_000, 60)
     asked = {"port": {"network_id": network, "qos_policy_id": policy, "name": "guaranteed"}}
     port = (await site.alice("network", "POST", "/ports", asked))["port"]["id"]
@@ -100,7 +35,7 @@ async def test_a_port_with_bandwidth_and_packet_rate_is_bound_to_what_was_claime
     await site.admin("network", "DELETE", f"/networks/{network}")
 
 
-async def test_a_networks_policy_is_guaranteed_to_every_server_on_it_until_there_is_no_more(site: Site) -> None:
+async def test_a_networks_policy_is_guaranteed_to_every_server_on_it_until_there_is_no_more(site: Site) -> None:  # noqa: F811
     network = await site.network(qos_policy_id=await site.policy(6_000))
     servers = [await site.boot(uuid=network) for _ in range(3)]
 

@@ -306,6 +306,7 @@ class SmallRegion:
     def __init__(self, region: Database, cells: dict[CellId, Database], engine: Engine) -> None:
         self.region, self.cells, self.engine = region, cells, engine
         self.network, self.hosts = DictNetwork(), DictHosts()
+        self._wired: set[str] = set()
         self.herald = Herald("conductor1", "vm_and_task_state")
         self.rooms = self._rooms()
 
@@ -335,14 +336,20 @@ class SmallRegion:
 
     async def wire_segments(self) -> None:
         """The segments of the routed network, with a hundred addresses each; they stay for the worlds after this one."""
-        if self.engine.world().segments:
-            return
-        await self.engine.report_segments(
-            [
-                SegmentReport(segment=SegmentId(each), name=each, total=100, hosts=hosts)
-                for each, hosts in SEGMENTS.items()
-            ]
-        )
+        if "segments" not in self._wired:
+            self._wired.add("segments")
+            await self.engine.report_segments(
+                [
+                    SegmentReport(segment=SegmentId(each), name=each, total=100, hosts=hosts)
+                    for each, hosts in SEGMENTS.items()
+                ]
+            )
+
+    async def wire_devices(self) -> None:
+        """The devices that give guarantees on each host; they stay too."""
+        if "devices" not in self._wired:
+            self._wired.add("devices")
+            await self.engine.report_devices([device for host, _ in HOSTS for device in _devices(host)])
 
     async def close(self) -> None:
         await self.engine.close()
@@ -365,6 +372,8 @@ class SmallRegion:
         self, server: Server | None, operation: OperationId, seq: int = 1, *, guarantees: bool = False
     ) -> "SmallRegion":
         """An empty region, with the record of one server that the operation holds."""
+        if guarantees:
+            await self.wire_devices()
         self.network, self.hosts = DictNetwork(guarantees=guarantees), DictHosts()
         self.rooms = self._rooms()
         for last, key in enumerate((USERS_PORT, SPARE_PORT), start=1):

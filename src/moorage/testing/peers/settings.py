@@ -133,8 +133,8 @@ def _neutron(site: Site) -> Sections:
             "transport_url": "fake:/",  # no broker: only its own process listens
             "agent_down_time": DAY_S,  # an agent that reported once stays alive
             "send_events_interval": 1,  # the least it takes
-            "notify_nova_on_port_status_changes": "false",
-            "notify_nova_on_port_data_changes": "false",
+            "notify_nova_on_port_status_changes": "true",
+            "notify_nova_on_port_data_changes": "true",
             "dhcp_agent_notification": "false",
             "use_stderr": "true",
         },

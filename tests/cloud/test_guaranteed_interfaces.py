@@ -1,0 +1,98 @@
+"""Interfaces with guaranteed bandwidth, attached to running servers: on ports and on networks with a policy (N5, C13)."""
+
+import asyncio
+import time
+from typing import Any
+
+from conftest import Running, Start
+from guaranteed import EGR, IGR, KBPS, network_on, policy_of, port_on, providers, show_port, used
+
+from moorage.main.config import Hosts
+
+ONE = Hosts(count=1, physical_networks=(("physnet1", "physnet2"),), bandwidth_kbps=KBPS)
+BRIDGE = "host1:Open vSwitch agent:br-physnet1"
+NONE = {EGR: 0, IGR: 0}
+
+
+async def attach(running: Running, server: str, at: str = "2.104", **wish: Any) -> Any:
+    """As a client of that microversion asks."""
+    headers = {"OpenStack-API-Version": f"compute {at}"}
+    url = f"{running.admin.urls[0]}/servers/{server}/os-interface"
+    return await running.admin.http.post(url, json={"interfaceAttachment": wish}, headers=headers)
+
+
+async def becomes(running: Running, bridge: str, wanted: dict[str, int]) -> None:
+    deadline = time.monotonic() + 30
+    while (now := await used(running.admin, bridge)) != wanted:
+        assert time.monotonic() < deadline, now
+        await asyncio.sleep(0.05)
+
+
+async def test_a_port_and_a_network_with_a_policy_are_claimed_at_every_microversion_and_given_back(
+    start: Start,
+) -> None:
+    async with start(hosts=ONE) as running:
+        admin = running.admin
+        bridge = (await providers(admin))[BRIDGE]
+        policy = await policy_of(admin, kbps=4_000)
+        server = (await admin.active())["id"]
+        network = await network_on(admin, "physnet1", qos_policy_id=policy)
+        port = (await port_on(admin, network, policy))["id"]
+        first = await attach(running, server, "2.1", port_id=port)
+        assert first.status_code == 200, first.text
+        assert await used(admin, bridge) == {EGR: 4_000, IGR: 0}
+        second = await attach(running, server, "2.71", net_id=network)
+        assert second.status_code == 200, second.text
+        made = second.json()["interfaceAttachment"]["port_id"]
+        assert await used(admin, bridge) == {EGR: 8_000, IGR: 0}
+        for each in (port, made):
+            bound = await show_port(admin, each)
+            (group,) = bound["resource_request"]["request_groups"]
+            assert bound["binding:profile"]["allocation"] == {group["id"]: bridge}
+        third = await attach(running, server, net_id=network)
+        assert third.status_code == 400
+        assert third.json()["badRequest"]["message"] == (
+            f"Failed to allocate additional resources to {server} during interface attach"
+        )
+        assert await used(admin, bridge) == {EGR: 8_000, IGR: 0}
+        assert (await admin.compute("DELETE", f"/servers/{server}/os-interface/{port}")).status_code == 202
+        await becomes(running, bridge, {EGR: 4_000, IGR: 0})
+        left = await show_port(admin, port)
+        assert (left["device_id"], left["binding:profile"]) == ("", {})
+        await admin.network("DELETE", f"/ports/{port}")
+        await admin.gone(server)
+        assert await used(admin, bridge) == NONE
+
+
+async def test_a_bound_port_deleted_in_the_network_service_frees_its_bandwidth(start: Start) -> None:
+    """Of a server that was booted with it, and of one that it was attached to: Nova leaks it until the server goes."""
+    async with start(hosts=ONE) as running:
+        admin = running.admin
+        bridge = (await providers(admin))[BRIDGE]
+        network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=4_000))
+        booted = (await admin.active(networks=[{"uuid": network}]))["id"]
+        other = (await admin.active("b"))["id"]
+        reply = await attach(running, other, net_id=network)
+        assert reply.status_code == 200, reply.text
+        assert await used(admin, bridge) == {EGR: 8_000, IGR: 0}
+        await admin.network("DELETE", f"/ports/{reply.json()['interfaceAttachment']['port_id']}")
+        await becomes(running, bridge, {EGR: 4_000, IGR: 0})
+        (port,) = (await admin.network("GET", "/ports", device_id=booted)).json()["ports"]
+        await admin.network("DELETE", f"/ports/{port['id']}")
+        await becomes(running, bridge, NONE)
+        await asyncio.gather(admin.gone(booted), admin.gone(other))
+
+
+async def test_all_at_once_never_more_than_the_bridge_has(start: Start) -> None:
+    """Two servers ask for three each of what there are four: four are attached, and two are told why."""
+    async with start(hosts=ONE) as running:
+        admin = running.admin
+        bridge = (await providers(admin))[BRIDGE]
+        network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=2_500))
+        servers = [(await admin.active(name))["id"] for name in ("a", "b")]
+        asked = (attach(running, server, net_id=network) for server in servers for _ in range(3))
+        replies = await asyncio.gather(*asked)
+        assert sorted(each.status_code for each in replies) == [200] * 4 + [400] * 2
+        assert await used(admin, bridge) == {EGR: KBPS, IGR: 0}
+        await asyncio.gather(*(admin.gone(each) for each in servers))
+        assert await used(admin, bridge) == NONE
