@@ -295,3 +295,23 @@ async def test_a_function_is_taken_extended_and_given_back_port_by_port(database
         assert len(await database.read(functions.held)) == 1
         await database.write(partial(engine.release, consumer="other"))
         assert await database.read(functions.held) == {}
+
+
+async def test_a_move_leaves_the_function_with_the_source_and_brings_it_back(database: Database) -> None:
+    async with two_engines(database) as (engine, _):
+        await engine.report_devices([card("h0", 1)])
+        await engine.report_devices([card("h1", 1)])
+        ask = direct("port")
+        here = engine.rank(ask).best[0]
+        assert isinstance(await claim(engine, database, "server", here, ask), Claimed)
+        there = next(choice for choice in engine.rank(ask).best if choice.host != here.host)
+        moved = {"project": "p", "user": "u", "operation": "o2", "attempt": 1}
+        answer = await database.write(lambda tx: engine.move(tx, "server", "migration", there, ask, **moved))  # type: ignore[arg-type]
+        assert isinstance(answer, Claimed)
+        assert answer.functions["port"].address == "0000:81:01.0"
+        cards = {provider: consumer for (provider, _), (consumer, _) in (await database.read(functions.held)).items()}
+        assert cards == {here.providers["port/function"]: "migration", there.providers["port/function"]: "server"}
+        await database.write(lambda tx: engine.move_back(tx, "server", "migration"))
+        cards = {provider: consumer for (provider, _), (consumer, _) in (await database.read(functions.held)).items()}
+        assert cards == {here.providers["port/function"]: "server"}
+        assert await database.read(drift) == []

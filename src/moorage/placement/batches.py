@@ -42,6 +42,8 @@ def claim(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
         raise Internal("too many claims at once", private=str(len(bids)))
     if len({bid.owner.consumer for bid in bids}) != len(bids):
         raise Internal("a consumer may come once in a batch")
+    if any(claims.asks_functions(bid.ask) for bid in bids):
+        raise Internal("virtual functions are chosen one claim at a time")
     at = stamp(tx)
     wanted = [claims.wants(claims.portions(bid.choice, bid.ask), {}) for bid in bids]
     levels = sql.lock(tx, ((want.provider, want.resource) for wants in wanted for want in wants))

@@ -73,12 +73,17 @@ def claim(tx: Tx, owner: Owner, choice: Choice, ask: Ask, *, replace: bool) -> C
         return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
     group = None if ask.group is None else (ask.group.id, left, choice.host)
     sql.write(tx, _in_group(owner, choice, ask), amounts_of(parts), now_s())
-    if any(SRIOV_NET_VF in each.resources for each in ask.groups):
+    if asks_functions(ask):
         virtual.let_go(tx, owner.consumer)
     picked = _functions(tx, owner.consumer, choice, ask)
     if isinstance(picked, Shortage):
         return picked
     return Claimed(owner.consumer, choice, tuple(rows), group, picked)
+
+
+def asks_functions(ask: Ask) -> bool:
+    """Whether a port of it is a virtual function."""
+    return any(SRIOV_NET_VF in each.resources for each in ask.groups)
 
 
 def _functions(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> dict[str, VirtualFunction] | Shortage:
@@ -227,6 +232,8 @@ def move(tx: Tx, server: Owner, migration: str, choice: Choice, ask: Ask) -> Cla
         staying = [key for key in held if key[1] == IPV4_ADDRESS]
         moving = [key for key in held if key[1] != IPV4_ADDRESS]
         sql.rename(tx, server.consumer, migration, moving)
+        if any(resource == SRIOV_NET_VF for _, resource in moving):
+            virtual.rename(tx, server.consumer, migration)
         sql.write(
             tx,
             source._replace(consumer=migration, type=sql.MIGRATION, operation=server.operation, attempt=server.attempt),
@@ -242,8 +249,13 @@ def move(tx: Tx, server: Owner, migration: str, choice: Choice, ask: Ask) -> Cla
     if ask.group is not None and not groups.join(tx, ask.group, choice.host, at):
         return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
     sql.write(tx, _in_group(server, choice, ask), amounts_of(parts), now_s())
+    if asks_functions(ask):
+        virtual.let_go(tx, server.consumer)
+    picked = _functions(tx, server.consumer, choice, ask)
+    if isinstance(picked, Shortage):
+        return picked
     group = None if ask.group is None else (ask.group.id, left, choice.host)
-    return Claimed(server.consumer, choice, tuple(rows), group)
+    return Claimed(server.consumer, choice, tuple(rows), group, picked)
 
 
 def move_back(tx: Tx, server: str, migration: str, *, segments: dict[Key, int] | None = None) -> tuple[Row, ...]:
@@ -265,6 +277,9 @@ def move_back(tx: Tx, server: str, migration: str, *, segments: dict[Key, int] |
     _leave(tx, sql.owner(tx, server), at)
     back = sql.held(tx, migration)
     sql.rename(tx, migration, server, list(back))
+    if any(resource == SRIOV_NET_VF for _, resource in back):
+        virtual.let_go(tx, server)
+        virtual.rename(tx, migration, server)
     sql.forget(tx, migration)
     sql.write(tx, source._replace(consumer=server, type=sql.INSTANCE), wanted, now_s())
     return tuple(rows)

@@ -76,6 +76,11 @@ def let_go(tx: Tx, consumer: str, port: str | None = None) -> ProviderId | None:
     return ProviderId(rows[0].provider) if rows else None
 
 
+def rename(tx: Tx, old: str, new: str) -> None:
+    """Those of one consumer become another's, with the allocations they go by."""
+    tx.run(sa.update(functions).where(functions.c.consumer == old).values(consumer=new))
+
+
 def held(tx: Tx) -> dict[tuple[ProviderId, str], tuple[str, str]]:
     """(provider, address) → (consumer, port) of every function that somebody has."""
     f = functions.c
