@@ -22,7 +22,7 @@ from moorage.clients.http import Neighbour, ServiceTokens
 from moorage.clients.identity import IdentityClient
 from moorage.main.config import Config, read_config
 from moorage.main.databases import PLACEMENT
-from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
+from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
 from moorage.main.neighbours import service_password
 from moorage.main.servers import Doorway
 from moorage.model.asker import Asker
@@ -78,6 +78,7 @@ async def run(config: Config) -> None:
     app = make_placement_app(engine, database, authenticate, policy=policy(config))
     origins = mine.cors_allowed_origins
     await door.open(Cors(app, origins, mine.cors_allow_headers) if origins else app)
+    settle_memory()
     print(f"moorage: placement on {listen.url}: ready", flush=True)
     stopping = asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -20,7 +19,7 @@ from moorage.main.embedded import Embedded, admin_password, demo_password, open_
 from moorage.main.events import EventDoor
 from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts
 from moorage.main.lock import DataLock
-from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
+from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
 from moorage.main.placement import make_placement
 from moorage.main.region import Region, open_region, start_telling
 from moorage.main.rounds import add_rounds
@@ -29,8 +28,6 @@ from moorage.main.servers import Doorway
 from moorage.model.errors import Problem, Unavailable
 
 READY_PATIENCE_S = 60.0
-GARBAGE_THRESHOLDS = (20_000, 20, 50)
-"""A boot makes thousands of objects and hardly a cycle among them."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -201,13 +198,6 @@ def set_up_process(config: Config) -> None:
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-
-
-def settle_memory() -> None:
-    """What was made while starting stays; looking through it again and again for garbage would be for nothing."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def main(argv: list[str]) -> int:

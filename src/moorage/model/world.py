@@ -133,6 +133,21 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """Which hosts some segments serve: worked out once, for wires change seldom and addresses all the time."""
+
+    wired: Mask
+    """To any of them."""
+    unwired: Mask
+    only: NDArray[np.int32]
+    """Per host the place of its segment among them; NO_SEGMENT, or SEVERAL."""
+
+
+NO_SEGMENT, SEVERAL = -1, -2
+REACHES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
 class HostAggregate:
     """An aggregate of the compute API as the scheduler sees it."""
 
@@ -207,10 +222,27 @@ class World:
     failures: NDArray[np.int16]
     """Builds that failed there lately, in this process."""
     nested: Nested = field(default_factory=Nested)
+    reaches: dict[tuple[ProviderId, ...], Reach] = field(default_factory=dict)
+    """What `reach` has worked out; a world with other wires is another world."""
 
     @property
     def size(self) -> int:
         return len(self.present)
+
+    def reach(self, segments: tuple[ProviderId, ...]) -> Reach:
+        """Who is wired to any of these segments, and to which."""
+        found = self.reaches.get(segments)
+        if found is None:
+            only = np.full(self.size, NO_SEGMENT, dtype=np.int32)
+            for place, segment in enumerate(segments):
+                if segment in self.segments:
+                    wired = self.segments[segment].wired
+                    only[wired] = np.where(only[wired] == NO_SEGMENT, np.int32(place), np.int32(SEVERAL))
+            unwired = only == NO_SEGMENT
+            if len(self.reaches) >= REACHES_MAX:
+                self.reaches.clear()
+            found = self.reaches[segments] = Reach(~unwired, unwired, only)
+        return found
 
     def facts(self, slot: int) -> dict[str, Any]:
         """One host in plain values, for people."""

@@ -2,6 +2,8 @@
 
 from typing import Any, TypeAlias
 
+from typing_extensions import override
+
 from moorage.model.ids import CellId, ProviderId
 
 Shape: TypeAlias = tuple[int, int, float, int, int, int, int]
@@ -68,6 +70,12 @@ class HostFacts:
     """What a compute host reported about itself, besides amounts."""
 
     __slots__ = ("cell", "host", "level", "node", "physnets", "zone")
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HostFacts) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, row: Any) -> None:
         self.host: str = row.host

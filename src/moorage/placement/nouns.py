@@ -1,6 +1,6 @@
 """Writes of the Placement API about providers: transactions that raise the problem they meet, and then leave nothing behind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.resources import CUSTOM, STANDARD_CLASSES, STANDARD_TRAITS, Inventory
@@ -94,6 +94,11 @@ def delete(tx: Tx, uuid: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- inventories
+
+
+def all_standard(classes: Iterable[str], traits: Iterable[str]) -> bool:
+    """Nothing among them that only the database could know."""
+    return all(name in STANDARD_CLASSES for name in classes) and STANDARD_TRAITS.issuperset(traits)
 
 
 def known_classes(tx: Tx, names: Sequence[str]) -> list[str]:

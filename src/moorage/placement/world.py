@@ -121,7 +121,7 @@ class Picture:
             self._set_aggregates(provider, self._intern(aggregates.get(row.uuid, ())))
             self._set_stocks(provider, whole.get(row.uuid, ()))
             if row.uuid in facts:
-                self.hosts[provider.uuid] = HostFacts(facts[row.uuid])
+                self._set_facts(provider.uuid, HostFacts(facts[row.uuid]))
             if provider.root == provider.uuid:
                 self.devices.drop(provider.uuid)
                 self._draw_root(provider)
@@ -160,6 +160,11 @@ class Picture:
             self.members.setdefault(aggregate, set()).add(provider.uuid)
         provider.aggregates = now
         self._wiring_stale = True
+
+    def _set_facts(self, host: ProviderId, now: HostFacts) -> None:
+        if now != self.hosts.get(host):
+            self.hosts[host] = now
+            self._wiring_stale = True
 
     def _set_stocks(self, provider: Provider, rows: Sequence[Any]) -> None:
         stocks: dict[str, Stock] = {}
@@ -211,17 +216,20 @@ class Picture:
             self.devices.place(host, slot)
             columns.masks["alive"][slot] = True
             self._wiring_stale = True
-        self._world = None
         for resource, capacity in columns.capacity.items():
             if resource not in provider.stocks:
                 capacity[slot] = columns.free[resource][slot] = 0
         for resource in provider.stocks:
             self._redraw(provider, resource)
+        words = len(columns.trait_words)
         columns.set_traits(slot, provider.traits)
+        if words != len(columns.trait_words):
+            self._world = None
         columns.masks["enabled"][slot] = DISABLED_TRAIT not in provider.traits
         self._draw_host(provider, slot)
         if IPV4_ADDRESS in provider.stocks and provider.uuid not in self.hosts:
-            self._wiring_stale = True
+            segment = self._segments.get(provider.uuid)
+            self._wiring_stale |= segment is None or segment.name != provider.name
 
     def _draw_host(self, provider: Provider, slot: int) -> None:
         facts = self.hosts.get(provider.uuid)
@@ -242,7 +250,6 @@ class Picture:
         for name, mask in columns.masks.items():
             if name.startswith("physnet:") and name[8:] not in (facts.physnets or ()):
                 mask[slot] = False
-        self._wiring_stale = True
 
     def _redraw(self, provider: Provider, resource: str) -> None:
         """Write one number into its column, if the provider is a root, and into its segment, if it is one."""

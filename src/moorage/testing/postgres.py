@@ -32,6 +32,11 @@ class Server:
     bin: Path
     user: str | None
 
+    @property
+    def process_id(self) -> int:
+        """Of the server's first process; the others are its children."""
+        return int((self.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
+
     def url_of(self, database: str) -> str:
         return self.url.rsplit("/", 1)[0] + "/" + database
 

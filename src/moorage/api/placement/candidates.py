@@ -29,7 +29,7 @@ async def index(req: Req) -> Rep:
     def read(tx: Tx) -> tuple[list[str], list[str]]:
         return nouns.known_classes(tx, classes), nouns.unknown_traits(tx, sorted(traits))
 
-    unknown, missing = await req.region.read(read)
+    unknown, missing = ([], []) if nouns.all_standard(classes, traits) else await req.region.read(read)
     if unknown:
         raise Invalid(f"Invalid resource class in resources parameter: No such resource class {unknown[0]}.")
     if missing:

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from moorage.model.ids import ProviderId
-from moorage.model.world import Ask, Mask, Refusals, World
+from moorage.model.world import NO_SEGMENT, SEVERAL, Ask, Mask, Refusals, World
+
+SEGMENTS = "any of the network's segments"
 
 
 class _Demand(NamedTuple):
@@ -32,16 +34,15 @@ def network_reach(ask: Ask, world: World) -> Refusals | None:
                 reached = reached | mask
         unreached["physical network " + " or ".join(names)] = ~reached
     for demand in _demands(ask):
-        wired = np.zeros(world.size, dtype=np.bool_)
-        for segment in demand.segments:
-            if segment in world.segments:
-                wired |= world.segments[segment].wired
-        unreached["any of the network's segments"] = ~wired | unreached.get("any of the network's segments", False)
+        unwired = world.reach(demand.segments).unwired
+        before = unreached.get(SEGMENTS)
+        unreached[SEGMENTS] = unwired if before is None else unwired | before
     if not unreached:
         return None
-    mask = np.zeros(world.size, dtype=np.bool_)
-    for part in unreached.values():
-        mask |= part
+    first, *others = unreached.values()
+    mask = first
+    for part in others:
+        mask = mask | part
 
     def why(slot: int) -> str:
         return "not wired to " + ", nor to ".join(what for what, part in unreached.items() if part[slot])
@@ -49,21 +50,26 @@ def network_reach(ask: Ask, world: World) -> Refusals | None:
     return Refusals(mask, why, "not wired to the network")
 
 
-def _served(demand: _Demand, world: World) -> Mask:
-    """Hosts whose segments have enough addresses for every NIC of the demand."""
-    known = [world.segments[s] for s in demand.segments if s in world.segments]
-    each = demand.addresses
-    nics = [demand.nics if not each else min(demand.nics, max(0, segment.free) // each) for segment in known]
-    served = np.zeros(world.size, dtype=np.bool_)
-    for segment, n in zip(known, nics, strict=True):
-        if n == demand.nics:
-            served |= segment.wired
-    if demand.nics == 1 or not any(0 < n < demand.nics for n in nics):
-        return served
-    count = np.zeros(world.size, dtype=np.int32)
-    for segment, n in zip(known, nics, strict=True):
-        count += segment.wired * np.int32(n)
-    return served | (count >= demand.nics)
+def _short(demand: _Demand, world: World) -> Mask | None:
+    """Hosts whose segments have too few addresses for all NICs of the demand; None: every segment has enough for all."""
+    each, known = demand.addresses, world.segments
+    least = demand.nics * each
+    if not each or all(known[s].free >= least for s in demand.segments if s in known):
+        return None
+    nics = np.zeros(len(demand.segments) + 2, dtype=np.int32)  # the last two: SEVERAL and NO_SEGMENT
+    for place, segment in enumerate(demand.segments):
+        if segment in known:
+            nics[place] = min(demand.nics, max(0, known[segment].free) // each)
+    only = world.reach(demand.segments).only
+    short: Mask = nics[only] < demand.nics
+    several = only == SEVERAL
+    if several.any():
+        count = np.zeros(world.size, dtype=np.int32)
+        for place, segment in enumerate(demand.segments):
+            if nics[place]:
+                count += known[segment].wired * nics[place]
+        short[several] = count[several] < demand.nics
+    return short
 
 
 def _unplaced(ask: Ask, demands: list[_Demand], world: World, left: Mask) -> Mask:
@@ -90,11 +96,14 @@ def segment_addresses(ask: Ask, world: World) -> Refusals | None:
     demands = _demands(ask)
     if not demands:
         return None
-    mask = np.zeros(world.size, dtype=np.bool_)
-    for demand in demands:
-        mask |= ~_served(demand, world)
+    shorts = [short for demand in demands if (short := _short(demand, world)) is not None]
+    mask = shorts[0] if shorts else np.zeros(world.size, dtype=np.bool_)
+    for short in shorts[1:]:
+        mask = mask | short
     if len(demands) > 1:
-        mask |= _unplaced(ask, demands, world, world.present & ~mask)
+        mask = mask | _unplaced(ask, demands, world, world.present & ~mask)
+    elif not shorts:
+        return None
     numbers = {
         s: (world.segments[s].name, max(0, world.segments[s].free), world.segments[s].total)
         for demand in demands
@@ -116,6 +125,9 @@ def choose_segments(ask: Ask, world: World, slot: int) -> tuple[ProviderId | Non
     """For each NIC the segment with the most free addresses that this host is wired to; None: they do not suffice."""
     if not any(nic.segments for nic in ask.nics):
         return tuple(None for _ in ask.nics)
+    if len(ask.nics) == 1 and (place := int(world.reach(ask.nics[0].segments).only[slot])) >= 0:
+        one = ask.nics[0].segments[place]
+        return (one,) if world.segments[one].free >= ask.nics[0].addresses else None
     left: dict[ProviderId, int] = {}
     chosen: dict[int, ProviderId] = {}
     order = sorted(range(len(ask.nics)), key=lambda index: len(ask.nics[index].segments))
@@ -123,7 +135,14 @@ def choose_segments(ask: Ask, world: World, slot: int) -> tuple[ProviderId | Non
         nic = ask.nics[index]
         if not nic.segments:
             continue
-        wired = [s for s in nic.segments if s in world.segments and world.segments[s].wired[slot]]
+        place = int(world.reach(nic.segments).only[slot])
+        wired = (
+            [s for s in nic.segments if s in world.segments and world.segments[s].wired[slot]]
+            if place == SEVERAL
+            else [nic.segments[place]]
+            if place != NO_SEGMENT
+            else []
+        )
         free = {s: left.get(s, world.segments[s].free) for s in wired}
         enough = [s for s in wired if free[s] >= nic.addresses]
         if not enough:

@@ -10,11 +10,25 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from moorage.testing.bench import candidates, counts, machine, network_bound, peers, placement, rates, reads, startup
+from moorage.testing.bench import (
+    candidates,
+    claims,
+    counts,
+    machine,
+    network_bound,
+    peers,
+    placement,
+    rates,
+    reads,
+    startup,
+)
 from moorage.testing.bench.clouds import Kind, backing, cloud
 from moorage.testing.bench.table import Table, say
 
-PARTS = ("counts", "rates", "reads", "growth", "startup", "placement", "network")
+PARTS = (
+    *("counts", "rates", "reads", "growth", "startup"),
+    *("placement", "claims", "candidates", "nested", "network"),
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,7 +60,15 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
     if "placement" in parts:
         table.title(f"Placement in process, SQLite (durability {arguments.durability})")
         await placement.placement(table, arguments.durability)
+    if "claims" in parts:
+        table.title("Durable claims, PostgreSQL; PUT /allocations over HTTP, another process's load")
+        await claims.claims(table)
+    if "candidates" in parts:
+        table.title(f"Allocation candidates over HTTP, SQLite (durability {arguments.durability}), one connection")
         await candidates.candidates(table)
+    if "nested" in parts:
+        table.title("Hosts of seven providers, PostgreSQL (fsync on, READ COMMITTED), one connection")
+        await candidates.nested(table)
 
 
 async def on(kind: Kind, parts: tuple[str, ...], arguments: argparse.Namespace, table: Table) -> None:

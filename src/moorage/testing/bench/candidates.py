@@ -1,60 +1,73 @@
-"""Allocation candidates over flat hosts, through the Placement API's application in this process (CORE P6)."""
+"""Allocation candidates over HTTP, from a process of their own: flat hosts, hosts of seven providers, wide hosts (CORE P6–P8, P12).
 
-import tempfile
-import time
+The queries over hosts of seven providers are those of Placement's own gate job.  Each figure has its growth from 1,000 to
+100,000 hosts beside it; budgets are of 10,000, and of 16 wide hosts.
+"""
 
-import httpx
-
-from moorage.api.placement.app import make_placement_app
-from moorage.api.placement.noauth import believe
-from moorage.model.errors import Internal
-from moorage.model.verdict import Verdict
-from moorage.model.world import Ask, World
-from moorage.placement.engine import Engine
-from moorage.sql import open_database
-from moorage.store.region.placement import tables
-from moorage.testing.bench.fleet import fill
+from moorage.testing.bench.fleet import FLAT, NESTED, wide
+from moorage.testing.bench.served import Served, placement_of
 from moorage.testing.bench.table import Row, Table
+from moorage.testing.postgres import Server, start_postgres
 
 HOSTS = (1_000, 10_000, 100_000)
-BUDGETS_MS = {"10": 2.0, "1000": 4.0, "": 25.0}
-TIMES = 15
 BUDGETED = 10_000
-QUERY = "/allocation_candidates?resources=VCPU:1,MEMORY_MB:512"
+TIMES = 15
+FLAT_QUERY = "/allocation_candidates?resources=VCPU:1,MEMORY_MB:512,DISK_GB:1"
+FLAT_MS = {"10": 2.0, "1000": 4.0, "": 25.0}
+NESTED_QUERY = (
+    "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"
+    "&resources_COMPUTE=VCPU:1,MEMORY_MB:256&required_COMPUTE=HW_NUMA_ROOT&resources_FPGA=FPGA:1"
+    "&group_policy=none&same_subtree=_COMPUTE,_FPGA&limit=10"
+)
+NESTED_MS = 4.0
+WIDE_HOSTS = (16, 160, 1600)
+WIDE_MS = {8: 3.0, 16: 10.0}
+MEMORY_MIB, COLD_START_S = 600.0, 10.0
 
 
-def _unranked(ask: Ask, world: World) -> Verdict:
-    raise Internal("nothing is scheduled here", private=repr((ask, world)))
+def wide_query(groups: int) -> str:
+    """As many groups as there are equal children, each on one of its own."""
+    asked = "".join(f"&resources_G{n}=PGPU:1" for n in range(groups))
+    return f"/allocation_candidates?resources=VCPU:1{asked}&group_policy=isolate&limit=10"
 
 
 async def candidates(table: Table) -> None:
-    """Medians, catch-up with the database and JSON included, sockets not."""
+    """Medians over one kept connection, CPU of all processes per request."""
     for hosts in HOSTS:
-        with tempfile.TemporaryDirectory(prefix="moorage-candidates-") as room:
-            database = await open_database(f"sqlite:///{room}/region.db", name="region", durability="process")
-            await database.create(tables.placement_metadata)
-            await database.write(lambda tx, hosts=hosts: fill(tx, hosts))  # type: ignore[misc]
-            engine = Engine(database, _unranked)
-            await engine.start()
-            try:
-                app = make_placement_app(engine, database, believe)
-                for limit, budget in BUDGETS_MS.items():
-                    median = await _median_ms(app, limit)
-                    name = f"candidates over {hosts:,} flat hosts, " + (f"limit={limit}" if limit else "all")
-                    table.add(Row(name, median, "ms", budget if hosts == BUDGETED else None))
-            finally:
-                await engine.close()
-                await database.close()
+        async with placement_of(hosts, FLAT) as served:
+            for limit, budget in FLAT_MS.items():
+                path = FLAT_QUERY + (f"&limit={limit}" if limit else "")
+                name = f"candidates over {hosts:,} flat hosts, " + (f"limit={limit}" if limit else "all")
+                await _row(table, served, name, path, budget if hosts == BUDGETED else None)
+    for children, budget in WIDE_MS.items():
+        for hosts in WIDE_HOSTS:
+            async with placement_of(hosts, wide(children)) as served:
+                name = f"{children} groups over {children} equal children, {hosts:,} hosts, limit=10"
+                await _row(table, served, name, wide_query(children), budget if hosts == WIDE_HOSTS[0] else None)
 
 
-async def _median_ms(app: object, limit: str) -> float:
-    headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
-    spent: list[float] = []
-    transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
-    async with httpx.AsyncClient(transport=transport, base_url="http://placement", headers=headers) as http:
-        for _ in range(TIMES):
-            began = time.perf_counter()
-            reply = await http.get(QUERY + (f"&limit={limit}" if limit else ""))
-            spent.append((time.perf_counter() - began) * 1000)
-            reply.raise_for_status()
-    return sorted(spent)[TIMES // 2]
+async def nested(table: Table) -> None:
+    """Seven providers a host, on PostgreSQL: from the command to the first answer, memory, and candidates."""
+    postgres = start_postgres(durability="power")
+    try:
+        for hosts in HOSTS:
+            await _nested(table, postgres, hosts)
+    finally:
+        postgres.stop()
+
+
+async def _nested(table: Table, postgres: Server, hosts: int) -> None:
+    async with placement_of(hosts, NESTED, postgres=postgres) as served:
+        largest = hosts == HOSTS[-1]
+        name = f"moorage placement over {hosts:,} hosts × 7 providers, until it answers"
+        table.add(Row(name, served.started_s, "s", COLD_START_S if largest else None))
+        await served.medians(NESTED_QUERY, 1)
+        table.add(Row("  resident", served.resident_mib(), "MiB", MEMORY_MIB if largest else None))
+        name = f"candidates over {hosts:,} hosts × 7 providers, limit=10"
+        await _row(table, served, name, NESTED_QUERY, NESTED_MS if hosts == BUDGETED else None)
+
+
+async def _row(table: Table, served: Served, name: str, path: str, budget: float | None) -> None:
+    await served.medians(path, 1)
+    wall_ms, cpu_ms, size = await served.medians(path, TIMES)
+    table.add(Row(name, wall_ms, "ms", budget, note=f"{cpu_ms:.1f} ms CPU, {size / 1024:,.0f} KiB"))

@@ -67,13 +67,12 @@ def backing(kind: Kind) -> Iterator[Backing]:
         postgres = start_postgres(durability="power")
         stack.callback(postgres.stop)
         nats = stack.enter_context(NatsServer())
-        main_process = int((postgres.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
         yield Backing(
             "postgresql",
             postgres.create_database("region"),
             (postgres.create_database("cell1"), postgres.create_database("cell2")),
             nats.url,
-            {"PostgreSQL": main_process, "NATS": nats.process_id},
+            {"PostgreSQL": postgres.process_id, "NATS": nats.process_id},
         )
 
 

@@ -112,3 +112,27 @@ def _insert(tx: Tx, into: str, what: str, rows: Mapping[str, Sequence[Any]], con
         parameters["rows"] = msgspec.json.encode(list(zip(*rows.values(), strict=True))).decode()
     statement = sa.text(f"INSERT INTO {into} SELECT {what} FROM {source}").bindparams(*types)
     tx.run(statement, parameters)
+
+
+def wire(tx: Tx, hosts: Sequence[str], segments: int) -> list[str]:
+    """So many segments with addresses for all; each host is wired to one. Their ids."""
+    at = tables.stamp(tx).changed if tx.dialect == "sqlite" else tx.scalar(_NOW_POSTGRESQL)
+    made = [new_uuid() for _ in range(segments)]
+    rows = {"uuid": made, "name": [f"segment{n}" for n in range(segments)]}
+    _insert(
+        tx,
+        "providers (uuid, name, parent, root, generation, changed, version, updated_at)",
+        "uuid, name, NULL, uuid, 0, :at, :at, 0",
+        rows,
+        {"at": at},
+    )
+    _insert(
+        tx,
+        "inventories (provider, class, total, reserved, ratio, min_unit, max_unit, step, cap, used, changed, version)",
+        "uuid, 'IPV4_ADDRESS', :total, 0, 1.0, 1, 1, 1, :total, 0, :at, :at",
+        {"uuid": made},
+        {"total": len(hosts), "at": at},
+    )
+    tied = {"uuid": [*made, *hosts], "aggregate": [*made, *(made[n % segments] for n in range(len(hosts)))]}
+    _insert(tx, "provider_aggregates (provider, aggregate)", "uuid, aggregate", tied, {})
+    return made

@@ -25,8 +25,8 @@ import msgspec
 from moorage.clients.http import Reply
 from moorage.main.config import Config
 from moorage.main.embedded import admin_password
-from moorage.main.loop import run_loop
-from moorage.main.up import Cloud, set_up_process, settle_memory, start_cloud
+from moorage.main.loop import run_loop, settle_memory
+from moorage.main.up import Cloud, set_up_process, start_cloud
 from moorage.operations.all import SAGAS
 from moorage.operations.boot import BOOT
 

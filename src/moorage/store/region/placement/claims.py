@@ -200,21 +200,29 @@ def write(tx: Tx, owner: Owner, amounts: Mapping[Key, int], now: int) -> None:
         tx.run(_write_sqlite(len(ordered)), values)
 
 
+_A, _C = allocations.c, consumers.c
+_DROP = (
+    sa.delete(allocations).where(_A.consumer == sa.bindparam("consumer")).returning(_A.provider, _A["class"], _A.used)
+)
+_FORGET = sa.delete(consumers).where(_C.uuid == sa.bindparam("consumer")).returning(*_C)
+_OWNER = sa.select(*_C).where(_C.uuid == sa.bindparam("consumer"))
+_HELD = sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bindparam("consumer"))
+
+
 def drop(tx: Tx, consumer: str) -> dict[Key, int]:
     """Remove the consumer's allocations and say what they were; the counters are the caller's next statement."""
-    a = allocations.c
-    found = tx.rows(sa.delete(allocations).where(a.consumer == consumer).returning(a.provider, a["class"], a.used))
+    found = tx.rows(_DROP, {"consumer": consumer})
     return {(provider, resource): used for provider, resource, used in found}
 
 
 def forget(tx: Tx, consumer: str) -> Owner | None:
     """Remove the consumer's row and say what it was."""
-    found = tx.row(sa.delete(consumers).where(consumers.c.uuid == consumer).returning(*consumers.c))
+    found = tx.row(_FORGET, {"consumer": consumer})
     return None if found is None else owner_of(found)
 
 
 def owner(tx: Tx, consumer: str) -> Owner | None:
-    found = tx.row(sa.select(*consumers.c).where(consumers.c.uuid == consumer))
+    found = tx.row(_OWNER, {"consumer": consumer})
     return None if found is None else owner_of(found)
 
 
@@ -235,8 +243,7 @@ def owner_of(found: sa.Row[Any]) -> Owner:
 
 def held(tx: Tx, consumer: str) -> dict[Key, int]:
     """What a consumer holds."""
-    a = allocations.c
-    found = tx.rows(sa.select(a.provider, a["class"], a.used).where(a.consumer == consumer))
+    found = tx.rows(_HELD, {"consumer": consumer})
     return {(provider, resource): used for provider, resource, used in found}
 
 

@@ -136,8 +136,12 @@ def held_with_generations(tx: Tx, consumer: str) -> Sequence[sa.Row[Any]]:
     )
 
 
+_CONSUMER = sa.select(*consumers.c).where(consumers.c.uuid == sa.bindparam("uuid"))
+"""Statements of the busy paths are put together once: that costs more than running them."""
+
+
 def consumer(tx: Tx, uuid: str) -> sa.Row[Any] | None:
-    found: sa.Row[Any] | None = tx.row(sa.select(*consumers.c).where(consumers.c.uuid == uuid))
+    found: sa.Row[Any] | None = tx.row(_CONSUMER, {"uuid": uuid})
     return found
 
 
@@ -161,12 +165,16 @@ def consumer_counts(tx: Tx, project: str, user: str | None, kind: str | None) ->
     return {row[0]: row[1] for row in tx.rows(query)}
 
 
+_UNITS = sa.select(*(inventories.c[name] for name in ("provider", "class", "min_unit", "max_unit", "step"))).where(
+    inventories.c.provider.in_(sa.bindparam("uuids", expanding=True))
+)
+
+
 def units(tx: Tx, uuids: Collection[str]) -> dict[tuple[str, str], tuple[int, int, int]]:
     """(provider, class) → smallest and largest portion, and step."""
     if not uuids:
         return {}
-    i = inventories.c
-    found = tx.rows(sa.select(i.provider, i["class"], i.min_unit, i.max_unit, i.step).where(i.provider.in_(uuids)))
+    found = tx.rows(_UNITS, {"uuids": sorted(uuids)})
     return {(provider, resource): (least, most, step) for provider, resource, least, most, step in found}
 
 
@@ -180,16 +188,23 @@ def _of(project: str, user: str | None, kind: str | None) -> list[sa.ColumnEleme
     return conditions
 
 
+_ADVANCE = (
+    "UPDATE providers SET generation = generation + 1, changed = {}, version = {}, updated_at = :now WHERE uuid = :uuid"
+)
+_ADVANCE_POSTGRESQL = _ADVANCE.format("pg_current_xact_id()::text::bigint", "nextval('placement_versions')")
+_ADVANCES = {
+    (dialect, known): sa.text(text + (" AND generation = :generation" if known else "") + " RETURNING uuid")
+    for dialect, text in (("postgresql", _ADVANCE_POSTGRESQL), ("sqlite", _ADVANCE.format(":stamp", ":stamp")))
+    for known in (False, True)
+}
+
+
 def advance_many(tx: Tx, expected: Sequence[tuple[str, int | None]], at: Stamp) -> list[str]:
     """Bump the generations of these providers, in order; the answer names those at another generation than expected."""
     lost = []
+    always: dict[str, Any] = {"now": now_s()} | ({"stamp": at.changed} if tx.dialect == "sqlite" else {})
     for uuid, generation in sorted(expected):
-        statement = sa.update(providers).where(providers.c.uuid == uuid)
-        if generation is not None:
-            statement = statement.where(providers.c.generation == generation)
-        bumped = statement.values(
-            generation=providers.c.generation + 1, changed=at.changed, version=at.version, updated_at=now_s()
-        ).returning(providers.c.uuid)
-        if tx.row(bumped) is None:
+        parameters = always | {"uuid": uuid} | ({} if generation is None else {"generation": generation})
+        if tx.row(_ADVANCES[tx.dialect, generation is not None], parameters) is None:
             lost.append(uuid)
     return lost
