@@ -21,7 +21,7 @@ from moorage.testing.flaky import FlakyProxy
 from moorage.testing.person import Person
 from moorage.testing.waiting import until
 
-CALL_S = 0.5
+CALL_S = 1.0
 """How long a call to the network service may take here; a reply that comes later is late."""
 
 

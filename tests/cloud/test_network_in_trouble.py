@@ -14,7 +14,7 @@ from moorage.testing.flaky import KINDS, Trouble
 from moorage.testing.person import Person
 from moorage.testing.waiting import until
 
-LATE_S = 1.6 * CALL_S
+LATE_S = 1.2 * CALL_S
 MAKE, BIND, DELETE, LIST = ("POST", "/ports"), ("PUT", "/ports/"), ("DELETE", "/ports/"), ("GET", "/ports[?]device_id")
 FOR_EVER = 1_000_000
 
@@ -57,6 +57,27 @@ async def test_a_boot_and_a_delete_come_through(behind: Behind, kind: str) -> No
     assert [port["binding:host_id"] for port in ports] == [server["OS-EXT-SRV-ATTR:host"]]
     await behind.admin.gone(server["id"])
     assert all(each.fired for each in met), [each.fired for each in met]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_interface_comes_and_goes(behind: Behind, kind: str) -> None:
+    """Every call of an attach and of a detach goes wrong, the first time that it is made; the answer may be that it takes longer."""
+    admin = behind.admin
+    server = str((await admin.active("two-cards"))["id"])
+    body = {"interfaceAttachment": {"net_id": await admin.id_of("network", "private")}}
+    met = [behind.proxy.upset(trouble(kind, *call)) for call in (MAKE, BIND)]
+    reply = await admin.compute("POST", f"/servers/{server}/os-interface", body)
+    assert reply.status_code == 200, reply.text
+    port = reply.json()["interfaceAttachment"]["port_id"]
+    assert [each.fired for each in met] == [1, 1]
+    await behind.nothing_leaked()
+    met = [behind.proxy.upset(trouble(kind, "DELETE", f"/ports/{port}"))]
+    reply = await admin.compute("DELETE", f"/servers/{server}/os-interface/{port}")
+    assert reply.status_code == 202, reply.text
+    await until(lambda: met[0].fired == 1)
+    seen = await behind.nothing_leaked()
+    assert port not in {each["id"] for each in seen.ports[server]}
+    await admin.gone(server)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
