@@ -181,11 +181,11 @@ async def test_boots_are_in_flight_while_each_gate_opens_and_shuts(start: Start)
         shut, half, whole = (False, False), (True, False), (True, True)
         assert seen == [shut, shut, shut, half, half, half, whole, half, shut, shut, whole]
         found = await asyncio.gather(*(running.admin.settled(each) for each in servers))
-        assert {each["status"] for each in found} == {"ACTIVE"}
+        assert [each["fault"] for each in found if each["status"] != "ACTIVE"] == []
         posts = at.writes_by_hosts().get("POST ports", 0) + _grown(before, at.writes_by_conductor()).get(
             "POST ports", 0
         )
-        assert posts == len(servers), "one POST per port"
+        assert posts <= len(servers), "one POST per port at most: ports that are made together share one"
         for each in found:
             assert (await at.port_of(each["id"]))["binding:host_id"] == each["OS-EXT-SRV-ATTR:host"]
         await asyncio.gather(*(running.admin.gone(each) for each in servers))

@@ -102,3 +102,23 @@ async def test_the_record_says_which_ports_are_ours(name: str, old: OldRegion) -
     assert mint_mac(SERVER, 0) not in old.network.ports
     assert USERS_PORT in old.network.ports
     assert not [port for port in old.network.ports.values() if port.device_id or port.host]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["all of level 1", "level 2 and 3"])
+async def test_a_boot_whose_hosts_are_upgraded_before_they_build_is_proved(name: str, old: OldRegion) -> None:
+    await world(old, name)
+    old.upgraded = True
+    proof = await prove(BOOT, boot_in(old, PROVED_OPERATION), lambda: old.fresh(a_server(), PROVED_OPERATION))
+    assert proof.total > 50, proof.cases
+
+
+@pytest.mark.parametrize("name", ["all of level 1", "level 2 and 3"])
+async def test_a_host_that_is_upgraded_before_it_builds_costs_no_attempt(name: str, old: OldRegion) -> None:
+    await world(old, name)
+    old.upgraded = True
+    await booted(old)
+    assert old.network.made == {mint_mac(SERVER, 0): 1}
+    hosts = {port.host for port in old.network.ports.values() if port.device_id == SERVER}
+    assert hosts == {host for host, _ in old.hosts.guests}
+    assert len(old.hosts.turns) == 1, "one host was asked"

@@ -6,6 +6,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from moorage.bus.messages import (
+    NO_NETWORK_CLIENT,
     AttachInterface,
     AttachVolume,
     Command,
@@ -25,8 +26,6 @@ from moorage.model.guest import PowerState
 
 PowerT = TypeVar("PowerT")
 PayloadT = TypeVar("PayloadT", bound=msgspec.Struct)
-
-NO_NETWORK_CLIENT = "no_network_client"
 
 Answer: TypeAlias = tuple[msgspec.Struct, bool | None]
 """What goes back, and whether the guest is meant to be on from now (None: as before)."""

@@ -25,6 +25,9 @@ MAX_LISTED = 5_000
 
 EMPTY = msgspec.Raw(b"{}")
 
+NO_NETWORK_CLIENT = "no_network_client"
+"""The code with which a host of level 3 answers a `PortOrder`."""
+
 
 class Verb(StrEnum):
     """What a host can be asked.  The set is open: an agent answers an unknown verb with `not_supported`."""

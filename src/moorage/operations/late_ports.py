@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from moorage.bus.agents import Errand, HostAddress
-from moorage.bus.messages import DestroyGuest
+from moorage.bus.messages import NO_NETWORK_CLIENT, DestroyGuest
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import CellId, HostId, NetworkId, PortId
@@ -25,7 +25,7 @@ from moorage.model.turn import UNDO, Turn
 from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.hosts import names_of
-from moorage.operations.steps.ports import nics_of
+from moorage.operations.steps.ports import nics_of, vif_of
 from moorage.saga import Cause, Run
 
 LAST_ATTEMPT = 1 << 20
@@ -141,7 +141,7 @@ async def made_late(run: Run[AsksPorts, Rooms], ports: tuple[Port, ...]) -> tupl
         boot.server.id,
         boot.server.project,
         boot.nics,
-        unsure=run.unsure or run.attempt > 1,
+        unsure=True,  # whoever else was asked may have made them, this host before it was upgraded too
         security_groups=boot.security_groups,
     )
     refuse_unclaimed(made)
@@ -186,8 +186,38 @@ async def start(
     if not host_plumbs(run.asked, place):
         return await run.rooms.hosts.start_guest(to, errand, guest)
     bare = msgspec.structs.replace(guest, vifs=())
-    now = await run.rooms.hosts.build_guest(to, errand, bare, order_for(run, place, ports))
+    try:
+        now = await run.rooms.hosts.build_guest(to, errand, bare, order_for(run, place, ports))
+    except HostFailed as failed:
+        if failed.code != NO_NETWORK_CLIENT or not run.asked.gates.credentials:
+            raise
+        return await _start_bound(run, errand, place, ports, bare)
     return Built(now.power_state, now.plumbed or Plumbed())
+
+
+async def _start_bound(
+    run: Run[AsksPorts, Rooms], errand: Errand, place: Place, ports: tuple[Port, ...], guest: GuestSpec
+) -> Built:
+    """The host was brought to level 3 since it was claimed: the conductor sees to its ports, and nothing is lost but a message."""
+    network, boot = run.rooms.network, run.asked
+    bound_now = await network.bind_ports(
+        boot.server.id,
+        place.name,
+        place.availability_zone,
+        await made_late(run, ports),
+        subnets=place.subnets,
+        profiles=place.profiles,
+        tried=names_of(run.rooms.placement.world(), run.tried),
+        unsure=True,
+    )
+    unknown = {port.network for port in bound_now} - boot.networks.keys()
+    facts = {each: await network.network(each) for each in unknown}
+    networks = {**boot.networks, **facts}
+    vifs = tuple(vif_of(port, networks.get(port.network)) for port in bound_now)
+    told = msgspec.structs.replace(errand, step=f"{errand.step}/bound")
+    to = HostAddress(place.cell, place.name)
+    state = await run.rooms.hosts.start_guest(to, told, msgspec.structs.replace(guest, vifs=vifs))
+    return Built(state, Plumbed(bound_now, facts))
 
 
 def bound(started: PowerState | Built | None, ports: tuple[Port, ...]) -> tuple[Port, ...]:

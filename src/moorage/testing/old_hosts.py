@@ -12,9 +12,8 @@ import msgspec
 from typing_extensions import override
 
 from moorage.agent.legacy import PORTS_ARRIVE_BOUND, Plumbing
-from moorage.agent.verbs import NO_NETWORK_CLIENT
 from moorage.bus.agents import Errand, HostAddress
-from moorage.bus.messages import DestroyGuest, GuestNow
+from moorage.bus.messages import NO_NETWORK_CLIENT, DestroyGuest, GuestNow
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import OperationId, ServerId
@@ -98,6 +97,8 @@ class OldRegion(SmallRegion):
     hosts: OldHosts
     levels: Mapping[str, int] = {name: PORTS_ARRIVE_BOUND for name, _ in HOSTS}
     credentials: bool = True
+    upgraded: bool = False
+    """All hosts are of level 3 by the time they are told to build."""
 
     async def of(self, levels: Mapping[str, int], *, credentials: bool = True) -> "OldRegion":
         """The same hosts with other agents."""
@@ -122,7 +123,8 @@ class OldRegion(SmallRegion):
         network.guarantees = guarantees
         network.ports = self.network.ports
         self.network = network
-        self.hosts = OldHosts(levels=self.levels, network=network)
+        levels = dict.fromkeys(self.levels, PORTS_ARRIVE_BOUND) if self.upgraded else self.levels
+        self.hosts = OldHosts(levels=levels, network=network)
         self.rooms = replace(
             self._rooms(),
             network=cast("Any", network if self.credentials else NoWay()),
