@@ -60,3 +60,23 @@ async def test_a_group_shared_by_another_project_is_named_by_its_id(ground: Grou
     assert await check(group) == (group,)
     with pytest.raises(Invalid):
         await check("theirs")  # names are the project's own
+
+
+async def test_what_a_server_will_be_shown_to_have_are_names_whatever_was_said(ground: Ground) -> None:
+    tenant = await ground.tenant()
+    network = (await ground.flat(tenant))["id"]
+    group = (await ground.make("security-group", tenant.token, name="web"))["id"]
+    own = await ground.make("port", tenant.token, network_id=network, security_groups=[group])
+    bare = (await ground.flat(tenant, "10.8.0.0/24", port_security_enabled=False))["id"]
+
+    async def shown(*nics: NicAsk, groups: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+        checked = await ground.network.check(tenant.token, tenant.project, nics, security_groups=groups)
+        return checked.group_names
+
+    ours, theirs = NicAsk(index=0, network=network), NicAsk(index=0, network="", port=own["id"], ours=False)
+    assert await shown(ours) == ("default",)
+    assert await shown(ours, groups=(group,)) == ("web",)
+    assert await shown(ours, groups=("web", "default")) == ("web", "default")
+    assert await shown(theirs) == ("web",)
+    assert await shown(theirs, groups=("default",)) == ("web",)  # a port keeps its own
+    assert await shown(NicAsk(index=0, network=bare)) == ()

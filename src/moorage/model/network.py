@@ -116,6 +116,8 @@ class CheckedNics(msgspec.Struct, frozen=True):
     networks: dict[str, NetworkFacts] = {}
     security_groups: tuple[str, ...] = ()
     """Ids; empty: the network service's default."""
+    group_names: tuple[str, ...] | None = None
+    """What the server is shown to have: the groups its ports will have, by name; None: as they were asked for."""
     auto: bool = False
     """`auto` was asked and there is no network yet: the operation gets the auto-allocated topology first."""
     ports: "dict[str, Port]" = {}

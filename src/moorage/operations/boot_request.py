@@ -374,7 +374,7 @@ def _server(
         tags=tuple(sorted(set(request.tags))),
         user_data=request.user_data,
         config_drive=request.config_drive,
-        security_groups=(tuple(request.security_groups) or ("default",)) if checked.nics else (),
+        security_groups=_groups_shown(request, checked),
         nics=tuple(_first_nic(nic, checked) for nic in checked.nics),
         block_devices=request.block_devices,
         access_ip_v4=request.access_ip_v4,
@@ -390,6 +390,13 @@ def _server(
         kernel_id="" if image is None else image.properties.get("kernel_id", ""),
         ramdisk_id="" if image is None else image.properties.get("ramdisk_id", ""),
     )
+
+
+def _groups_shown(request: BootRequest, checked: CheckedNics) -> tuple[str, ...]:
+    """A server without ports has none, whatever was asked for."""
+    if not checked.nics:
+        return ()
+    return checked.group_names if checked.group_names is not None else tuple(request.security_groups) or ("default",)
 
 
 def _first_nic(nic: NicAsk, checked: CheckedNics) -> Nic:

@@ -8,8 +8,8 @@ import asyncio
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,6 +26,17 @@ Wanted: TypeAlias = "Sequence[NicAsk] | Literal['auto', 'none', 'unspecified']"
 KEPT_S = 10.0
 KEPT_MAX = 4096
 DEFAULT_GROUP = "default"
+
+
+class Group(NamedTuple):
+    """A security group."""
+
+    id: str
+    name: str
+
+
+def _group(row: Json) -> Group:
+    return Group(row["id"], row.get("name") or "")
 
 
 class Kept(Generic[T]):
@@ -70,7 +81,7 @@ class Checks(Facts):
     def __init__(self, network: Neighbour) -> None:
         super().__init__(network)
         self._networks: Kept[NetworkFacts] = Kept()
-        self._groups: Kept[tuple[str, ...]] = Kept()
+        self._groups: Kept[tuple[Group, ...]] = Kept()
         self._free: Kept[int] = Kept()
         """Ports a project's quota still allows; -1 is no limit."""
 
@@ -97,7 +108,7 @@ class Checks(Facts):
         attaching to external networks (`network:attach_external_network`).
         """
         if nics == "none":
-            await self._group_ids(token, project, security_groups)  # a name that is wrong is refused, though unused
+            await self._named_groups(token, project, security_groups)  # a name that is wrong is refused, though unused
             return CheckedNics()
         auto = False
         if isinstance(nics, str):
@@ -109,11 +120,18 @@ class Checks(Facts):
         networks = await self._visible(token, project, resolved, external_allowed)
         resolved = tuple(_judged(nic, networks) for nic in resolved)
         await self._addresses_free(resolved)
-        groups = await self._group_ids(token, project, security_groups)
+        named = await self._named_groups(token, project, security_groups)
+        groups = tuple(each.id for each in named)
         _groups_fit(groups, resolved, networks)
         free = await self._quota(project, sum(nic.ours for nic in resolved), servers)
         return CheckedNics(
-            nics=resolved, networks=networks, ports=ports, security_groups=groups, auto=auto, ports_free=free
+            nics=resolved,
+            networks=networks,
+            ports=ports,
+            security_groups=groups,
+            group_names=await self._names_of_groups(token, resolved, ports, named),
+            auto=auto,
+            ports_free=free,
         )
 
     async def _usual_network(self, token: str, project: str, how: str) -> tuple[str | None, bool]:
@@ -215,8 +233,8 @@ class Checks(Facts):
                         code="fixed_ip_in_use",
                     )
 
-    async def _group_ids(self, token: str, project: str, groups: Sequence[str]) -> tuple[str, ...]:
-        """Ids of the named groups; none for the default alone, which the network service gives by itself.
+    async def _named_groups(self, token: str, project: str, groups: Sequence[str]) -> "tuple[Group, ...]":
+        """The named groups; none for the default alone, which the network service gives by itself.
 
         A name is one of the project's groups; an id may be any group's that the user sees, another project's shared one too.
         """
@@ -226,18 +244,30 @@ class Checks(Facts):
         if (kept := self._groups.get(project, *names)) is not None:
             return kept
         asked = {"project_id": project, "fields": ["id", "name"]}
-        rows = [row async for row in self._pages("security-groups", asked, token)]
-        ids = {row["id"] for row in rows}
-        found: list[str] = []
+        known = [_group(row) async for row in self._pages("security-groups", asked, token)]
+        found: list[Group] = []
         for name in names:
-            matching = [name] if name in ids else [row["id"] for row in rows if row.get("name") == name]
-            matching = matching or [row["id"] async for row in self._pages("security-groups", {"id": name}, token)]
+            matching = [each for each in known if each.id == name] or [each for each in known if each.name == name]
+            matching = matching or [_group(row) async for row in self._pages("security-groups", {"id": name}, token)]
             if not matching:
                 raise Invalid(f"Security group {name} not found.", code="security_group_not_found")
             if len(matching) > 1:
                 raise Conflict(f"Multiple security groups found matching '{name}'. Use an ID to be more specific.")
             found.append(matching[0])
         return self._groups.put(tuple(found), project, *names)
+
+    async def _names_of_groups(
+        self, token: str, asks: Sequence[NicAsk], ports: Mapping[str, Port], named: "Sequence[Group]"
+    ) -> tuple[str, ...]:
+        """What the server's ports will have, by name, as the user may see it: the named ones on ours, on the user's what they have."""
+        names = [each.name or each.id for each in named] or [DEFAULT_GROUP]
+        found = names if any(nic.ours and nic.port_security for nic in asks) else []
+        theirs = sorted({group for port in ports.values() for group in port.security_groups})
+        if theirs:
+            asked = {"id": theirs, "fields": ["id", "name"]}
+            seen = [_group(row) async for row in self._pages("security-groups", asked, token)]
+            found = [*found, *(each.name or each.id for each in seen)]
+        return tuple(dict.fromkeys(found))
 
     async def _quota(self, project: str, each: int, servers: int) -> int | None:
         if each == 0:
