@@ -39,8 +39,8 @@ class Herald:
     def __init__(self, host: str, state_changes: StateChanges = "", audit_unit: AuditUnit = "month") -> None:
         self.host = host
         """The machine this process runs on, as publisher ids say it."""
-        self.state_changes = state_changes
-        self.audit_unit = audit_unit
+        self.state_changes: StateChanges = state_changes
+        self.audit_unit: AuditUnit = audit_unit
         self.unworded = 0
         """How much could not be put into words since the start."""
         self._seen: dict[OperationId, Server] = {}
