@@ -89,3 +89,28 @@ async def test_a_floating_address_given_at_the_network_service_shows_by_itself(r
     await admin.network("PUT", f"/routers/{router}/remove_router_interface", inside)
     await admin.network("DELETE", f"/routers/{router}")
     await admin.network("DELETE", f"/networks/{outside}")
+
+
+async def test_groups_changed_at_the_network_service_show_by_themselves(running: Running) -> None:
+    admin = running.admin
+    group = {"security_group": {"name": "web"}}
+    made = (await admin.network("POST", "/security-groups", group)).json()["security_group"]["id"]
+    server = await admin.active("a", security_groups=[{"name": made}])
+    assert server["security_groups"] == [{"name": "web"}]
+    port = (await admin.network("GET", "/ports", device_id=server["id"])).json()["ports"][0]["id"]
+
+    async def shows(*names: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            shown = await admin.server(server["id"])
+            assert shown is not None
+            if tuple(each["name"] for each in shown.get("security_groups", ())) == names:
+                return
+            assert time.monotonic() < deadline, shown
+            await asyncio.sleep(0.05)
+
+    assert (await admin.network("PUT", f"/ports/{port}", {"port": {"security_groups": []}})).status_code == 200
+    await shows()
+    assert (await admin.network("PUT", f"/ports/{port}", {"port": {"security_groups": [made]}})).status_code == 200
+    await shows("web")
+    await admin.gone(server["id"])

@@ -6,11 +6,13 @@ here.  A server that an operation holds is left to that operation, and looked at
 
     a port is gone             the card is unplugged and forgotten, and what it held is free (C13): a detach without a port
     a port has other addresses the record shows them, and the floating ones that stand for them
+    a port has other groups    the record names them
     addresses of segments      the claim is made to say what the ports have, in either direction
 """
 
 import logging
 import time
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -59,13 +61,17 @@ async def look(rooms: Rooms, server_id: ServerId) -> Found:
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _let_go(rooms, server, lost)
     nics = [await _as_is(rooms, nic, ports) for nic in server.nics]
-    wanted = msgspec.structs.replace(server, nics=as_told(nics, await rooms.network.floating_of(tuple(ports))))
-    if wanted.nics != server.nics:
+    wanted = msgspec.structs.replace(
+        server,
+        nics=as_told(nics, await rooms.network.floating_of(tuple(ports))),
+        security_groups=await _groups(rooms, server, ports.values()),
+    )
+    if wanted != server:
         shown = msgspec.structs.replace(wanted, updated_at=time.time_ns() // 1000)
         if not await rooms.cells[found.cell].write(lambda tx: _show(tx, shown, server.generation)):
             return Found.BUSY
     mended = await _mend_claim(rooms, wanted, where.op_seq)
-    return Found.MENDED if mended or wanted.nics != server.nics else Found.TRUE
+    return Found.MENDED if mended or wanted != server else Found.TRUE
 
 
 async def _let_go(rooms: Rooms, server: Server, lost: list[Nic]) -> Found:
@@ -89,6 +95,15 @@ async def _as_is(rooms: Rooms, nic: Nic, ports: dict[str, Port]) -> Nic:
         return nic_of(known, await rooms.network.network(port.network))
     now = nic_of(known, None)
     return msgspec.structs.replace(nic, mac=now.mac, guarantees=now.guarantees)
+
+
+async def _groups(rooms: Rooms, server: Server, ports: Iterable[Port]) -> tuple[str, ...]:
+    """The names of the groups on the ports, in the order they were known in where they are the same."""
+    ids = dict.fromkeys(group for port in ports for group in port.security_groups)
+    names = await rooms.network.group_names(tuple(ids))
+    if names is None or set(names) == set(server.security_groups):
+        return server.security_groups
+    return names
 
 
 def _show(tx: Tx, server: Server, was: int) -> bool:

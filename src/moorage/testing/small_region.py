@@ -203,6 +203,10 @@ class DictNetwork:
                 found.setdefault(port.device_id, {})[key] = port.fixed_ips
         return found
 
+    async def group_names(self, groups: Sequence[str]) -> tuple[str, ...] | None:
+        """There are no groups here."""
+        return None
+
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         """Nobody has floating addresses here."""
         return {}

@@ -147,6 +147,16 @@ class Facts:
             return []
         return [row async for row in self._pages("security-groups", {"id": list(ids)}, token)]
 
+    async def group_names(self, groups: Sequence[str]) -> tuple[str, ...] | None:
+        """The names of these security groups, ids where they have none; None where the service knows no groups at all."""
+        if "security-group" not in await self.extensions():
+            return None
+        if not groups:
+            return ()
+        asked = {"id": list(groups), "fields": ["id", "name"]}
+        names = {row["id"]: row.get("name") or row["id"] async for row in self._pages("security-groups", asked)}
+        return tuple(dict.fromkeys(names[each] for each in groups if each in names))
+
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         """The floating addresses of these ports: port → (floating address, the fixed one it stands for)."""
         found: dict[str, list[tuple[str, str]]] = {}
