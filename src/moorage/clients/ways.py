@@ -1,10 +1,14 @@
-"""Connections to one service, renewed before they run out.
+"""Connections to one service: several small pools, each renewed before it runs out.
 
-A call that is given up (at its deadline, at the end of a lease, because its server is deleted) is cancelled, and httpcore 1.0
-does not always notice: cancelled between being given a connection and using it, a request leaves the connection in the pool as
-new or busy for good.  Sixty-four such calls, and a service that was slow for a while could "not be reached" until the process
-was started again.  So each pool counts what was given up on it; before that could matter it is left to the calls that it still
-carries, and a fresh one takes over.
+**Small**, because httpcore 1.0 looks at every connection of a pool for every request, and at every idle one for every idle one:
+with thirty of them that cost more than the call.  A call goes to the first pool that has a connection to spare, so as many
+pools are open as are needed.
+
+**Renewed**, because a call that is given up (at its deadline, at the end of a lease, because its server is deleted) is
+cancelled, and httpcore does not always notice: cancelled between being given a connection and using it, a request leaves the
+connection in the pool as new or busy for good.  Enough such calls, and a service that was slow for a while could "not be
+reached" until the process was started again.  So each pool counts what was given up on it; before that could matter it is left
+to the calls that it still carries, and a fresh one takes its place.
 """
 
 import asyncio
@@ -15,10 +19,11 @@ from functools import cache
 
 import httpx
 
-CONNECTIONS_MAX = 64
-CONNECTIONS_KEPT_MAX = 32
+POOLS_MAX = 8
+CONNECTIONS_PER_POOL = 8
+CONNECTIONS_MAX = POOLS_MAX * CONNECTIONS_PER_POOL
 CONNECT_DEADLINE_S = 5.0
-GIVEN_UP_MAX = 16
+GIVEN_UP_MAX = 3
 """Calls given up on one pool, each of which may have cost it a connection, before another takes over."""
 
 
@@ -46,11 +51,11 @@ class Ways:
         self._transport = transport
         self._timeout = httpx.Timeout(timeout_s, connect=CONNECT_DEADLINE_S)
         self._headers = dict(headers)
-        self._way = self._fresh()
+        self._ways: list[_Way] = []
         self._left: set[_Way] = set()
 
     def _fresh(self) -> _Way:
-        limits = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_KEPT_MAX)
+        limits = httpx.Limits(max_connections=CONNECTIONS_PER_POOL, max_keepalive_connections=CONNECTIONS_PER_POOL)
         return _Way(
             httpx.AsyncClient(
                 transport=self._transport,
@@ -63,18 +68,24 @@ class Ways:
             )
         )
 
+    def _choose(self) -> _Way:
+        for way in self._ways:
+            if way.under_way < CONNECTIONS_PER_POOL - way.given_up:
+                return way
+        if len(self._ways) < POOLS_MAX and not (self._ways and self._transport is not None):
+            self._ways.append(self._fresh())
+            return self._ways[-1]
+        return min(self._ways, key=lambda each: each.under_way)
+
     @asynccontextmanager
     async def client(self) -> AsyncIterator[httpx.AsyncClient]:
         """The pool for one call; a call that is cancelled within is counted."""
-        way = self._way
+        way = self._choose()
         way.under_way += 1
         try:
             yield way.client
         except asyncio.CancelledError:
-            way.given_up += 1
-            if way is self._way and way.given_up >= GIVEN_UP_MAX and self._transport is None:
-                self._way = self._fresh()
-                self._left.add(way)
+            self._given_up(way)
             raise
         finally:
             way.under_way -= 1
@@ -82,7 +93,16 @@ class Ways:
                 self._left.discard(way)
                 await way.client.aclose()
 
+    def _given_up(self, way: _Way) -> None:
+        if self._transport is not None:
+            return
+        way.given_up += 1
+        if way.given_up >= GIVEN_UP_MAX and way in self._ways:
+            self._ways.remove(way)
+            self._left.add(way)
+
     async def close(self) -> None:
-        for way in (self._way, *self._left):
+        for way in (*self._ways, *self._left):
             await way.client.aclose()
+        self._ways.clear()
         self._left.clear()
