@@ -240,3 +240,38 @@ async def test_an_address_changed_in_the_network_service_is_shown(running: Runni
 
     await until(seen, wanted)
     await running.admin.gone(server["id"])
+
+
+async def test_a_power_action_waits_for_an_interface_that_is_being_attached(running: Running) -> None:
+    """Nothing that people see forbids it: an attach has no task state."""
+    server = await running.admin.active("a")
+    running.dial(server["OS-EXT-SRV-ATTR:host"], attach_interface=VerbDial(delay_s=0.5))
+    network = await running.admin.id_of("network", "private")
+    attaching = asyncio.create_task(attach(running, server["id"], net_id=network))
+    region = running.cloud.region.databases.region
+
+    async def held() -> bool:
+        where = await region.read(lambda tx: region_servers.find(tx, server["id"]))
+        return where is not None and where.operation is not None
+
+    await until(held, True)
+    stop = await running.admin.compute("POST", f"/servers/{server['id']}/action", {"os-stop": None})
+    assert stop.status_code == 202, stop.text
+    assert (await attaching).status_code == 200
+    assert (await running.admin.settled(server["id"]))["status"] == "SHUTOFF"
+    await running.admin.gone(server["id"])
+
+
+async def test_a_delete_stops_an_attach_and_nothing_is_left(running: Running) -> None:
+    server = await running.admin.active("a")
+    running.dial(server["OS-EXT-SRV-ATTR:host"], attach_interface=VerbDial(delay_s=1.0))
+    network = await running.admin.id_of("network", ROUTED)
+    attaching = asyncio.create_task(attach(running, server["id"], net_id=network))
+
+    async def made() -> int:
+        return len((await running.admin.network("GET", "/ports", device_id=server["id"])).json()["ports"])
+
+    await until(made, 2)
+    await running.admin.gone(server["id"])
+    assert (await attaching).status_code in {404, 409}
+    assert await used(running) == 0

@@ -42,6 +42,7 @@ NETWORK_PATIENCE_S = 120.0
 HOST_PATIENCE_S = 120.0
 ANSWERED_WITHIN_S = 300.0
 CLAIM_ROUNDS_MAX = 50
+ACCELERATED = frozenset({"accelerator-direct", "accelerator-direct-physical"})
 ACTION = "attach_interface"
 EVENT = "compute_attach_interface"
 
@@ -398,6 +399,8 @@ async def _checked(rooms: Rooms, token: str, server: Server, wish: NicWish, exte
         if kind is None:
             raise
         raise kind(refused.public, private=refused.private, code=refused.code) from refused
+    if any(nic.vnic_type in ACCELERATED for nic in checked.nics):
+        raise Invalid("Feature not supported with Ports that have accelerators.", code="port_has_accelerator")
     if not checked.nics:
         raise Invalid(
             f"No specific network was requested and none are available for project '{server.project}'.",

@@ -9,12 +9,15 @@ from moorage.bus.agents import HostAddress
 from moorage.clients.http import request_id as carried
 from moorage.model.action import Action, Event
 from moorage.model.asker import Asker
-from moorage.model.errors import Conflict, Internal, NotFound, Problem
+from moorage.model.errors import Conflict, Internal, NotFound
 from moorage.model.guest import PowerState
+from moorage.model.ids import OperationId
+from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
+from moorage.operations.steps import slot
 from moorage.operations.steps.hosts import errand
 from moorage.operations.steps.servers import Found
 from moorage.saga import Run, Saga, step
@@ -137,18 +140,19 @@ POWER = Saga("power/1", Power, begin_action, tell_host, record_power, ended=_end
 
 
 async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, request_id: str = "") -> None:
-    """Accept a power action. Raises Conflict when something else is being done to the server."""
+    """Accept a power action. Raises Conflict when something else is being done to the server.
+
+    An interface that is being attached or detached is waited for: people see no task that would forbid the action.
+    """
     owner = await rooms.tellers.choose(POWER.name)
     operation = region_operations.new_id()
 
-    def work(tx: Tx) -> object:
+    def work(tx: Tx) -> Accepted | OperationId | None:
         held = region_servers.take(tx, server.id, operation, EFFECTS[verb].task)
         if held is None:
-            return tx.refuse(NotFound(f"Instance {server.id} could not be found."))
+            return tx.refuse(None)
         if held.holder is not None:
-            return tx.refuse(
-                Conflict(f"Cannot '{EFFECTS[verb].action}' instance {server.id} while another action is in progress.")
-            )
+            return tx.refuse(held.holder)
         asked = Power(server, held.seq, verb, request_id, asker.user, carried.get(), asker.project or "")
         new = accepted(
             POWER, operation, server, asked, owner=owner, user=asker.user, seq=held.seq, request_id=request_id
@@ -157,9 +161,14 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, req
         return new
 
     answer = await rooms.region.write(work)
-    if isinstance(answer, Problem):
-        raise answer
-    await tell_later(rooms, answer)  # type: ignore[arg-type]  # what is no problem is Accepted
+    while isinstance(answer, str):
+        if not await slot.let_go(rooms, answer):
+            word = EFFECTS[verb].action
+            raise Conflict(f"Cannot '{word}' instance {server.id} while another action is in progress.")
+        answer = await rooms.region.write(work)
+    if answer is None:
+        raise NotFound(f"Instance {server.id} could not be found.")
+    await tell_later(rooms, answer)
 
 
 def _action(run: PowerRun, events: tuple[Event, ...]) -> Action:

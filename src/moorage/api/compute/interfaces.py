@@ -11,6 +11,7 @@ from moorage.api.compute.server_access import doors, in_state, not_locked, targe
 from moorage.api.compute.server_bodies import Tag, Uuid
 from moorage.api.routes import Route
 from moorage.api.wire import Body
+from moorage.clients.network import NetworkClient
 from moorage.model.boot import NicWish
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.network import Port
@@ -66,18 +67,26 @@ async def show(call: Call[Any]) -> Reply:
 
 
 async def _one(call: Call[Any], server: Server, port: str) -> Reply:
-    nic = next((each for each in server.nics if each.port == port), None)
     try:
-        seen = None if call.desk.network is None else await call.desk.network.port(port, call.token)
+        rows = await _rows(call, server)
+    except Unavailable:
+        rows = [_recorded(nic) for nic in server.nics]
+    for row in rows:
+        if row["port_id"] == port:
+            return Reply(200, {"interfaceAttachment": row})
+    if call.desk.network is not None:
+        await _must_be_there(call.desk.network, port, call.token)
+    raise NotFound(f"Instance {server.id} does not have a port with id {port}")
+
+
+async def _must_be_there(network: NetworkClient, port: str, token: str) -> None:
+    """Raises NotFound for a port that the asker does not see, whoever's it may be."""
+    try:
+        await network.port(port, token)
     except NotFound as missing:
         raise NotFound(f"Port id {port} could not be found.") from missing
     except Unavailable:
-        seen = None
-    if seen is not None and seen.device_id == server.id:
-        return Reply(200, {"interfaceAttachment": _shown(seen, None if nic is None else nic.tag)})
-    if seen is None and nic is not None:
-        return Reply(200, {"interfaceAttachment": _recorded(nic)})
-    raise NotFound(f"Instance {server.id} does not have a port with id {port}")
+        return  # nobody can say; the server has no such port, and that is said
 
 
 def _shown(port: Port, tag: str | None) -> dict[str, Any]:

@@ -98,6 +98,16 @@ async def _busy(rooms: Rooms, holder: OperationId) -> _Busy:
     return _Busy(holder, "" if found is None else found.name)
 
 
+async def let_go(rooms: Rooms, holder: OperationId) -> bool:
+    """Whether who holds a server is a short operation, and has let go: what was refused because of it may be tried again."""
+    if (await _busy(rooms, holder)).name not in SHORT:
+        return False
+    try:
+        return await _wait(rooms, holder, TURN_COMES_WITHIN_S)
+    except Problem:
+        return True  # it was taken back, which is not for us to tell
+
+
 async def ended(rooms: Rooms, operation: OperationId, owner: ConductorId, within_s: float) -> None:
     """Wait for the operation's good end. Raises the problem it turned with; Unavailable when it took too long.
 
@@ -136,4 +146,4 @@ def _turned(journal: bytes) -> Problem:
     return turn.cause.problem()
 
 
-__all__ = ["SHORT", "accept", "ended"]
+__all__ = ["SHORT", "accept", "ended", "let_go"]
