@@ -63,6 +63,25 @@ async def test_a_host_that_fails_hands_on_to_the_next_cell(start: Start) -> None
             await running.admin.gone(server["id"])
 
 
+async def test_an_interface_is_attached_with_an_address_of_the_pool_and_detached(start: Start) -> None:
+    async with start(network=FLAT, hosts=Hosts(count=1)) as running:
+        admin, book = running.admin, Book(running.cloud.region.databases.region)
+        server = (await admin.active("wired", networks=OFFICE))["id"]
+        path = f"/servers/{server}/os-interface"
+        made = await admin.compute("POST", path, {"interfaceAttachment": {"net_id": flat_id("office")}})
+        assert made.status_code == 200, made.text
+        got = made.json()["interfaceAttachment"]
+        assert got["fixed_ips"][0]["ip_address"] in await addresses_of(admin, server)
+        assert {each: len(nics) for each, nics in (await book.holders()).items()} == {server: 2}
+        shown = await admin.compute("GET", f"{path}/{got['port_id']}")
+        assert shown.json()["interfaceAttachment"] == got
+        assert (await admin.compute("DELETE", f"{path}/{got['port_id']}")).status_code == 202
+        async with asyncio.timeout(30):
+            while len((await book.holders())[server]) > 1 or len(await addresses_of(admin, server)) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await admin.gone(server)
+
+
 async def test_what_a_network_service_alone_could_do_is_refused(start: Start) -> None:
     async with start(network=FLAT, hosts=Hosts(count=1)) as running:
         for networks, says in (
