@@ -11,27 +11,30 @@ import subprocess
 import sys
 import uuid
 from functools import partial
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.resources import IPV4_ADDRESS, Inventory
-from moorage.model.verdict import Claimed, Shortage
+from moorage.model.verdict import Claimed, Shortage, Verdict
 from moorage.model.world import Ask, Choice, NicAsk
+from moorage.placement.claimer import Claimer
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport, SegmentReport, report_host, report_segment
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import placement_metadata
-from moorage.store.region.placement.claims import drift
+from moorage.store.region.placement.claims import Owner, drift
 from moorage.store.region.placement.tables import allocations, consumers, inventories
 
 HOSTS, SEGMENTS = 8, 2
 VCPUS, ADDRESSES = 6, 20
 PROCESSES, CLIENTS = 3, 64
-DEADLINE_S = 600.0
+DEADLINE_S, SOAK_DEADLINE_S = 600.0, 7200.0
+ANY = tuple(ProviderId(str(uuid.UUID(int=900 + number))) for number in range(SEGMENTS))
 SEGMENT_IDS = [SegmentId(str(uuid.UUID(int=900 + number))) for number in range(SEGMENTS)]
 
 
@@ -51,8 +54,13 @@ def _stock(tx: Tx) -> None:
         report_segment(tx, SegmentReport(segment=segment, name=f"s{number}", total=ADDRESSES, hosts=wired))
 
 
-async def _client(engine: Engine, database: Database, dice: random.Random, turns: int, held: dict[str, str]) -> int:
-    """So many claims or releases; `held` is what this process was told it holds. The answer: how many were refused."""
+async def _client(
+    engine: Engine, database: Database, dice: random.Random, turns: int, held: dict[str, str], claimer: Claimer | None
+) -> int:
+    """So many claims or releases; `held` is what this process was told it holds. The answer: how many were refused.
+
+    Without a claimer each claim is a transaction of its own, on a host of its choice; with one, who waits goes together.
+    """
     mine: list[str] = []
     refused = 0
     for _ in range(turns):
@@ -60,6 +68,16 @@ async def _client(engine: Engine, database: Database, dice: random.Random, turns
             consumer = mine.pop(dice.randrange(len(mine)))
             engine.settle(await database.write(lambda tx, gone=consumer: engine.release(tx, gone)))  # type: ignore[misc]
             del held[consumer]
+            continue
+        if claimer is not None:
+            consumer = str(uuid.UUID(int=dice.getrandbits(128)))
+            ask = Ask(resources={"VCPU": 1}, nics=(NicAsk("nic", ANY),), seed=dice.getrandbits(32))
+            placed = await claimer.place(ask, Owner(consumer, "p", "u", operation="o", attempt=1))
+            if isinstance(placed, Verdict):
+                refused += 1
+            else:
+                mine.append(consumer)
+                held[consumer] = placed.host
             continue
         host = dice.randrange(HOSTS)
         provider = engine.host_named(f"h{host}")
@@ -92,12 +110,13 @@ async def _claim(
 
 
 async def _rival(url: str, seed: int, clients: int, turns: int) -> None:
-    """One process of rivals; prints what it was told it holds."""
+    """One process of rivals, every other one with a claimer; prints what it was told it holds."""
     database = await open_database(url, name="region", durability="process")
     engine = await _engine(database)
     held: dict[str, str] = {}
     dice = [random.Random(seed * 1000 + number) for number in range(clients)]
-    refused = await asyncio.gather(*(_client(engine, database, each, turns, held) for each in dice))
+    claimer = Claimer(engine, database) if seed % 2 else None
+    refused = await asyncio.gather(*(_client(engine, database, each, turns, held, claimer) for each in dice))
     await engine.close()
     await database.close()
     sys.stdout.write(json.dumps({"held": held, "refused": sum(refused)}))
@@ -115,7 +134,7 @@ def _over(tx: Tx) -> list[tuple[str, str, int, int]]:
     return [tuple(row) for row in tx.rows(query)]
 
 
-async def _race(url: str, turns_in_all: int) -> None:
+async def _race(url: str, turns_in_all: int, deadline_s: float = DEADLINE_S) -> None:
     database = await open_database(url, name="region", durability="process")
     await database.create(placement_metadata)
     await database.write(_stock)
@@ -134,7 +153,7 @@ async def _race(url: str, turns_in_all: int) -> None:
     ]  # fmt: skip
     told = [asyncio.create_task(rival.communicate()) for rival in rivals]
     looks = 0
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(deadline_s):
         while not all(each.done() for each in told):
             assert await database.read(_over) == []
             looks += 1
@@ -167,7 +186,17 @@ async def test_5000_claims_and_releases_of_three_processes(postgres_url: str) ->
     await _race(postgres_url, 5_000)
 
 
+@pytest.mark.slow
+async def test_1000_claims_and_releases_of_three_processes_on_one_file(tmp_path: Path) -> None:
+    await _race(f"sqlite:///{tmp_path}/region.db", 1_000)
+
+
 @pytest.mark.soak
 @pytest.mark.postgres
 async def test_100000_claims_and_releases_of_three_processes(postgres_url: str) -> None:
-    await _race(postgres_url, 100_000)
+    await _race(postgres_url, 100_000, SOAK_DEADLINE_S)
+
+
+@pytest.mark.soak
+async def test_100000_claims_and_releases_of_three_processes_on_one_file(tmp_path: Path) -> None:
+    await _race(f"sqlite:///{tmp_path}/region.db", 100_000, SOAK_DEADLINE_S)
