@@ -17,6 +17,7 @@ from moorage.testing.bench import (
     machine,
     network_bound,
     peers,
+    peers_placement,
     placement,
     rates,
     reads,
@@ -36,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--peers", action="store_true", help="only the rows beside real peers (they are installed first)"
     )
-    options.add_argument("--only", help=f"comma-separated parts of: {', '.join(PARTS)}")
+    options.add_argument("--only", help=f"comma-separated parts of: {', '.join(PARTS)}; with --peers: placement, stack")
     options.add_argument("--on", choices=("sqlite", "postgresql"), help="only on this kind of database")
     options.add_argument("--boots", type=int, default=rates.BOOTS, help=f"boots per rate (default: {rates.BOOTS})")
     options.add_argument("--durability", choices=("power", "process"), default="power", help="of SQLite's commits")
@@ -86,13 +87,22 @@ async def on(kind: Kind, parts: tuple[str, ...], arguments: argparse.Namespace, 
                 await reads.reads(table, running)
 
 
+async def beside_peers(only: str | None, table: Table) -> None:
+    """`--only placement` or `--only stack` narrows it."""
+    parts = (only or "placement,stack").split(",")
+    if "placement" in parts:
+        await peers_placement.beside(table)
+    if "stack" in parts:
+        await peers.peers(table)
+
+
 def main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
     table = Table()
     say(machine.described(Path(tempfile.gettempdir())))
     say("The load comes from this process; CPU is that of the cloud's process, user and system, all threads.")
     if arguments.peers:
-        asyncio.run(peers.peers(table))
+        asyncio.run(beside_peers(arguments.only, table))
     else:
         asyncio.run(bench(arguments, table))
     say("")

@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -21,8 +21,13 @@ PROBE_PAUSE_S = 0.05
 
 
 @contextlib.contextmanager
-def real_placement_alone(root: Path, *, threads: int = 1) -> Iterator[str]:
-    """Install when needed, make its database under `root`, serve at the root path; the URL. Tokens are `user[:project]`."""
+def real_placement_alone(
+    root: Path, *, threads: int = 1, started: Callable[[int], None] | None = None
+) -> Iterator[str]:
+    """Install when needed, make its database under `root`, serve at the root path; the URL. Tokens are `user[:project]`.
+
+    `started` is told the process id.
+    """
     python = install()
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -40,6 +45,8 @@ def real_placement_alone(root: Path, *, threads: int = 1) -> Iterator[str]:
             port = free.getsockname()[1]
         words = [str(python), str(SERVE), "placement.wsgi.api", str(port), str(threads)]
         process = subprocess.Popen(words, stdout=out, stderr=out, env=environment, start_new_session=True)
+    if started is not None:
+        started(process.pid)
     url = f"http://127.0.0.1:{port}"
     try:
         _wait(process, url, log)
