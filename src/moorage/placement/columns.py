@@ -1,9 +1,10 @@
-"""Columns that grow: one array per fact, one slot per provider (the layout of CORE §9): hosts in one set, what is below them in another."""
+"""Columns that grow: one array per fact, one slot per provider (the layout of CORE §9): roots here, what is below them in devices.py."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from moorage.model.world import Ints, Mask, Units
 from moorage.placement.known import Stock
@@ -13,69 +14,47 @@ INT32_MAX = 2_147_483_647
 WORD_BITS = 64
 
 
-class Columns:
-    """All columns have the same room; `size` slots of it were ever used."""
+class Amounts:
+    """Amounts, portions and traits: all columns have the same room; `size` slots of it were ever used."""
 
-    def __init__(self) -> None:
+    def __init__(self, grows_by: float = 1.0) -> None:
         self.size = 0
         self._room = FIRST_ROOM
+        self._grows_by = grows_by
+        """How much more room there is the next time, as a part of what there is."""
         self._empty: list[int] = []
-        self.masks: dict[str, Mask] = {}
         self.free: dict[str, Ints] = {}
         self.capacity: dict[str, Ints] = {}
         self.units: dict[str, Units] = {}
         self.trait_bits: dict[str, int] = {}
         self.trait_words: NDArray[np.uint64] = np.zeros((1, self._room), dtype=np.uint64)
-        self.level: NDArray[np.int8] = np.zeros(self._room, dtype=np.int8)
-        self.zone: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
-        self.cell: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
-        self.failures: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
-        for name in ("present", "enabled", "alive", "physnets_known"):
-            self.masks[name] = np.zeros(self._room, dtype=np.bool_)
 
     def take_slot(self) -> int:
         """An empty slot, from those given back or at the end."""
         if self._empty:
             return self._empty.pop()
         if self.size == self._room:
-            self._grow(self._room * 2)
+            self._grow(self._room + max(FIRST_ROOM, int(self._room * self._grows_by)))
         self.size += 1
         return self.size - 1
 
     def give_slot(self, slot: int) -> None:
         """Blank every column there."""
-        for mask in self.masks.values():
-            mask[slot] = False
         for column in (*self.free.values(), *self.capacity.values()):
             column[slot] = 0
         self.trait_words[:, slot] = 0
-        self.failures[slot] = 0
         self._empty.append(slot)
 
     def _grow(self, room: int) -> None:
-        def wider(old: NDArray[Any], fill: int = 0) -> NDArray[Any]:
-            new = np.full((*old.shape[:-1], room), fill, dtype=old.dtype)
-            new[..., : old.shape[-1]] = old
-            return new
-
-        self.masks = {name: wider(mask) for name, mask in self.masks.items()}
-        self.free = {name: wider(column) for name, column in self.free.items()}
-        self.capacity = {name: wider(column) for name, column in self.capacity.items()}
+        self.free = {name: wider(column, room) for name, column in self.free.items()}
+        self.capacity = {name: wider(column, room) for name, column in self.capacity.items()}
         for units in self.units.values():
             units.minimum, units.step, units.maximum = (
-                wider(column, value) if column.strides[0] else _everywhere(value, room)
+                wider(column, room, value) if column.strides[0] else _everywhere(value, room)
                 for column, value in ((units.minimum, 1), (units.step, 1), (units.maximum, INT32_MAX))
             )
-        self.trait_words = wider(self.trait_words)
-        self.level, self.failures = wider(self.level), wider(self.failures)
-        self.zone, self.cell = wider(self.zone), wider(self.cell)
+        self.trait_words = wider(self.trait_words, room)
         self._room = room
-
-    def mask(self, name: str) -> Mask:
-        """A mask by name, made on first use."""
-        if name not in self.masks:
-            self.masks[name] = np.zeros(self._room, dtype=np.bool_)
-        return self.masks[name]
 
     def class_column(self, resource: str) -> Ints:
         """The free column of a class; all columns of the class are made on first use."""
@@ -111,6 +90,47 @@ class Columns:
                 more = np.zeros((1, self._room), dtype=np.uint64)
                 self.trait_words = np.concatenate([self.trait_words, more])
             self.trait_words[bit // WORD_BITS, slot] |= np.uint64(1 << (bit % WORD_BITS))
+
+
+class Columns(Amounts):
+    """Hosts: the same, with what a decision asks of a host besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks: dict[str, Mask] = {}
+        self.level: NDArray[np.int8] = np.zeros(self._room, dtype=np.int8)
+        self.zone: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
+        self.cell: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
+        self.failures: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
+        for name in ("present", "enabled", "alive", "physnets_known"):
+            self.masks[name] = np.zeros(self._room, dtype=np.bool_)
+
+    @override
+    def give_slot(self, slot: int) -> None:
+        super().give_slot(slot)
+        for mask in self.masks.values():
+            mask[slot] = False
+        self.failures[slot] = 0
+
+    @override
+    def _grow(self, room: int) -> None:
+        super()._grow(room)
+        self.masks = {name: wider(mask, room) for name, mask in self.masks.items()}
+        self.level, self.failures = wider(self.level, room), wider(self.failures, room)
+        self.zone, self.cell = wider(self.zone, room), wider(self.cell, room)
+
+    def mask(self, name: str) -> Mask:
+        """A mask by name, made on first use."""
+        if name not in self.masks:
+            self.masks[name] = np.zeros(self._room, dtype=np.bool_)
+        return self.masks[name]
+
+
+def wider(old: NDArray[Any], room: int, fill: int = 0) -> NDArray[Any]:
+    """The same column with more room."""
+    new = np.full((*old.shape[:-1], room), fill, dtype=old.dtype)
+    new[..., : old.shape[-1]] = old
+    return new
 
 
 def clipped(amount: int) -> int:

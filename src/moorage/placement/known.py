@@ -31,6 +31,7 @@ class Stock:
         self.version: int = row.version
 
 
+NO_SLOT = -1
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -44,6 +45,7 @@ class Provider:
         "parent",
         "root",
         "shown",
+        "slot",
         "stocks",
         "traits",
         "updated_at",
@@ -61,6 +63,8 @@ class Provider:
         self.updated_at = 0
         self.shown: dict[object, bytes] | None = None
         """What was written of it in answers, by their kind; forgotten when anything of it changes."""
+        self.slot = NO_SLOT
+        """Its place in the columns of what is below hosts; a root has none there."""
         self.stocks: dict[str, Stock] = {}
         self.traits: frozenset[str] = NOTHING
         self.aggregates: frozenset[str] = NOTHING

@@ -18,7 +18,7 @@ from moorage.model.verdict import Row
 from moorage.model.world import Group, HostAggregate, Mask, Segment, World
 from moorage.placement.columns import Columns, clipped, largest
 from moorage.placement.devices import Devices
-from moorage.placement.known import HostFacts, Provider, Shape, Stock
+from moorage.placement.known import NO_SLOT, HostFacts, Provider, Shape, Stock
 from moorage.store.region.placement.changes import Changes
 
 DEFAULT_ZONE = "nova"
@@ -43,7 +43,7 @@ class Picture:
         self.slots: dict[HostId, int] = {}
         self.slots_by_name: dict[str, int] = {}
         self.columns = Columns()
-        self.devices = Devices(self._pending)
+        self.devices = Devices(self._pending, self.trees)
         self.host_ids: list[HostId] = []
         self.names: list[str] = []
         self.nodes: list[str] = []
@@ -123,10 +123,10 @@ class Picture:
             if row.uuid in facts:
                 self._set_facts(provider.uuid, HostFacts(facts[row.uuid]))
             if provider.root == provider.uuid:
-                self.devices.drop(provider.uuid)
+                self.devices.drop(provider)
                 self._draw_root(provider)
             else:
-                self.devices.draw(provider, self.slots.get(HostId(provider.root), -1))
+                self.devices.draw(provider, self.slots.get(HostId(provider.root), NO_SLOT))
 
     def _apply_provider(self, provider: Provider, row: Any) -> None:
         if (old := self.trees.get(provider.root)) is not None and provider.root != row.root:
@@ -196,7 +196,7 @@ class Picture:
                 del self.trees[provider.root]
         self.hosts.pop(uuid, None)
         self._segments.pop(uuid, None)
-        self.devices.drop(uuid)
+        self.devices.drop(provider)
         if (host := HostId(uuid)) in self.slots:
             self._give_slot(host)
 
@@ -264,7 +264,7 @@ class Picture:
             if self._world is not None and resource not in self._world.free:
                 self._world = None
         else:
-            self.devices.redraw(provider.uuid, resource, stock)
+            self.devices.redraw(provider, resource, stock)
         if resource == IPV4_ADDRESS and (segment := self._segments.get(provider.uuid)) is not None:
             segment.free, segment.total = free, stock.cap
 
@@ -273,7 +273,7 @@ class Picture:
         if self.slots_by_name.get(self.names[slot]) == slot:
             del self.slots_by_name[self.names[slot]]
         self.columns.give_slot(slot)
-        self.devices.place(host, -1)
+        self.devices.place(host, NO_SLOT)
         self._world = None
         self._wiring_stale = True
 
