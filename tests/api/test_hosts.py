@@ -260,6 +260,8 @@ class Out:
     async def read(self, work: Any) -> Any:
         raise Unavailable("the database of cell2 does not answer")
 
+    glance = read
+
 
 async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
     assert cloud.desk.cells is not None

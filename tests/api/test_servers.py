@@ -261,6 +261,8 @@ class Out:
     async def read(self, work: Any) -> Any:
         raise Unavailable("the cell1 database does not answer")
 
+    glance = read
+
 
 async def test_servers_of_a_cell_that_is_out(servers: Any) -> None:
     await servers.keep(a_server(1), a_server(2, cell=None, vm_state=VmState.ERROR))

@@ -52,12 +52,12 @@ def cells_of(desk: Desk) -> Mapping[str, Database]:
 
 async def find_server(desk: Desk, server_id: str, *, deleted: bool = False) -> Server:
     """The server wherever its record is. Raises NotFound; Unavailable when its cell is out."""
-    where = await desk.region.read(lambda tx: region_servers.find(tx, server_id))
+    where = await desk.region.glance(lambda tx: region_servers.find(tx, server_id))
     server: Server | None = None
     if where is not None:
         database = cells_of(desk).get(where.cell) if where.cell is not None else None
         if database is not None:
-            server = await database.read(lambda tx: cell_servers.get(tx, ServerId(server_id)))
+            server = await database.glance(lambda tx: cell_servers.get(tx, ServerId(server_id)))
         server = server or where.order
         if server is not None:
             server = with_task(server, where.task)

@@ -4,6 +4,7 @@ The same ids, so that a cloud that changes from the embedded service to a real o
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Literal
 from uuid import UUID, uuid5
 
@@ -25,6 +26,9 @@ _VNIC_TYPES = {
 SRIOV = "SR-IOV"
 """Between a host's name and its interface's, in the names of providers of virtual functions."""
 
+KEPT_MAX = 65_536
+"""Names whose ids and traits are kept: a thousand hosts are looked at again every few seconds."""
+
 TUNNELLED = "rp_tunnelled"
 """The device that stands for all tunnelled networks."""
 
@@ -42,10 +46,12 @@ def known(kind: str) -> bool:
     return kind in _NAMESPACES
 
 
+@lru_cache(KEPT_MAX)
 def agent_provider(kind: str, hypervisor: str) -> ProviderId:
     return ProviderId(str(uuid5(_NAMESPACES[kind], hypervisor)))
 
 
+@lru_cache(KEPT_MAX)
 def device_provider(kind: str, hypervisor: str, device: str) -> ProviderId:
     return ProviderId(str(uuid5(_NAMESPACES[kind], f"{hypervisor}:{device}")))
 
@@ -55,6 +61,7 @@ def sriov_provider(hypervisor: str, address: str) -> ProviderId:
     return ProviderId(str(uuid5(_SRIOV, f"{hypervisor}:{address}")))
 
 
+@lru_cache(KEPT_MAX)
 def trait_part(name: str) -> str:
     """A name as a trait may hold it."""
     return "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name).upper()
@@ -68,6 +75,7 @@ def vnic_trait(vnic_type: str) -> str:
     return f"CUSTOM_VNIC_TYPE_{trait_part(vnic_type)}"
 
 
+@cache
 def agent_traits(kind: str) -> tuple[str, ...]:
     return tuple(vnic_trait(each) for each in _VNIC_TYPES[kind])
 

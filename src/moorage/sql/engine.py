@@ -119,6 +119,10 @@ class Database(Protocol):
         """Run `work` in a read-only snapshot."""
         ...
 
+    async def glance(self, work: Work[T]) -> T:
+        """The same for a row or two found by key: with SQLite on the asker's own thread, where it takes less than asking another."""
+        ...
+
     async def create(self, metadata: sa.MetaData) -> None:
         """Make the tables that are missing."""
         ...
@@ -229,6 +233,11 @@ class SqliteDatabase:
             self._answer, member
         )  # `run_in_executor` would chain two futures, for longer than a row takes
         return cast("T", await member.done)
+
+    async def glance(self, work: Work[T]) -> T:
+        if self._closed:
+            raise Unavailable(f"the {self.name} database is closed")
+        return self._read(work)
 
     async def create(self, metadata: sa.MetaData) -> None:
         await self.alter(metadata.create_all)
@@ -424,6 +433,9 @@ class PostgresqlDatabase:
             return await self._read_once(work)
         except Unavailable:
             return await self._read_once(work)
+
+    async def glance(self, work: Work[T]) -> T:
+        return await self.read(work)
 
     async def _read_once(self, work: Work[T]) -> T:
         try:

@@ -61,6 +61,9 @@ class InlineDatabase:
         finally:
             raw.execute("ROLLBACK")
 
+    async def glance(self, work: Work[T]) -> T:
+        return await self.read(work)
+
     async def create(self, metadata: sa.MetaData) -> None:
         await asyncio.sleep(0)
         metadata.create_all(self._connection)

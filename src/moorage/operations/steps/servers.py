@@ -46,11 +46,11 @@ def fence(run: Run[AboutServer, Rooms]) -> Fence:
 
 async def find(rooms: Rooms, server: ServerId) -> Found:
     """The record: the cell's row if it is finished or there is no order, else the order."""
-    where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
+    where = await rooms.region.glance(lambda tx: region_servers.find(tx, server))
     if where is None:
         return Found(None)
     if where.cell is not None:
-        row = await rooms.cells[where.cell].read(lambda tx: cell_servers.get(tx, server))
+        row = await rooms.cells[where.cell].glance(lambda tx: cell_servers.get(tx, server))
         if row is not None:
             return Found(row, where.cell)
     return Found(where.order)
