@@ -191,45 +191,47 @@ class Oracle:
 # ------------------------------------------------------------------------------------------- what may be asked
 
 
-def _rarely(given: st.SearchStrategy[Any], otherwise: Any) -> st.SearchStrategy[Any]:
-    """Mostly nothing: a request that asks for everything has no answers to compare."""
-    return st.integers(0, 4).flatmap(lambda dice: given if dice == 0 else st.just(otherwise))
+_resources = st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 3), min_size=1).map(Part)
+_bare = st.fixed_dictionaries({"": _resources}, optional={"_A": _resources}) | st.fixed_dictionaries(
+    {"_A": _resources, "_B": _resources}, optional={"": _resources}
+)
 
 
-def _some(words: tuple[str, ...]) -> st.SearchStrategy[tuple[frozenset[str], ...]]:
-    """Sets of which one each must be met."""
-    one = st.frozensets(st.sampled_from(words), min_size=1, max_size=2)
-    return _rarely(st.lists(one, min_size=1, max_size=2).map(tuple), ())
+def _words(words: tuple[str, ...], most: int) -> st.SearchStrategy[frozenset[str]]:
+    return st.frozensets(st.sampled_from(words), min_size=1, max_size=most)
 
 
-def _one(words: tuple[str, ...]) -> st.SearchStrategy[frozenset[str]]:
-    return _rarely(st.frozensets(st.sampled_from(words), min_size=1, max_size=1), frozenset[str]())
+_twist = st.one_of(
+    st.tuples(st.just("required"), _words(TRAITS, 2)),
+    st.tuples(st.just("forbidden"), _words(TRAITS, 1)),
+    st.tuples(st.just("member_of"), _words(AGGREGATES, 2)),
+    st.tuples(st.just("not_member_of"), _words(AGGREGATES, 1)),
+    st.tuples(st.just("in_tree"), st.integers(0, PROVIDERS_MAX - 1)),
+    st.tuples(st.just("root_required"), _words(TRAITS[:2], 1)),
+    st.tuples(st.just("root_forbidden"), _words(TRAITS[2:], 1)),
+)
+"""One more thing that a request or one of its groups asks; few of them together, or nothing is left to compare."""
 
 
-def _sound(part: Part) -> Part:
-    """What is required is not forbidden: that is refused, and told elsewhere."""
-    wanted = frozenset[str]().union(*part.required)
-    return replace(part, forbidden=part.forbidden - wanted)
-
-
-def _part(amount_max: int) -> st.SearchStrategy[Part]:
-    return st.builds(
-        Part,
-        resources=st.dictionaries(st.sampled_from(CLASSES), st.integers(1, amount_max), min_size=1),
-        required=_some(TRAITS),
-        forbidden=_one(TRAITS),
-        member_of=_some(AGGREGATES),
-        not_member_of=_one(AGGREGATES),
-        in_tree=_rarely(st.integers(0, PROVIDERS_MAX - 1), None),
-    ).map(_sound)
+def _twisted(parts: dict[str, Part], policy: str, together: bool, twists: list[tuple[int, tuple[str, Any]]]) -> Asked:
+    asked = Asked(parts, policy, together=together)
+    for where, (kind, value) in twists:
+        if kind.startswith("root"):
+            asked = replace(asked, **{kind: value})
+            continue
+        suffix = list(asked.parts)[where % len(asked.parts)]
+        part = asked.parts[suffix]
+        changed = replace(part, **{kind: (*getattr(part, kind), value) if kind in ("required", "member_of") else value})
+        wanted = frozenset[str]().union(*changed.required)
+        changed = replace(changed, forbidden=changed.forbidden - wanted)  # both at once is refused, and told elsewhere
+        asked = replace(asked, parts={**asked.parts, suffix: changed})
+    return asked
 
 
 requests = st.builds(
-    Asked,
-    parts=st.fixed_dictionaries({"": _part(3)}, optional={"_A": _part(2)})
-    | st.fixed_dictionaries({"_A": _part(2), "_B": _part(2)}, optional={"": _part(2)}),
-    policy=st.sampled_from(["none", "isolate"]),
-    root_required=_one(TRAITS[:2]),
-    root_forbidden=_one(TRAITS[2:]),
-    together=st.booleans(),
+    _twisted,
+    _bare,
+    st.sampled_from(["none", "isolate"]),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 2), _twist), max_size=3),
 )

@@ -50,7 +50,7 @@ from moorage.store.region.placement import placement_metadata
 from moorage.store.region.placement.claims import drift
 
 CONSUMERS = tuple(str(uuid.UUID(int=number)) for number in range(10, 14))
-QUERIES_A_STEP = 8
+QUERIES_A_STEP = 12
 
 _inventory = st.fixed_dictionaries(
     {"total": st.integers(1, 6)},
@@ -71,7 +71,7 @@ _amounts = st.dictionaries(
 _traits = st.frozensets(st.sampled_from(TRAITS))
 _aggregates = st.frozensets(st.sampled_from(AGGREGATES))
 _world = st.lists(
-    st.tuples(st.none() | _which, _inventories, _traits, _aggregates), min_size=2, max_size=PROVIDERS_MAX - 1
+    st.tuples(st.none() | _which, _inventories, _traits, _aggregates), min_size=2, max_size=PROVIDERS_MAX - 2
 )
 _numbers = itertools.count(1)
 
@@ -92,6 +92,7 @@ class Model(RuleBasedStateMachine):
         self.loop, self.database = loop, database
         self.things: dict[str, Thing] = {}
         self.holders: dict[str, Holder] = {}
+        self.steps = 0
         self.run(database.write(_empty))
         self.engine = Engine(database, partial(rank, profile=Profile()), every_s=3600)
         self.run(self.engine.start())
@@ -103,6 +104,7 @@ class Model(RuleBasedStateMachine):
 
     @override
     def teardown(self) -> None:
+        self._shown_in_all()
         assert self.run(self.database.read(drift)) == []
         self.run(self.http.aclose())
         self.run(self.engine.close())
@@ -124,16 +126,17 @@ class Model(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------------------ providers
 
-    @initialize(world=_world, sharing=st.booleans())
-    def begin(
-        self, world: list[tuple[int | None, dict[str, Any], frozenset[str], frozenset[str]]], sharing: bool
-    ) -> None:
-        """A world to ask about from the first step on; every other one has a disk that shares with a provider without one."""
-        if sharing:
+    @initialize(world=_world, shape=st.sampled_from(["any", "sharing", "family"]))
+    def begin(self, world: list[tuple[int | None, dict[str, Any], frozenset[str], frozenset[str]]], shape: str) -> None:
+        """A world to ask about from the first step on, of a shape that chance alone would seldom give."""
+        shared = frozenset(AGGREGATES[:1])
+        if shape == "sharing":  # a disk beside one that has none
             _, _, traits, aggregates = world[0]
-            shared = frozenset(AGGREGATES[:1])
             world[0] = None, {"VCPU": {"total": 4}}, traits, aggregates | shared
             world[1] = None, {"DISK_GB": {"total": 4}}, frozenset([SHARES]), shared
+        elif shape == "family":  # what the children have the parent has not, but the aggregate
+            child = 0, {"VCPU": {"total": 4}}, frozenset[str](), frozenset[str]()
+            world[:1] = [(None, {"DISK_GB": {"total": 4}}, frozenset(), shared), child, child]
         for parent, wanted, traits, aggregates in world:
             self._make(parent, wanted)
             self.mark(len(self.things) - 1, traits, late=False)
@@ -180,6 +183,10 @@ class Model(RuleBasedStateMachine):
         thing.parent = above.uuid if above else None
         for one in below:
             self.things[one].root = above.root if above else thing.uuid
+        found = self.ask("GET", "/resource_providers", query=[("in_tree", thing.uuid)]).json()["resource_providers"]
+        assert {each["uuid"] for each in found} == {
+            other.uuid for other in self.things.values() if other.root == thing.root
+        }
 
     @precondition(lambda self: self.things)
     @rule(index=_which, wanted=_inventories, late=_seldom)
@@ -362,10 +369,16 @@ class Model(RuleBasedStateMachine):
         for asked in drawn:
             query, expected = asked.said(things), oracle.answers(asked)
             assert self._found(query) == expected, (query, things)
-            if len(expected) > 1:
+            if len(expected) > 2:  # of fewer, every limit is as good as none
                 few = self._found([*query, ("limit", "2")])
                 assert few <= expected, query
                 assert len(few) == 2, query
+
+    @precondition(lambda self: self.things)
+    @rule(drawn=st.lists(requests, min_size=QUERIES_A_STEP, max_size=QUERIES_A_STEP))
+    def candidates_again(self, drawn: list[Asked]) -> None:
+        """As often as two rules."""
+        self.candidates(drawn)
 
     def _found(self, query: Sequence[tuple[str, str]]) -> set[Any]:
         reply = self.ask("GET", "/allocation_candidates", query=query)
@@ -382,20 +395,36 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def shown_as_it_is(self) -> None:
-        for thing in list(self.things.values())[:2]:
+        """One provider and one consumer after every step, in turn."""
+        self.steps += 1
+        if self.things:
+            thing = self.at(self.steps)
             usages = self.ask("GET", f"/resource_providers/{thing.uuid}/usages").json()
             assert usages["resource_provider_generation"] == thing.generation
             assert usages["usages"] == {name: self.used(thing.uuid, name) for name in thing.inventories}
-        for consumer in CONSUMERS[:1]:
-            shown = self.ask("GET", f"/allocations/{consumer}").json()
-            holder = self.holders.get(consumer)
-            flat = {(u, n): a for u, one in shown["allocations"].items() for n, a in one["resources"].items()}
-            assert flat == ({} if holder is None else holder.amounts)
-            assert shown.get("consumer_generation") == (None if holder is None else holder.generation)
-        total = dict.fromkeys((name for holder in self.holders.values() for _, name in holder.amounts), 0)
+        consumer = CONSUMERS[self.steps % len(CONSUMERS)]
+        shown = self.ask("GET", f"/allocations/{consumer}").json()
+        holder = self.holders.get(consumer)
+        flat = {(u, n): a for u, one in shown["allocations"].items() for n, a in one["resources"].items()}
+        assert flat == ({} if holder is None else holder.amounts)
+        assert shown.get("consumer_generation") == (None if holder is None else holder.generation)
+
+    def _shown_in_all(self) -> None:
+        """Trees, traits, aggregates and inventories of every provider, and what the project uses."""
+        listed = self.ask("GET", "/resource_providers").json()["resource_providers"]
+        shown = {each["uuid"]: (each["parent_provider_uuid"], each["root_provider_uuid"]) for each in listed}
+        assert shown == {thing.uuid: (thing.parent, thing.root) for thing in self.things.values()}
+        for thing in self.things.values():
+            path = f"/resource_providers/{thing.uuid}"
+            assert set(self.ask("GET", f"{path}/traits").json()["traits"]) == thing.traits
+            assert set(self.ask("GET", f"{path}/aggregates").json()["aggregates"]) == thing.aggregates
+            have = self.ask("GET", f"{path}/inventories").json()["inventories"]
+            assert have.keys() == thing.inventories.keys()
+            assert all(have[name].items() >= one.items() for name, one in thing.inventories.items())
+        total: dict[str, int] = {}
         for holder in self.holders.values():
             for (_, name), amount in holder.amounts.items():
-                total[name] += amount
+                total[name] = total.get(name, 0) + amount
         usages = self.ask("GET", "/usages", query=[("project_id", "p")]).json()["usages"]
         assert usages == ({"INSTANCE": {**total, "consumer_count": len(self.holders)}} if self.holders else {})
 
@@ -430,11 +459,18 @@ def _judge(loop: asyncio.AbstractEventLoop, url: str, examples: int) -> None:
 
 
 def test_the_service_does_what_the_model_foretells(own_loop: asyncio.AbstractEventLoop, tmp_path: Path) -> None:
-    _judge(own_loop, f"sqlite:///{tmp_path}/test.db", 40)
+    _judge(own_loop, f"sqlite:///{tmp_path}/test.db", 30)
 
 
 @pytest.mark.postgres
 def test_the_service_does_what_the_model_foretells_on_postgresql(
     own_loop: asyncio.AbstractEventLoop, postgres_url: str
 ) -> None:
-    _judge(own_loop, postgres_url, 15)
+    _judge(own_loop, postgres_url, 8)
+
+
+@pytest.mark.soak
+def test_the_service_does_what_the_model_foretells_for_long(
+    own_loop: asyncio.AbstractEventLoop, tmp_path: Path
+) -> None:
+    _judge(own_loop, f"sqlite:///{tmp_path}/test.db", 1000)
