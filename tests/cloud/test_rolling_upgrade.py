@@ -205,6 +205,19 @@ async def test_the_pin_holds_a_new_fleet_at_the_old_behaviour(start: Start) -> N
         await at.close()
 
 
+async def test_a_host_that_is_no_more_blocks_nothing(start: Start) -> None:
+    async with start(hosts=fleet(1, 3)) as running:
+        at = await Upgrading.of(running)
+        assert await at.open_gates() == (False, False)
+        await at.cloud.fleet.agents["host1"].stop()
+        assert await at.open_gates() == (False, False), "silent, but it may be back"
+        (service,) = (await running.admin.compute("GET", "/os-services", host="host1")).json()["services"]
+        assert (await running.admin.compute("DELETE", f"/os-services/{service['id']}")).status_code == 204
+        await running.cloud.region.engine.catch_up()
+        assert await at.open_gates() == (True, True)
+        await at.close()
+
+
 async def test_gates_are_an_administrators_to_see(running: Running) -> None:
     told = (await running.admin.compute("GET", "/ext/gates")).json()["gates"]
     assert told["levels"] == {"3": 6}

@@ -14,7 +14,7 @@ import msgspec
 
 from moorage.main.config import Api, Config, Hosts, Listen, Neighbour, Network, Quota, Region, ServiceUser
 from moorage.main.embedded import admin_password
-from moorage.main.up import start_cloud
+from moorage.main.up import Cloud, start_cloud
 from moorage.testing.peers.stack import Stack
 
 DEADLINE_S = 60.0
@@ -79,8 +79,8 @@ class Who:
 class Land:
     """A running cloud with its neighbours."""
 
-    def __init__(self, config: Config, urls: dict[str, str], admin: Who) -> None:
-        self.config, self.urls, self.admin = config, urls, admin
+    def __init__(self, cloud: Cloud, urls: dict[str, str], admin: Who) -> None:
+        self.cloud, self.config, self.urls, self.admin = cloud, cloud.config, urls, admin
         self._people: list[Who] = [admin]
 
     async def person(self) -> Who:
@@ -157,7 +157,7 @@ async def land(data: Path, stack: Stack | None, **changes: Any) -> AsyncIterator
         else:
             login = stack.logins["admin"]
             admin = await log_in(urls, login.user, login.password, login.project)
-        made = Land(config, urls, admin)
+        made = Land(cloud, urls, admin)
         yield made
         await made.close()
     finally:

@@ -45,7 +45,8 @@ async def delete(region: Database, cell: Database, host: Host, now: int) -> None
         )
 
     def leave(tx: Tx) -> None:
-        if providers.in_use(tx, host.id):
+        tree = providers.tree_of(tx, host.id)
+        if any(providers.in_use(tx, each) for each in tree):
             raise Conflict(
                 "Unable to delete compute service that has in-progress migrations. Complete the migrations or delete the "
                 "instances first."
@@ -53,8 +54,8 @@ async def delete(region: Database, cell: Database, host: Host, now: int) -> None
         for each in aggregates.every(tx):
             if host.host in each.hosts:
                 take_out(tx, each.number, host.host, now)
-        if providers.find(tx, host.id) is not None:
-            providers.delete(tx, host.id, stamp(tx))
+        if tree:
+            providers.delete_all(tx, tree, stamp(tx))
 
     await region.write(leave)
     await cell.write(lambda tx: cell_hosts.remove(tx, host.host))

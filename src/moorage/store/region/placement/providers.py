@@ -1,7 +1,7 @@
 """What providers are and have: trees, inventories, traits, aggregates.  Nothing here writes `used` (RULES §5)."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -196,6 +196,23 @@ def delete(tx: Tx, uuid: str, at: Stamp) -> None:
         tx.run(sa.delete(table).where(table.c.provider == uuid))
     tx.run(sa.delete(providers).where(providers.c.uuid == uuid))
     bury(tx, uuid, at)
+
+
+def tree_of(tx: Tx, root: str) -> list[str]:
+    """All providers of a tree, each before the one it is below: the order in which they can be deleted."""
+    found = sa.select(providers.c.uuid, providers.c.parent).where(providers.c.root == root).order_by(providers.c.uuid)
+    below: dict[str | None, list[str]] = {}
+    for uuid, parent in tx.rows(found):
+        below.setdefault(parent, []).append(uuid)
+    order = list(below.get(None, ()))
+    for uuid in order:  # grows while it is walked
+        order += below.get(uuid, ())
+    return order[::-1]
+
+
+def delete_all(tx: Tx, uuids: Sequence[str], at: Stamp) -> None:
+    for uuid in uuids:
+        delete(tx, uuid, at)
 
 
 def bury(tx: Tx, uuid: str, at: Stamp) -> None:
