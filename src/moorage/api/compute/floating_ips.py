@@ -9,8 +9,8 @@ import msgspec
 
 from moorage.api.call import Call, Reply
 from moorage.api.compute.neighbours import checked_address, network_of
-from moorage.api.compute.server_access import target_of, the_server
-from moorage.api.gather import cells_of, find_server
+from moorage.api.compute.server_access import the_server
+from moorage.api.gather import cells_of
 from moorage.api.routes import Params, Route
 from moorage.api.when import now_us
 from moorage.api.wire import Body
@@ -135,19 +135,12 @@ def _fixed(server: Server, address: str, asked: str | None) -> str:
 
 
 async def remove(call: Call[RemoveBody]) -> Reply:
-    address, network = checked_address("address", call.body.remove.address), network_of(call)
+    address = checked_address("address", call.body.remove.address)
+    server = await the_server(call, RULE + "remove")
+    network = network_of(call)
     floating = await floats.by_address(network, call.token, address)
-    device = await floats.device_of(network, call.token, floating)
-    target: dict[str, Any] | None = None
-    server: Server | None = None
-    if device:
-        server = await find_server(call.desk, device)
-        if server.project != call.asker.project and not call.is_admin:
-            raise NotFound(f"Instance {device} could not be found.")
-        target = target_of(server)
-    call.require(RULE + "remove", target)
-    if server is None or device != call.path["id"]:
-        raise Conflict(f"Floating IP {address} is not associated with instance {call.path['id']}.")
+    if await floats.device_of(network, call.token, floating) != server.id:
+        raise Conflict(f"Floating IP {address} is not associated with instance {server.id}.")
     await floats.take_off(network, call.token, floating)
     await _show_on(call, server)
     return Reply(202)
