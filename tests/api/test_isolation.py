@@ -52,14 +52,9 @@ def newest(route: Route) -> Version:
     return Version(*LAST) if until is None else Version(until[0], until[1] - 1)
 
 
-ABOUT_AN_ADDRESS = "removeFloatingIp"
-"""It asks the network service, with the user's token, whose address it is before it looks at a server; there is none here."""
-
-
 def routes() -> list[Route]:
     below = ("/servers/{id}", "/os-volumes_boot/{id}", "/ext/servers/{id}")
-    found = [route for route in TABLE if route.action != ABOUT_AN_ADDRESS]
-    return [route for route in found if any(route.path == each or route.path.startswith(each + "/") for each in below)]
+    return [route for route in TABLE if any(route.path == each or route.path.startswith(each + "/") for each in below)]
 
 
 def path_of(route: Route, server: str) -> str:
