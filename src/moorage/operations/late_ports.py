@@ -20,27 +20,22 @@ from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import CellId, HostId, NetworkId, PortId
 from moorage.model.network import NetworkFacts, NicAsk, Port
 from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed
-from moorage.model.server import Nic, Server
+from moorage.model.server import Nic
 from moorage.model.turn import UNDO, Turn
 from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.hosts import names_of
 from moorage.operations.steps.ports import nics_of, vif_of
+from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Cause, Run
 
 LAST_ATTEMPT = 1 << 20
 """Above every attempt: what is told with it comes after all that the operation told before."""
 
 
-class AsksPorts(Protocol):
+class AsksPorts(AboutServer, Protocol):
     """A story that makes a server's ports."""
 
-    @property
-    def server(self) -> Server: ...
-    @property
-    def seq(self) -> int: ...
-    @property
-    def request_id(self) -> str: ...
     @property
     def nics(self) -> tuple[NicAsk, ...]: ...
     @property
