@@ -62,8 +62,11 @@ def listed(tx: Tx) -> Sequence[Host]:
     return [_host(row) for row in tx.rows(sa.select(hosts).order_by(hosts.c.host))]
 
 
+_NAMED = sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host"))
+
+
 def named(tx: Tx, host: str) -> Host | None:
-    row = tx.row(sa.select(hosts).where(hosts.c.host == host))
+    row = tx.row(_NAMED, {"b_host": host})
     return None if row is None else _host(row)
 
 

@@ -153,8 +153,11 @@ def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:
     return get(tx, server)
 
 
+_GET = sa.select(*record_columns(servers)).where(servers.c.id == sa.bindparam("b_server"))
+
+
 def get(tx: Tx, server: ServerId) -> Server | None:
-    row = tx.row(sa.select(*record_columns(servers)).where(servers.c.id == server))
+    row = tx.row(_GET, {"b_server": server})
     return None if row is None else server_of(row)
 
 

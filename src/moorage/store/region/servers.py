@@ -170,17 +170,14 @@ def unplace(tx: Tx, server: ServerId, operation: OperationId) -> None:
     tx.run(servers.update().where(servers.c.id == server, servers.c.operation == operation).values(cell=None))
 
 
+_FIND = sa.select(
+    *record_columns(servers), servers.c.id, servers.c.project, servers.c.cell, servers.c.op_seq, servers.c.task
+).where(servers.c.id == sa.bindparam("b_server"))
+"""Made once: every show runs it, and making it costs as much as running it."""
+
+
 def find(tx: Tx, server: str) -> Whereabouts | None:
-    row = tx.row(
-        sa.select(
-            *record_columns(servers),
-            servers.c.id,
-            servers.c.project,
-            servers.c.cell,
-            servers.c.op_seq,
-            servers.c.task,
-        ).where(servers.c.id == server)
-    )
+    row = tx.row(_FIND, {"b_server": server})
     return None if row is None else _whereabouts(row)
 
 
