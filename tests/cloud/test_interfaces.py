@@ -5,9 +5,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from conftest import Running
+from conftest import Running, Start
 
 from moorage.drivers.dials import VerbDial
+from moorage.main.config import Hosts
 from moorage.main.seed import ROUTED, SEGMENT_ADDRESSES
 from moorage.model.ids import ServerId
 from moorage.model.resources import IPV4_ADDRESS
@@ -240,6 +241,21 @@ async def test_an_address_changed_in_the_network_service_is_shown(running: Runni
 
     await until(seen, wanted)
     await running.admin.gone(server["id"])
+
+
+async def test_hosts_that_see_to_ports_themselves_plug_and_unplug_too(start: Start) -> None:
+    async with start(hosts=Hosts(count=2, levels=(1, 2))) as running:
+        for name in ("a", "b", "c"):
+            server = await running.admin.active(name, networks=ROUTED)
+            (booted,) = await interfaces(running, server["id"])
+            got = await attach(running, server["id"], net_id=await running.admin.id_of("network", "private"))
+            assert got.status_code == 200, got.text
+            port = got.json()["interfaceAttachment"]["port_id"]
+            assert set(vifs(running, server)) == {port, booted["port_id"]}
+            await detached(running, server["id"], booted["port_id"])
+            assert vifs(running, server) == [port]
+            assert await used(running) == 0
+            await running.admin.gone(server["id"])
 
 
 async def test_a_power_action_waits_for_an_interface_that_is_being_attached(running: Running) -> None:

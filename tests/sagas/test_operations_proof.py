@@ -51,10 +51,13 @@ async def test_every_kind_of_port_is_attached_and_detached(card: Card, small: Sm
 
 
 @pytest.mark.slow
-async def test_a_port_deleted_in_the_network_service_is_forgotten(small: SmallRegion) -> None:
+@pytest.mark.parametrize(("card", "guarantees"), [("routed", False), ("made", True)])
+async def test_a_port_deleted_in_the_network_service_is_forgotten(
+    card: Card, guarantees: bool, small: SmallRegion
+) -> None:
     detach = SAGAS["detach_interface/1"]
-    asked = await detaching(small, "routed", gone=True)
-    assert (await prove(detach, asked, lambda: deleted_under_it(small, "routed"))).total > 50
+    asked = await detaching(small, card, gone=True, guarantees=guarantees)
+    assert (await prove(detach, asked, lambda: deleted_under_it(small, card, guarantees=guarantees))).total > 50
 
 
 @pytest.mark.slow

@@ -157,3 +157,23 @@ async def test_a_word_that_is_said_again_while_it_is_acted_on_stays(small: Small
     await small.region.write(lambda tx: inbox.put_placed(tx, [again]))
     await small.region.write(lambda tx: inbox.taken(tx, [first]))
     assert await small.region.read(lambda tx: inbox.of_server(tx, SERVER)) == [again]
+
+
+async def test_a_guarantee_that_grew_is_given_back_whole_when_its_port_is_gone(tmp_path: Path) -> None:
+    """The policy was changed while the port was bound, and the network service claimed the rest itself."""
+    small = await SmallRegion.open(tmp_path)
+    await attached(small, "made", guarantees=True)
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    small.rooms = dataclasses.replace(small.rooms, tellers=cast("Any", ToldAtOnce(small)))
+    guaranteed = (await record(small)).nics[-1].guarantees
+    assert guaranteed
+    provider, resource, amount = guaranteed[0]
+    key = ProviderId(provider), resource
+    before = (await small.region.read(lambda tx: claims.held(tx, SERVER)))[key]
+    truth = {ProviderId(provider): before + 7}
+    await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=resource, truth=truth))
+    del small.network.ports[routed_port(small)]
+    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    after = await small.region.read(lambda tx: claims.held(tx, SERVER))
+    assert after.get(key, 0) == before - amount
+    await small.close()

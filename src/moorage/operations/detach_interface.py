@@ -32,6 +32,8 @@ from moorage.placement.claims import amounts_of
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
+from moorage.store.region.placement import claims
+from moorage.store.region.placement.claims import Key
 
 logger = logging.getLogger(__name__)
 
@@ -72,15 +74,32 @@ async def begin_action(run: DetachRun) -> Begun:
         raise NotFound(f"server {run.asked.server.id} is on no host")
     if not run.asked.gone:
         await run.rooms.cells[found.cell].write(lambda tx: actions.write(tx, _action(run, ())))
-    held = held_by(await _as_it_is(run))
+    held = await _left_behind(run) if run.asked.gone else held_by(await _as_it_is(run))
     return Begun(found, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
+
+
+async def _left_behind(run: DetachRun) -> dict[Key, int]:
+    """What a port that is gone still holds.
+
+    Nobody can say any more what it was guaranteed last, so it is what the server holds of the same providers and its other ports
+    do not.  Where the flavor asks of single providers too, what was recorded must do.
+    """
+    server, nic = run.asked.server, run.asked.nic
+    held = held_by(nic)
+    if not nic.guarantees or any(name.startswith("resources") for name in server.flavor.extra_specs):
+        return held
+    have = await run.rooms.region.read(lambda tx: claims.held(tx, server.id))
+    others: dict[Key, int] = {}
+    for port in await run.rooms.network.ports_of(server.id):
+        for provider, resource, amount in nic_of(port, None).guarantees:
+            others[ProviderId(provider), resource] = others.get((ProviderId(provider), resource), 0) + amount
+    promised = {(ProviderId(provider), resource) for provider, resource, _ in nic.guarantees}
+    return held | {key: max(0, have.get(key, 0) - others.get(key, 0)) for key in promised}
 
 
 async def _as_it_is(run: DetachRun) -> Nic:
     """The card with what its port is guaranteed now: the policy may have changed since it was recorded."""
     nic = run.asked.nic
-    if run.asked.gone:
-        return nic
     try:
         port = await run.rooms.network.port(str(nic.port))
     except NotFound:

@@ -76,9 +76,9 @@ async def detaching(small: SmallRegion, card: Card, *, gone: bool = False, guara
     return DetachInterface(server, 3, nic, gone, "req-detach", "user-1")
 
 
-async def deleted_under_it(small: SmallRegion, card: Card) -> SmallRegion:
+async def deleted_under_it(small: SmallRegion, card: Card, *, guarantees: bool = False) -> SmallRegion:
     """The same, after the network service deleted the port."""
-    await attached(small, card)
+    await attached(small, card, guarantees=guarantees)
     gone = [key for key, port in small.network.ports.items() if port.index == INDEX]
     for key in gone:
         del small.network.ports[key]
