@@ -12,6 +12,7 @@ from moorage.main.config import Hosts
 from moorage.main.seed import ROUTED, SEGMENT_ADDRESSES
 from moorage.model.ids import ServerId
 from moorage.model.resources import IPV4_ADDRESS
+from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 
@@ -187,6 +188,44 @@ async def test_without_a_network_it_is_the_projects_only_one(running: Running) -
     assert "Multiple possible networks found" in refused.json()["badRequest"]["message"]
     for each in made:
         assert (await running.admin.network("DELETE", f"/networks/{each}")).status_code == 204
+    await running.admin.gone(server["id"])
+
+
+async def test_a_host_without_the_verb_and_a_silent_one_are_told_apart(running: Running) -> None:
+    server = await running.admin.active("a")
+    host, network = server["OS-EXT-SRV-ATTR:host"], await running.admin.id_of("network", "private")
+    running.dial(host, attach_interface=VerbDial(fail_times=1, code="not_supported"))
+    reply = await attach(running, server["id"], net_id=network)
+    assert reply.status_code == 400
+    assert (
+        reply.json()["badRequest"]["message"] == f"Attaching interfaces is not supported for instance {server['id']}."
+    )
+    running.dial(host, attach_interface=VerbDial(fail_times=1, code="host_silent"))
+    reply = await attach(running, server["id"], net_id=network)
+    assert reply.status_code == 500
+    assert "not been heard of" in reply.text or "told to fail" in reply.text
+    assert len(await interfaces(running, server["id"])) == 1
+    await running.admin.gone(server["id"])
+
+
+async def test_what_was_said_while_nobody_listened_is_acted_on_later(running: Running) -> None:
+    server = await running.admin.active("a", networks=ROUTED)
+    events = running.cloud.region.events
+    assert events is not None
+    await events.stop()
+    (port,) = await interfaces(running, server["id"])
+    assert (await running.admin.network("DELETE", f"/ports/{port['port_id']}")).status_code == 204
+
+    async def kept() -> int:
+        told = await running.cloud.region.databases.region.read(lambda tx: inbox.of_server(tx, server["id"]))
+        return len([each for each in told if each.name == "network-vif-deleted"])
+
+    await until(kept, 1)
+    assert await used(running) == 1
+    await events.start()
+    await until(lambda: used(running), 0)
+    await until(kept, 0)
+    await left_alone(running, server["id"])
     await running.admin.gone(server["id"])
 
 

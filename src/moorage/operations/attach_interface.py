@@ -43,6 +43,8 @@ HOST_PATIENCE_S = 120.0
 ANSWERED_WITHIN_S = 300.0
 CLAIM_ROUNDS_MAX = 50
 ACCELERATED = frozenset({"accelerator-direct", "accelerator-direct-physical"})
+NOT_SUPPORTED = "not_supported"
+"""What a host says whose driver has no such verb."""
 ACTION = "attach_interface"
 EVENT = "compute_attach_interface"
 
@@ -435,6 +437,8 @@ def _said(server: Server, problem: Problem) -> Problem:
     """In Nova's words and kinds: a host that cannot is its failure, a lack or a refused bind the asker's."""
     if isinstance(problem, BindRefused | NoCapacity):
         return Invalid(problem.public, private=problem.private, code=problem.code)
+    if isinstance(problem, HostFailed) and problem.code == NOT_SUPPORTED:
+        return Invalid(f"Attaching interfaces is not supported for instance {server.id}.", code=problem.code)
     if isinstance(problem, HostFailed) and problem.code != HOST_SILENT:
         return HostFailed(
             f"Failed to attach network adapter device to {server.id}", private=str(problem), code=problem.code
