@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from conftest import Running, Start
-from guaranteed import EGR, IGR, KBPS, network_on, policy_of, port_on, providers, show_port, used
+from guaranteed import EGR, IGR, KBPS, made, network_on, policy_of, port_on, providers, show_port, used
 
 from moorage.main.config import Hosts
 
@@ -96,3 +96,28 @@ async def test_all_at_once_never_more_than_the_bridge_has(start: Start) -> None:
         assert await used(admin, bridge) == {EGR: KBPS, IGR: 0}
         await asyncio.gather(*(admin.gone(each) for each in servers))
         assert await used(admin, bridge) == NONE
+
+
+async def test_a_direct_port_takes_a_virtual_function_with_it_and_gives_it_back(start: Start) -> None:
+    """S1.15: the only one an interface has, attached, refused to the next, detached, and taken by the next."""
+    hosts = Hosts(count=1, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS, virtual_functions=1)
+    async with start(hosts=hosts) as running:
+        admin = running.admin
+        card = (await providers(admin))["host1:SR-IOV:ens1"]
+        network, server = await network_on(admin, "physnet1"), (await admin.active())["id"]
+        direct = {"network_id": network, "binding:vnic_type": "direct"}
+        first, second = [(await made(admin, "/ports", "port", **direct))["id"] for _ in range(2)]
+        taken = await attach(running, server, port_id=first)
+        assert taken.status_code == 200, taken.text
+        assert (await show_port(admin, first))["binding:profile"]["pci_slot"] == "0000:80:01.0"
+        assert await used(admin, card) == {"SRIOV_NET_VF": 1}
+        assert (await attach(running, server, port_id=second)).status_code == 400
+        assert (await admin.compute("DELETE", f"/servers/{server}/os-interface/{first}")).status_code == 202
+        await becomes(running, card, {"SRIOV_NET_VF": 0})
+        again = await attach(running, server, port_id=second)
+        assert again.status_code == 200, again.text
+        assert (await show_port(admin, second))["binding:profile"]["pci_slot"] == "0000:80:01.0"
+        await admin.gone(server)
+        assert await used(admin, card) == {"SRIOV_NET_VF": 0}
+        for port in (first, second):
+            await admin.network("DELETE", f"/ports/{port}")
