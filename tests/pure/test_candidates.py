@@ -234,3 +234,14 @@ def test_what_a_sharing_provider_gives_alone_is_said_once() -> None:
     picture = draw([host, (-1, {"DISK_GB": (4, 4, 1)}, frozenset([SHARES]), aggregate), host])
     for wide in (Wide(), Wide(limit=2)):
         assert [one.amounts for one in find(picture, [Group("", {"DISK_GB": 1})], wide)] == [{("p1", "DISK_GB"): 1}]
+
+
+def test_what_failed_with_some_amounts_may_do_with_others() -> None:
+    """2 and 1 here and 2 there leave no room for 3; 2 and 2 here and 1 there do: of two equal children with room for 4."""
+    child: tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]
+    child = (0, {"DISK_GB": (4, 4, 1)}, frozenset(), frozenset())
+    picture = draw([(-1, {}, frozenset(), frozenset()), child, child])
+    groups = [Group(f"_{n}", {"DISK_GB": amount}) for n, amount in enumerate((2, 1, 2, 3))]
+    found = {one.key() for one in find(picture, groups, Wide(group_policy="none"))}
+    assert found == set(oracle(picture, groups, "none"))
+    assert len(found) == 2
