@@ -4,7 +4,8 @@ Differs from internal claims in two ways (RULES §5, §6.6): portions are judged
 providers concerned move.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -58,8 +59,11 @@ def put(tx: Tx, wanted: Mapping[str, Wanted]) -> tuple[Row, ...]:
                 change[key] = _portion(_plus(change, key, amount), amount)
     if missing := more.advance_many(tx, [(provider, None) for provider in sorted(moved)], at):
         raise Invalid(f"Allocation for resource provider '{missing[0]}' that does not exist.")
-    _judge(tx, [want for want in change.values() if want.most], named, next(iter(wanted), ""))
-    rows = _take(tx, list(change.values()), at)
+    judge = partial(_judge, tx, [want for want in change.values() if want.most], named, next(iter(wanted), ""))
+    replaced = any(owner.known for owner in owners.values())
+    if replaced:
+        judge()
+    rows = _take(tx, list(change.values()), at, None if replaced else judge)
     for consumer, one in wanted.items():
         _write(tx, owners[consumer].owner, one, at)
     return tuple(rows)
@@ -122,11 +126,13 @@ def _owner(tx: Tx, consumer: str, one: Wanted) -> _Held:
     return _Held(old._replace(project=one.project, user=one.user, type=one.type or old.type), known=True)
 
 
-def _take(tx: Tx, wants: list[Want], at: Stamp) -> list[Row]:
-    """The guarded UPDATE of the sums."""
+def _take(tx: Tx, wants: list[Want], at: Stamp, judge: Callable[[], None] | None) -> list[Row]:
+    """The guarded UPDATE of the sums. Where all of them grow it judges portions too, and only a refusal needs to be explained."""
     rows = sql.take(tx, wants, at)
     if len(rows) == sum(1 for want in wants if want.change):
         return rows
+    if judge is not None:
+        judge()
     short, missing = sql.short(tx, wants, rows)
     if short:
         raise Conflict(
