@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from moorage.drivers.simulated import SimulatedGuest
+from moorage.model.resources import IPV4_ADDRESS
 from moorage.testing.census import guests_on_disk, nothing_leaked
 from moorage.testing.person import Person
 from moorage.testing.set import free_ports
@@ -54,6 +57,68 @@ async def test_killed_in_the_middle_of_boots_and_deletes(upped: Upped, accepted:
         assert {server.status for server in seen.servers.values()} == {"ACTIVE"}
         again = await admin.active("afterwards")
         await admin.gone(again["id"])
+
+
+@pytest.mark.parametrize("answered", [0, 3, 7])
+async def test_killed_in_the_middle_of_attaches_and_detaches(upped: Upped, answered: int) -> None:
+    """What was answered is there; whatever else there is, network service, record, claim and guest agree on it."""
+    async with Person(upped.config) as admin:
+        servers = [(await admin.active(f"wired-{number}"))["id"] for number in range(4)]
+        networks = [await admin.id_of("network", name) for name in ("private", "routed")]
+        booted = {each: (await attached_to(admin, each)).pop() for each in servers[:2]}
+        asked = [
+            asyncio.create_task(
+                admin.compute("POST", f"/servers/{each}/os-interface", {"interfaceAttachment": {"net_id": network}})
+            )
+            for network in networks
+            for each in servers
+        ]
+        done: list[str] = []
+        for each in asked[:answered]:
+            reply = await each
+            assert reply.status_code == 200, reply.text
+            done.append(reply.json()["interfaceAttachment"]["port_id"])
+        detaching = [
+            asyncio.create_task(admin.compute("DELETE", f"/servers/{each}/os-interface/{port}"))
+            for each, port in booted.items()
+        ]
+        await asyncio.wait(detaching, timeout=0.05)
+        upped.end(signal.SIGKILL)
+        await asyncio.gather(*asked, *detaching, return_exceptions=True)
+    upped.start()
+    async with Person(upped.config) as admin:
+        seen = await nothing_leaked(upped.config, admin)  # waits for what was under way
+        on_segments = [
+            ip for ports in seen.ports.values() for port in ports if port["network_id"] == networks[1]
+            for ip in port["fixed_ips"]
+        ]  # fmt: skip
+        claimed = [n for held in seen.claims.values() for (_, resource), n in held.items() if resource == IPV4_ADDRESS]
+        assert sum(claimed) == len(on_segments)
+        left: set[str] = set()
+        for each in servers:
+            ports = await attached_to(admin, each)
+            found = (await admin.network("GET", "/ports", device_id=each)).json()["ports"]
+            assert ports == {port["id"] for port in found} == plugged(upped.config.data, each)
+            shown = await admin.server(each)
+            assert shown is not None
+            told = {address["addr"] for addresses in shown["addresses"].values() for address in addresses}
+            assert told == {ip["ip_address"] for port in found for ip in port["fixed_ips"]}
+            left |= ports
+        assert set(done) <= left
+        for each in servers:
+            await admin.gone(each)
+        await nothing_leaked(upped.config, admin)
+
+
+async def attached_to(admin: Person, server: str) -> set[str]:
+    rows = (await admin.compute("GET", f"/servers/{server}/os-interface")).json()["interfaceAttachments"]
+    return {row["port_id"] for row in rows}
+
+
+def plugged(data: Path, server: str) -> set[str]:
+    """The ports that the server's guest has, on whichever host it is."""
+    (file,) = data.glob(f"hosts/*/guests/{server}.json")
+    return {str(vif.port) for vif in msgspec.json.decode(file.read_bytes(), type=SimulatedGuest).spec.vifs}
 
 
 async def test_ctrl_c_stops_and_the_next_start_has_the_same_servers(upped: Upped) -> None:
