@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import Cloud
 
+from moorage.main.schedule import replay, told
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.photo import Photo, photo_of, world_of
 from moorage.model.request_groups import RequestGroup
@@ -127,3 +128,10 @@ def test_a_replay_is_the_decision(
 def test_an_empty_region_can_be_photographed() -> None:
     world = world_of(photo_of(Cloud().world()))
     assert rank(Ask(resources={"VCPU": 1}), world, Profile()).explain() == "there are no hosts"
+
+
+def test_what_serves_a_group_is_told() -> None:
+    cloud = Cloud().host("h").device("h", "h:ovs:br1", {"NET_BW_EGR_KILOBIT_PER_SEC": 3})
+    photo = photo_of(cloud.world())
+    group = RequestGroup("g", {"NET_BW_EGR_KILOBIT_PER_SEC": 2})
+    assert "  1. h (c), g of h:ovs:br1" in "\n".join(told(replay(photo, Ask(resources={}, groups=(group,))), photo))

@@ -15,10 +15,10 @@ import msgspec
 
 from moorage.main.config import Config, read_config
 from moorage.model.errors import Invalid, NotFound, Problem
-from moorage.model.ids import ServerId
+from moorage.model.ids import ProviderId, ServerId
 from moorage.model.photo import FORMAT, Photo, photo_of, world_of
 from moorage.model.verdict import Verdict
-from moorage.model.world import Ask
+from moorage.model.world import Ask, Choice
 from moorage.operations.boot import BOOT, Boot, Made, ask_of
 from moorage.placement.world import Picture
 from moorage.saga import decode_lines
@@ -86,15 +86,23 @@ def replay(photo: Photo, ask: Ask) -> Verdict:
 def told(verdict: Verdict, photo: Photo) -> list[str]:
     """The verdict for people: who is best, in order, and why the others were refused."""
     names = {each.id: each.name for each in photo.segments}
+    devices = {each.id: each.name for host in photo.hosts for each in host.devices}
     lines = [f"{verdict.ledger.willing} of {verdict.ledger.considered} hosts would do"]
     for place, choice in enumerate(verdict.best, start=1):
         segments = ", ".join(names[each] for each in choice.segments if each is not None)
         lines.append(
-            f"  {place:3}. {choice.name} ({choice.cell})" + (f", addresses from {segments}" if segments else "")
+            f"  {place:3}. {choice.name} ({choice.cell})"
+            + (f", addresses from {segments}" if segments else "")
+            + (f", {_given(choice, devices)}" if choice.providers else "")
         )
     if verdict.ledger.counts:
         lines.append("refused: " + verdict.explain())
     return lines
+
+
+def _given(choice: Choice, devices: dict[ProviderId, str]) -> str:
+    """Each group with the provider that serves it; the host itself has no name among the devices."""
+    return ", ".join(f"{group} of {devices.get(each, choice.name)}" for group, each in choice.providers.items())
 
 
 def _pretty(struct: msgspec.Struct) -> bytes:
