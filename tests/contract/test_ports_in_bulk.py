@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from moorage.clients.http import Neighbour, embedded_transport, request_id
 from moorage.clients.network import NetworkClient
-from moorage.clients.network.maker import AT_ONCE, PORTS_MAX
+from moorage.clients.network.maker import AT_ONCE, PORTS_AT_FIRST, PORTS_MAX
 from moorage.model.errors import OverQuota, Unavailable, UnknownOutcome
 from moorage.model.network import NicAsk
 from moorage.testing.waiting import until
@@ -153,9 +153,14 @@ async def test_whoever_is_gone_hears_of_no_port_later(client: NetworkClient, ser
     assert sorted(server for post in service.posts for server in post) == ["s0", "s1"]
 
 
-async def test_a_slow_service_is_asked_for_less_at_once(
+async def test_a_slow_service_is_asked_for_less_at_once_and_a_fast_one_for_more(
     client: NetworkClient, service: Service, monkeypatch: Any
 ) -> None:
+    await asyncio.gather(*(make(client, f"r{number}", NET) for number in range(PORTS_AT_FIRST)))
+    await asyncio.gather(*(make(client, f"s{number}", NET) for number in range(2 * PORTS_MAX)))
+    assert len(service.posts[0]) == PORTS_AT_FIRST
+    assert max(len(post) for post in service.posts) > PORTS_AT_FIRST
+    assert all(len(post) <= PORTS_MAX for post in service.posts)
     monkeypatch.setattr("moorage.clients.network.maker.CALL_TARGET_S", 0.01)
 
     async def slow(request: Request) -> Response:
@@ -163,11 +168,10 @@ async def test_a_slow_service_is_asked_for_less_at_once(
         return await Service.answer(service, request)
 
     monkeypatch.setattr(service, "answer", slow)
-    await asyncio.gather(*(make(client, f"s{number}", NET) for number in range(2 * PORTS_MAX)))
+    await asyncio.gather(*(make(client, f"t{number}", NET) for number in range(2 * PORTS_MAX)))
     first = len(service.posts)
-    assert [len(post) for post in service.posts[:2]] == [PORTS_MAX] * 2
-    await asyncio.gather(*(make(client, f"t{number}", NET) for number in range(PORTS_MAX)))
-    assert all(len(post) < PORTS_MAX for post in service.posts[first:])
+    await asyncio.gather(*(make(client, f"u{number}", NET) for number in range(PORTS_AT_FIRST)))
+    assert all(len(post) < PORTS_AT_FIRST for post in service.posts[first:])
 
 
 async def test_a_call_names_the_request_it_is_for(client: NetworkClient, service: Service) -> None:

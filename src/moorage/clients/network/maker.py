@@ -28,7 +28,10 @@ AT_ONCE = 2
 """Calls per network: while one is answered, the next is on its way."""
 PORTS_MAX = 64
 """In one call."""
-CALL_TARGET_S = 5.0
+PORTS_AT_FIRST = 24
+"""While nobody knows how fast the service is."""
+CALL_TARGET_S = 2.0
+"""Longer calls would save few, and whoever is made first in them would wait for the last."""
 SINGLES_AT_ONCE = 8
 NETWORKS_MAX = 4096
 
@@ -61,7 +64,7 @@ class _Lane:
     under_way: int = 0
     called: bool = False
     """The queue will be looked at in a moment."""
-    ports_max: int = PORTS_MAX
+    ports_max: int = PORTS_AT_FIRST
 
     def next_bulk(self) -> list[_Ask]:
         """From the front: those of the first one's project (whose quota it is), as many as one call should carry."""

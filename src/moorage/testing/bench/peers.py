@@ -16,10 +16,13 @@ import msgspec
 from moorage.main.config import ServiceUser
 from moorage.testing.bench.clouds import Backing, BenchCloud, Neighbours, cloud
 from moorage.testing.bench.load import Caller
+from moorage.testing.bench.network_bound import step_rows
 from moorage.testing.bench.table import Row, Table, say
 from moorage.testing.peers.stack import Stack, start_stack
 
 BOOTS, IN_FLIGHT, WARM = 50, 8, 4
+ALONE = 12
+"""One after the other, for what each step takes."""
 HOSTS = 6
 """The stack knows six of our simulated hosts, and how they are wired."""
 NOVA_CPU_S, NOVA_NETWORK_CALLS = 1.28, 20.0
@@ -51,6 +54,7 @@ async def peers(table: Table) -> None:
             _sign_in(stack, running)
             await running.boot(WARM, in_flight=2)
             spent = await running.boot(BOOTS, in_flight=IN_FLIGHT)
+            alone = await running.boot(ALONE, in_flight=1, one_by_one=True)
     calls = sum(n for what, n in spent.counters["calls"].items() if what.startswith("network:")) / BOOTS
     named = ", ".join(f"{name} {spent.beside_ms(name):.0f} ms" for name in found.processes)
     whole_s = (spent.cpu_ms + sum(spent.beside_ms(name) for name in found.processes)) / 1000
@@ -66,6 +70,7 @@ async def peers(table: Table) -> None:
     )
     table.add(Row("network-service calls per boot, warm", calls, "", NOVA_NETWORK_CALLS))
     table.add(Row("  Nova's, published", NOVA_NETWORK_CALLS))
+    step_rows(table, alone.counters["steps_ms"])
     table.add(Row("servers to ACTIVE", spent.per_s, "/s", note="the one Neutron worker is the limit"))
     for what, number in spent.counters["calls"].items():
         say(f"      {what:28} {number / BOOTS:5.2f} calls")
