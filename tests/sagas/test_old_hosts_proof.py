@@ -1,6 +1,7 @@
 """Boot and delete, broken in every way, while a gate is shut: hosts that see to ports themselves, and a conductor that cannot."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,12 +25,12 @@ WORLDS = {
     "all of level 1, no credentials": ((1, 1, 1), False),
     "level 1 and 2, no credentials": ((2, 1, 2), False),
 }
-PROVED = [
-    pytest.param(
-        name, marks=pytest.mark.slow if name in {"every level", "level 1 and 2, no credentials"} else pytest.mark.soak
-    )
-    for name in sorted(WORLDS)
-]
+WORST = "level 1 and 2, no credentials"
+
+
+def worlds(*soon: str) -> list[Any]:
+    """All of them, these in every run and the others in `make soak`."""
+    return [pytest.param(name, marks=pytest.mark.slow if name in soon else pytest.mark.soak) for name in sorted(WORLDS)]
 
 
 @pytest.fixture
@@ -57,14 +58,14 @@ async def booted(old: OldRegion) -> OldRegion:
     return old
 
 
-@pytest.mark.parametrize("name", PROVED)
+@pytest.mark.parametrize("name", worlds("every level", WORST))
 async def test_a_boot_is_proved(name: str, old: OldRegion) -> None:
     await world(old, name)
     proof = await prove(BOOT, boot_in(old, PROVED_OPERATION), lambda: old.fresh(a_server(), PROVED_OPERATION))
     assert proof.total > 50, proof.cases
 
 
-@pytest.mark.parametrize("name", PROVED)
+@pytest.mark.parametrize("name", worlds(WORST))
 async def test_a_delete_is_proved(name: str, old: OldRegion) -> None:
     await world(old, name)
     asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete", gates=old.gates())
