@@ -59,6 +59,10 @@ async def test_the_network_refuses_a_host_and_the_host_is_never_asked(start: Sta
             attempts = await attempts_of(running, server["id"])
             refused |= {each["host"] for each in attempts[:-1]}
             assert all(each["failed"]["step"] == "bind_ports" for each in attempts[:-1])
+            assert all(
+                f"on host {each['host']}: no mechanism of the network service can bind it there" in str(each["failed"])
+                for each in attempts[:-1]
+            )
         assert refused == {"host1", "host2"}
         for host in refused:
             assert not list((running.config.data / "hosts" / host / "guests").glob("*"))

@@ -1,0 +1,55 @@
+"""A story's calls are over 2 s before its conductor's lease is, though nobody answers and the lease cannot be renewed (RULES §3)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import Running, Start
+
+from moorage.clients.deadline import LEASE_MARGIN_S, lease_left
+from moorage.clients.inside import EmbeddedTransport
+from moorage.main.config import Compute
+from moorage.model.errors import Unavailable
+
+LEASE_S, BEAT_S = 5.5, 1.0
+"""The conductor itself looks at its lease every second, so half a second after the call must have ended."""
+
+
+async def test_a_call_ends_before_a_lease_that_is_not_renewed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with start(compute=Compute(lease_s=LEASE_S, lease_beat_s=BEAT_S)) as running:
+        await running.admin.active("warm")
+        left = await given_up(running, monkeypatch)
+        assert LEASE_MARGIN_S - 0.3 < left <= LEASE_MARGIN_S + 0.1
+        found = await running.admin.settled((await listed(running))["waits"])
+        assert found["status"] == "ACTIVE"
+
+
+async def listed(running: Running) -> dict[str, str]:
+    reply = await running.admin.compute("GET", "/servers")
+    return {each["name"]: each["id"] for each in reply.json()["servers"]}
+
+
+async def given_up(running: Running, monkeypatch: pytest.MonkeyPatch) -> float:
+    """How much of the lease was left when the POST of a port was given up; afterwards all works again."""
+    conductor = running.cloud.region.conductor
+    assert conductor is not None
+    ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    ask = EmbeddedTransport.ask
+
+    async def hang(self: EmbeddedTransport, base: Any, method: str, path: str, *more: Any) -> Any:
+        lease = lease_left.get()
+        if method != "POST" or not path.endswith("/ports") or lease is None or ended.done():
+            return await ask(self, base, method, path, *more)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set_result(lease())
+
+    async def no_renewal() -> None:
+        raise Unavailable("the region's database does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedTransport, "ask", hang)
+        await running.admin.boot("waits")
+        patched.setattr(conductor, "_renew", no_renewal)
+        return await asyncio.wait_for(ended, 2 * LEASE_S)
