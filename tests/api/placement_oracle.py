@@ -207,8 +207,8 @@ _twist = st.one_of(
     st.tuples(st.just("member_of"), _words(AGGREGATES, 2)),
     st.tuples(st.just("not_member_of"), _words(AGGREGATES, 1)),
     st.tuples(st.just("in_tree"), st.integers(0, PROVIDERS_MAX - 1)),
-    st.tuples(st.just("root_required"), _words(TRAITS[:2], 1)),
-    st.tuples(st.just("root_forbidden"), _words(TRAITS[2:], 1)),
+    st.tuples(st.just("root_required"), _words(TRAITS, 1)),
+    st.tuples(st.just("root_forbidden"), _words(TRAITS, 1)),
 )
 """One more thing that a request or one of its groups asks; few of them together, or nothing is left to compare."""
 
@@ -218,6 +218,7 @@ def _twisted(parts: dict[str, Part], policy: str, together: bool, twists: list[t
     for where, (kind, value) in twists:
         if kind.startswith("root"):
             asked = replace(asked, **{kind: value})
+            asked = replace(asked, root_forbidden=asked.root_forbidden - asked.root_required)
             continue
         suffix = list(asked.parts)[where % len(asked.parts)]
         part = asked.parts[suffix]

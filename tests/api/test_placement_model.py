@@ -195,6 +195,18 @@ class Model(RuleBasedStateMachine):
     def restock(self, index: int, wanted: dict[str, dict[str, Any]], late: bool) -> None:
         self._stock(self.at(index), wanted, late=late)
 
+    @precondition(lambda self: self.things)
+    @rule(index=_which, name=st.sampled_from(CLASSES))
+    def drop(self, index: int, name: str) -> None:
+        """One inventory goes, if nothing of it is used."""
+        thing = self.at(index)
+        reply = self.ask("DELETE", f"/resource_providers/{thing.uuid}/inventories/{name}")
+        used = self.used(thing.uuid, name) > 0
+        assert reply.status_code == (404 if name not in thing.inventories else 409 if used else 204), reply.text
+        if reply.status_code == 204:
+            thing.inventories = {left: one for left, one in thing.inventories.items() if left != name}
+            thing.generation += 1
+
     def _stock(self, thing: Thing, wanted: dict[str, dict[str, Any]], *, late: bool) -> None:
         body = {"inventories": wanted, "resource_provider_generation": thing.generation + late}
         reply = self.ask("PUT", f"/resource_providers/{thing.uuid}/inventories", body)
