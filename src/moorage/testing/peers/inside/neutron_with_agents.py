@@ -7,6 +7,7 @@ sent and handled as every other.  One thread serves HTTP: on SQLite, two writers
 # mypy: ignore-errors
 # pyright: basic, reportMissingImports=false
 
+import ctypes
 import json
 import signal
 import sys
@@ -53,7 +54,11 @@ def one_segments_plugin() -> None:
     segments.segments_plugin = directory.get_plugin("segments")
 
 
+PR_SET_PDEATHSIG = 1
+
+
 def main() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # whoever started us may be killed, and then we go too
     one_segments_plugin()
     applications = wsgi.PathInfoDispatcher({"/": application, "/agent-reports": agent_door()})
     server = wsgi.Server(("127.0.0.1", PORT), applications, numthreads=1, request_queue_size=128)

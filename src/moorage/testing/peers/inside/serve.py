@@ -5,6 +5,7 @@ Neutron is given one thread: on SQLite, two writers at once end in "database is 
 # mypy: ignore-errors
 # pyright: basic
 
+import ctypes
 import importlib
 import signal
 import sys
@@ -12,8 +13,11 @@ from types import FrameType
 
 from cheroot import wsgi  # pyright: ignore[reportMissingImports]
 
+PR_SET_PDEATHSIG = 1
+
 
 def main() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # whoever started us may be killed, and then we go too
     module, port, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     sys.argv[1:] = []  # their option parsers must not see ours
     application = importlib.import_module(module).application
