@@ -124,16 +124,17 @@ def wiring_of(body: Mapping[str, Any]) -> HostWiring:
 def devices_of(body: Mapping[str, Any]) -> AgentDevices:
     """What an agent's `configurations` say of bandwidth and packet rate."""
     said: Mapping[str, Any] = body.get("configurations") or {}
-    host = body.get("host", "")
+    host: str = body.get("host", "")
     bandwidths: Mapping[str, Any] = said.get("resource_provider_bandwidths") or {}
     bridges: Mapping[str, str] = said.get("bridge_mappings") or {}
     interfaces: Mapping[str, list[str]] = said.get("device_mappings") or {}
+    hypervisors: Mapping[str, str] = said.get("resource_provider_hypervisors") or dict.fromkeys(bandwidths, host)
     ways = "resource_provider_packet_processing_with"
     return AgentDevices(
         host=host,
         kind=body.get("agent_type", ""),
         bandwidths={device: dict(rates) for device, rates in bandwidths.items()},
-        hypervisors=dict(said.get("resource_provider_hypervisors") or dict.fromkeys(bandwidths, host)),
+        hypervisors=dict(hypervisors),
         packets=dict(said.get(f"{ways}out_direction") or said.get(f"{ways}_direction") or {}),
         mappings={name: (bridge,) for name, bridge in bridges.items()}
         | {name: tuple(devices) for name, devices in interfaces.items()},
