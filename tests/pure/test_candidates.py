@@ -245,3 +245,16 @@ def test_what_failed_with_some_amounts_may_do_with_others() -> None:
     found = {one.key() for one in find(picture, groups, Wide(group_policy="none"))}
     assert found == set(oracle(picture, groups, "none"))
     assert len(found) == 2
+
+
+def test_a_limit_looks_at_a_few_trees_of_many() -> None:
+    """And sees trees that came or went since the last time."""
+    picture = draw([(-1, {"VCPU": (4, 4, 1)}, frozenset(), frozenset())] * 50)
+    one = [Group("", {"VCPU": 1})]
+    anchors = picture.anchors()
+    assert len(find_alone(picture, one, Wide(limit=3)) or []) == 3
+    assert {p.uuid for _ in range(200) for p in find_alone(picture, one, Wide(limit=3)) or []} == set(anchors)
+    assert picture.anchors() is anchors
+    picture._remove(ProviderId("p7"))
+    assert len(find_alone(picture, one, Wide()) or []) == 49
+    assert ProviderId("p7") not in {p.uuid for _ in range(200) for p in find_alone(picture, one, Wide(limit=3)) or []}

@@ -7,7 +7,8 @@ A group with a suffix is one provider's, which must have all that is asked itsel
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from moorage.model.ids import ProviderId
@@ -61,13 +62,11 @@ def find_alone(picture: Picture, groups: Sequence[Group], wide: Wide) -> list[Pr
     plain = not (group.required or group.forbidden or group.member_of or group.not_member_of)
     rooted = bool(wide.root_required or wide.root_forbidden)
     most = min(wide.limit or CANDIDATES_MAX, CANDIDATES_MAX)
-    providers = list(picture.providers.values())
-    if wide.limit is not None and len(providers) > 1:
-        start = random.randrange(len(providers))
-        providers = providers[start:] + providers[:start]
+    providers = picture.providers
     asked = tuple(group.resources.items())
     found: list[Provider] = []
-    for root in providers:
+    for anchor in _somewhere(picture, wide):
+        root = providers[anchor]
         stocks = root.stocks
         for resource, amount in asked:
             stock = stocks.get(resource)
@@ -120,17 +119,23 @@ def _take(search: Search, found: dict[object, Candidate]) -> bool:
     return True
 
 
+def _somewhere(picture: Picture, wide: Wide) -> Iterable[ProviderId]:
+    """All anchors; when there is a limit, from a random one on, and without a copy of them all for the few that are needed."""
+    anchors = picture.anchors()
+    if wide.limit is None or len(anchors) < 2:
+        return anchors
+    start = random.randrange(len(anchors))
+    return (anchors[place] for place in chain(range(start, len(anchors)), range(start)))
+
+
 def _roots(picture: Picture, groups: Sequence[Group], wide: Wide) -> Iterator[Provider]:
     """The anchors, from a random place on when there is a limit."""
     tree = next((group.in_tree for group in groups if group.in_tree is not None and not group.suffix), None)
     if tree is not None:
         member = picture.providers.get(ProviderId(tree))
-        anchors = [] if member is None else [member.root]
+        anchors: Iterable[ProviderId] = [] if member is None else [member.root]
     else:
-        anchors = list(picture.trees)
-        if wide.limit is not None and len(anchors) > 1:
-            start = random.randrange(len(anchors))
-            anchors = anchors[start:] + anchors[:start]
+        anchors = _somewhere(picture, wide)
     for anchor in anchors:
         root = picture.providers.get(anchor)
         if root is not None and wide.root_required <= root.traits and not wide.root_forbidden & root.traits:

@@ -68,6 +68,7 @@ class Claimer:
         """A host is chosen and held, durably; or there is none, and the verdict says why.
 
         Raises NoCapacity when every host that was chosen was taken by others first, and what the database raises.
+        Who is cancelled while a transaction is under way may hold a place all the same: `release` by the consumer's id gives it back.
         """
         if len(self._waiting) >= WAITING_MAX:
             raise Unavailable("too many claims are waiting; try again later")

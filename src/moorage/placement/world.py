@@ -51,6 +51,7 @@ class Picture:
         self._cells: dict[CellId, int] = {}
         self._interned: dict[frozenset[str], frozenset[str]] = {}
         self._shapes: dict[Shape, Shape] = {}
+        self._anchors: list[ProviderId] | None = None
         self._segments: dict[ProviderId, Segment] = {}
         self._world: World | None = None
         self._wiring_stale = True
@@ -144,7 +145,10 @@ class Picture:
             provider.parent = above.uuid
         provider.generation, provider.version = row.generation, row.version
         provider.updated_at = row.updated_at
-        self.trees.setdefault(provider.root, {})[provider.uuid] = provider
+        if provider.root not in self.trees:
+            self.trees[provider.root] = {}
+            self._anchors = None
+        self.trees[provider.root][provider.uuid] = provider
 
     def _intern(self, names: Iterable[str]) -> frozenset[str]:
         """Equal sets are one object: most hosts are alike."""
@@ -194,6 +198,7 @@ class Picture:
             tree.pop(uuid, None)
             if not tree:
                 del self.trees[provider.root]
+                self._anchors = None
         self.hosts.pop(uuid, None)
         self._segments.pop(uuid, None)
         self.devices.drop(provider)
@@ -317,6 +322,12 @@ class Picture:
         self._wiring_stale = True
 
     # --------------------------------------------------------------------------------------------------- views
+
+    def anchors(self) -> list[ProviderId]:
+        """The roots of all trees in some order; kept until there is another tree or one less. Not to be changed."""
+        if self._anchors is None:
+            self._anchors = list(self.trees)
+        return self._anchors
 
     def sharing(self, trait: str) -> dict[str, list[Provider]]:
         """Aggregate → its members with the trait by which they share with the others; kept until a provider changes."""
