@@ -161,7 +161,7 @@ async def test_a_slow_service_is_asked_for_less_at_once_and_a_fast_one_for_more(
     assert len(service.posts[0]) == PORTS_AT_FIRST
     assert max(len(post) for post in service.posts) > PORTS_AT_FIRST
     assert all(len(post) <= PORTS_MAX for post in service.posts)
-    monkeypatch.setattr("moorage.clients.network.maker.CALL_TARGET_S", 0.01)
+    monkeypatch.setattr("moorage.clients.network.maker.CALL_TARGET_S", 0.004)
 
     async def slow(request: Request) -> Response:
         await asyncio.sleep(0.02)

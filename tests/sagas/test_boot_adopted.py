@@ -1,13 +1,16 @@
 """A boot whose teller dies at its very end: what people saw ACTIVE stays where it is, whatever its host does since."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from moorage.model.errors import HostFailed, Stale
-from moorage.model.server import VmState
+from moorage.model.errors import Conflict, HostFailed, Invalid, Stale
+from moorage.model.operation import Accepted
+from moorage.model.server import Server, VmState
 from moorage.operations.boot import BOOT
+from moorage.operations.steps import slot
 from moorage.saga import Killed, Paper, first_lines, tell
 from moorage.store.cell import servers
 from moorage.store.cell.servers import Fence
@@ -97,3 +100,25 @@ async def test_who_looked_can_no_more_be_overtaken(small: SmallRegion) -> None:
     with pytest.raises(Stale):
         await cell.write(lambda tx: servers.record(tx, row, old))
     assert await cell.write(lambda tx: servers.write(tx, row, adopter)) is not None
+
+
+def its_turn(server: Server, *_: Any) -> Accepted:
+    raise Invalid(f"its turn has come: {server.vm_state.value}")
+
+
+async def test_who_saw_it_active_is_not_told_of_a_conflict(small: SmallRegion) -> None:
+    """ACTIVE is shown one commit before the boot lets go; an attach or a stop that is asked in between waits for that."""
+    lease = await killed_at(small, "leaving do of announce")
+    asking = asyncio.create_task(slot.accept(small.rooms, SERVER, "attach_interface", its_turn))
+    done, _ = await asyncio.wait([asking], timeout=0.05)
+    assert not done, asking.exception()
+    await tell(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, lease.adopted(), clock=HeldClock())
+    with pytest.raises(Invalid, match="its turn has come: active"):
+        await asyncio.wait_for(asking, 10)
+
+
+async def test_while_it_is_built_it_is_a_conflict(small: SmallRegion) -> None:
+    await killed_at(small, "entering do of announce")
+    with pytest.raises(Conflict):
+        await slot.accept(small.rooms, SERVER, "attach_interface", its_turn)
+    assert not await slot.let_go(small.rooms, SERVER, PROVED_OPERATION)

@@ -142,7 +142,8 @@ POWER = Saga("power/1", Power, begin_action, tell_host, record_power, ended=_end
 async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, request_id: str = "") -> None:
     """Accept a power action. Raises Conflict when something else is being done to the server.
 
-    An interface that is being attached or detached is waited for: people see no task that would forbid the action.
+    An interface that is being attached or detached, and a boot that has shown its server ACTIVE, are waited for: people see
+    no task that would forbid the action.
     """
     owner = await rooms.tellers.choose(POWER.name)
     operation = region_operations.new_id()
@@ -162,7 +163,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, req
 
     answer = await rooms.region.write(work)
     while isinstance(answer, str):
-        if not await slot.let_go(rooms, answer):
+        if not await slot.let_go(rooms, server.id, answer):
             word = EFFECTS[verb].action
             raise Conflict(f"Cannot '{word}' instance {server.id} while another action is in progress.")
         answer = await rooms.region.write(work)

@@ -1,7 +1,8 @@
 """Taking a server for a short operation, and waiting for one that somebody is being answered with.
 
 Attaching and detaching leave the server's task state alone, as Nova's do, so people may ask for several at once: they are done
-one after the other, each as soon as the one before has let go.  Anything else that holds the server is a conflict.
+one after the other, each as soon as the one before has let go.  Anything else that holds the server is a conflict, unless people see its
+end already.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ async def accept(rooms: Rooms, server: ServerId, word: str, make: Make) -> Accep
         if isinstance(answer, Accepted):
             return answer
         late = time.monotonic() > deadline
-        if isinstance(answer, _Busy) and (answer.name not in SHORT or late):
+        if isinstance(answer, _Busy) and (late or not await _soon_over(rooms, server, answer)):
             raise Conflict(f"Cannot '{word}' instance {server} while another action is in progress.")
         if late:
             raise Unavailable(f"instance {server} is never left alone; try again later")
@@ -98,9 +99,25 @@ async def _busy(rooms: Rooms, holder: OperationId) -> _Busy:
     return _Busy(holder, "" if found is None else found.name)
 
 
-async def let_go(rooms: Rooms, holder: OperationId) -> bool:
-    """Whether who holds a server is a short operation, and has let go: what was refused because of it may be tried again."""
-    if (await _busy(rooms, holder)).name not in SHORT:
+async def _soon_over(rooms: Rooms, server: ServerId, busy: _Busy) -> bool:
+    """Whether it is a short operation, or one that people see the end of already, with its last line still to be written.
+
+    A boot shows the server ACTIVE, without a task, before it lets go: who waited for that must not be told of a conflict.
+    """
+    if busy.name in SHORT:
+        return True
+    where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
+    if where is None or where.operation != busy.holder:
+        return True  # it is over
+    found = await records.find(rooms, server)
+    if found.server is None or found.cell is None or where.task is not None:
+        return False
+    return found.server.operation == busy.holder and found.server.task_state is None
+
+
+async def let_go(rooms: Rooms, server: ServerId, holder: OperationId) -> bool:
+    """Whether who holds the server is soon over, and has let go: what was refused because of it may be tried again."""
+    if not await _soon_over(rooms, server, await _busy(rooms, holder)):
         return False
     try:
         return await _wait(rooms, holder, TURN_COMES_WITHIN_S)
