@@ -169,6 +169,7 @@ async def test_what_is_changed_without_an_operation(start: Start) -> None:
         async with start(notifications=changes, hosts=Hosts(count=1)) as running:
             server = (await running.admin.active("before"))["id"]
             await until(lambda: new.types(server)[-1:] == ["instance.create.end"], PATIENCE_S)
+            await until(lambda: old.types(server)[-1:] == ["compute.instance.create.end"], PATIENCE_S)
             old.heard.clear()
             new.heard.clear()
             path = f"/servers/{server}"
