@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from beside import Desk, until
-from test_reporting import AGENT, admin, config, report, state, synced  # noqa: F401  two of them are fixtures
+from test_reporting import AGENT, admin, config, state, told  # noqa: F401  two of them are fixtures
 
 from moorage.main.config import Config
 from moorage.testing.peers.stack import Stack
@@ -20,6 +20,7 @@ class Site:
 
     def __init__(self, admin: Desk, alice: Desk, image: str, flavor: str) -> None:  # noqa: F811
         self.admin, self.alice, self.image, self.flavor = admin, alice, image, flavor
+        self.networks: list[str] = []
 
     async def policy(self, kbps: int, kpps: int = 0) -> str:
         network = self.admin
@@ -36,6 +37,7 @@ class Site:
         wire = {"provider:network_type": "vlan", "provider:physical_network": "physnet4"}
         asked = {"network": {"name": "guaranteed", "shared": True, **wire, **more}}
         made = str((await self.admin("network", "POST", "/networks", asked))["network"]["id"])
+        self.networks.append(made)
         subnet = {"network_id": made, "ip_version": 4, "cidr": "10.44.0.0/24"}
         await self.admin("network", "POST", "/subnets", {"subnet": subnet})
         return made
@@ -61,13 +63,24 @@ class Site:
             lambda: self.alice.ask("compute", "GET", f"/servers/{server}"), lambda reply: reply.status_code == 404
         )
 
+    async def cleared(self) -> None:
+        """Nothing shared is left, also by a test that failed: other tests count what a person may use."""
+        for network in self.networks:
+            for port in (await self.admin("network", "GET", f"/ports?network_id={network}"))["ports"]:
+                await self.admin.ask("network", "DELETE", f"/ports/{port['id']}")
+            gone = await self.admin.ask("network", "DELETE", f"/networks/{network}")
+            assert gone.status_code in {204, 404}, gone.text
+
 
 @pytest.fixture
 async def site(real_stack: Stack, config: Config, admin: Desk) -> AsyncIterator[Site]:  # noqa: F811
     for host in ("host1", "host3"):
-        await report(admin, state(host, "physnet1", "physnet4", kbps=KBPS, kpps=KPPS))
-        await synced(admin, host)
+        await told(admin, state(host, "physnet1", "physnet4", kbps=KBPS, kpps=KPPS))
     alice = Desk(real_stack, config, "alice")
     flavor = (await alice("compute", "GET", "/flavors"))["flavors"][0]["id"]
-    yield Site(admin, alice, await alice.upload("tiny"), flavor)
-    await alice.close()
+    made = Site(admin, alice, await alice.upload("tiny"), flavor)
+    try:
+        yield made
+    finally:
+        await made.cleared()
+        await alice.close()

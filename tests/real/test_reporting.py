@@ -79,15 +79,6 @@ async def report(admin: Desk, said: dict[str, Any]) -> None:
     assert (await admin("agents", "POST", "", said))["agent_status"] in {"new", "alive", "revived"}
 
 
-async def synced(admin: Desk, host: str) -> None:
-    """Neutron says that Placement knows what the agent reported."""
-
-    async def look() -> Any:
-        return (await admin("network", "GET", f"/agents?host={host}"))["agents"][0]["resources_synced"]
-
-    await until(look, lambda seen: seen is True)
-
-
 async def tree(admin: Desk, host: str) -> dict[str, dict[str, Any]]:
     """The host's providers by name: their parent's name, traits and inventories."""
     root = (await admin("placement", "GET", f"/resource_providers?name={host}"))["resource_providers"][0]["uuid"]
@@ -105,6 +96,36 @@ async def tree(admin: Desk, host: str) -> dict[str, dict[str, Any]]:
     return seen
 
 
+async def told(admin: Desk, said: dict[str, Any]) -> None:
+    """The agent's report reached Neutron, and Placement knows what it says.
+
+    An agent's `resources_synced` is no sign of it: Neutron may have said that of an earlier report, to another Placement.
+    """
+    await report(admin, said)
+    agent, shares = f"{said['host']}:{AGENT}", said["configurations"]
+    rates = shares["resource_provider_packet_processing_without_direction"]
+    wanted = {
+        **{
+            f"{agent}:{device}": {
+                "NET_BW_EGR_KILOBIT_PER_SEC": each["egress"],
+                "NET_BW_IGR_KILOBIT_PER_SEC": each["ingress"],
+            }
+            for device, each in shares["resource_provider_bandwidths"].items()
+        },
+        agent: {"NET_PACKET_RATE_KILOPACKET_PER_SEC": rates[said["host"]]["any"]},
+    }
+
+    async def known() -> dict[str, dict[str, int]]:
+        below = await tree(admin, said["host"])
+        return {
+            name: {kind: each["total"] for kind, each in below[name]["inventories"].items()}
+            for name in wanted
+            if name in below
+        }
+
+    await until(known, lambda seen: seen == wanted)
+
+
 def stock(total: int) -> dict[str, Any]:
     return {**STOCK, "total": total, "max_unit": NO_LIMIT}
 
@@ -112,8 +133,7 @@ def stock(total: int) -> dict[str, Any]:
 async def test_an_agents_report_becomes_bandwidth_under_the_hosts_provider(admin: Desk) -> None:
     before = await tree(admin, "host1")
     assert not any(AGENT in name for name in before)
-    await report(admin, state("host1", "physnet1", "physnet4", kbps=10_000_000, kpps=2_000))
-    await synced(admin, "host1")
+    await told(admin, state("host1", "physnet1", "physnet4", kbps=10_000_000, kpps=2_000))
     agent = f"host1:{AGENT}"
     expected = {
         **before,
@@ -138,12 +158,7 @@ async def test_an_agents_report_becomes_bandwidth_under_the_hosts_provider(admin
             )
         },
     }
-
-    async def seen() -> Any:
-        return await tree(admin, "host1")
-
-    # Neutron may have said "synced" of an earlier report of this agent, to another Placement.
-    assert await until(seen, lambda now: now == expected) == expected
+    assert await tree(admin, "host1") == expected
     asked = {
         "resources_host": "VCPU:1",
         "resources_port": "NET_BW_EGR_KILOBIT_PER_SEC:1000,NET_BW_IGR_KILOBIT_PER_SEC:1000",
