@@ -13,10 +13,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from moorage.clients.breaker import FAILURES_MAX
 from moorage.clients.deadline import LEASE_MARGIN_S, lease_left
 from moorage.clients.http import Neighbour, ServiceTokens, embedded_transport, reason_of, request_id
 from moorage.clients.ways import CONNECTIONS_MAX
 from moorage.model.errors import (
+    CircuitOpen,
     Conflict,
     NotFound,
     OverQuota,
@@ -178,6 +180,79 @@ async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
     await network.close()
     server.close()
     await asyncio.wait_for(asyncio.gather(*serving), 5.0)
+
+
+def counting(status: int) -> tuple[Handler, list[str]]:
+    """Always the same answer, and who asked for it."""
+    asked: list[str] = []
+
+    async def handler(request: Request) -> Response:
+        asked.append(request.url.path)
+        return JSONResponse({}, status)
+
+    return handler, asked
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+async def test_who_keeps_failing_is_not_asked(status: int) -> None:
+    """N19: the caller hears at once, as of a call that was never sent; other kinds of calls go on."""
+    handler, asked = counting(status)
+    network = neighbour(handler)
+    for _ in range(FAILURES_MAX):
+        with pytest.raises(Unavailable):
+            await network.call("PUT", "/v2.0/ports/1", token="t")
+    with pytest.raises(CircuitOpen) as refused:
+        await network.call("PUT", "/v2.0/ports/2", token="t")
+    assert refused.value.retry_after_s > 0
+    assert "network service" in str(refused.value)
+    with pytest.raises(Unavailable) as other:
+        await network.call("GET", "/v2.0/ports", token="t")
+    assert not isinstance(other.value, CircuitOpen)
+    assert asked == ["/v2.0/ports/1"] * FAILURES_MAX + ["/v2.0/ports"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 412, 413, 429])
+async def test_who_refuses_is_asked_again(status: int) -> None:
+    handler, asked = counting(status)
+    network = neighbour(handler)
+    for _ in range(3 * FAILURES_MAX):
+        with pytest.raises(Problem):
+            await network.call("PUT", "/v2.0/ports/1", token="t")
+    assert len(asked) == 3 * FAILURES_MAX
+
+
+async def test_what_was_given_up_for_our_own_reasons_is_no_failure_of_theirs() -> None:
+    async def hang(_: Request) -> Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    network = neighbour(hang)
+    for _ in range(2 * FAILURES_MAX):
+        lease_left.set(Lease(LEASE_MARGIN_S + 0.01))
+        with pytest.raises(Unavailable):
+            await network.call("PUT", "/v2.0/ports/1", token="t", deadline_s=30.0)
+        lease_left.set(None)
+        call = asyncio.create_task(network.call("PUT", "/v2.0/ports/1", token="t"))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    assert not network.breaker.open_circuits()
+    for _ in range(FAILURES_MAX):
+        with pytest.raises(Unavailable):
+            await network.call("PUT", "/v2.0/ports/1", token="t", deadline_s=0.01)
+    assert network.breaker.open_circuits()
+
+
+async def test_an_identity_service_that_is_out_does_not_open_the_others_circuit() -> None:
+    identity = Neighbour("identity", "http://identity/v3", transport=embedded_transport(app_of(answering(503))))
+    handler, asked = counting(200)
+    network = neighbour(handler, tokens=ServiceTokens(identity, user="moorage", password="secret"))
+    for _ in range(2 * FAILURES_MAX):
+        with pytest.raises(Unavailable):
+            await network.call("GET", "/v2.0/ports")
+    assert identity.breaker.open_circuits()
+    assert not network.breaker.open_circuits()
+    assert not asked
 
 
 async def test_under_the_end_of_a_lease_nothing_is_begun() -> None:

@@ -34,6 +34,7 @@ How to add a noun
 """
 
 import logging
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -51,7 +52,7 @@ from moorage.api.routes import Match, Ready, Route, Router
 from moorage.api.table import TABLE
 from moorage.api.wire import decode, plain, read_json, write_json
 from moorage.clients.http import request_id as carried
-from moorage.model.errors import Invalid, NotFound, Problem, TooLarge, Unauthenticated, WrongMediaType
+from moorage.model.errors import Invalid, NotFound, Problem, TooLarge, Unauthenticated, Unavailable, WrongMediaType
 from moorage.model.ids import new_uuid
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,8 @@ class Frontdesk:
         extra: list[tuple[str, str]] = []
         if isinstance(problem, Unauthenticated):
             extra.append(("WWW-Authenticate", f'Keystone uri="{self.desk.config.identity_url}"'))
+        if isinstance(problem, Unavailable) and problem.retry_after_s > 0:
+            extra.append(("Retry-After", str(math.ceil(problem.retry_after_s))))
         return Answer(status, body, extra)
 
     async def _route(self, scope: Scope, headers: Headers, receive: Receive, request_id: str) -> Answer:

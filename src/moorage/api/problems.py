@@ -24,6 +24,7 @@ STATUS: dict[type[Problem], int] = {
     errors.NoCapacity: 409,
     errors.HostFailed: 500,
     errors.Unavailable: 503,
+    errors.CircuitOpen: 503,
     errors.UnknownOutcome: 503,
     errors.Internal: 500,
 }

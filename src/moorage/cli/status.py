@@ -17,9 +17,27 @@ def main(argv: list[str]) -> int:
         "this machine: the check before a conductor of the next release is started. 0: fine, 1: there is a warning, 2: refused."
     )
     arguments = parser.parse_args(argv)
-    told = cloud.get(cloud.connect(arguments.os_cloud), "/ext/gates")["gates"]
-    print(json.dumps(told, indent=2) if arguments.json else "\n".join(lines(told)))
-    return WARNED if told["warnings"] else FINE
+    connection = cloud.connect(arguments.os_cloud)
+    told = cloud.get(connection, "/ext/gates")["gates"]
+    left_alone = cloud.get(connection, "/ext/neighbours")["left_alone"]
+    if arguments.json:
+        print(json.dumps({**told, "left_alone": left_alone}, indent=2))
+    else:
+        print("\n".join([*lines(told), *out(left_alone)]))
+    return WARNED if told["warnings"] or left_alone else FINE
+
+
+def out(left_alone: list[dict[str, Any]]) -> list[str]:
+    """Whom nobody asks for now."""
+    said = [""] if left_alone else []
+    for each in left_alone:
+        circuit = each["circuit"]
+        calls = f" ({circuit['calls']})" if circuit["calls"] else ""
+        said.append(
+            f"WARNING: the {circuit['neighbour']} service{calls} is left alone by {each['process']}: {circuit['why']}, "
+            f"{circuit['failures']} times in a row"
+        )
+    return said
 
 
 def lines(told: dict[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ How failures are told apart, for the step that must decide whether to look befor
     429, 503: not carried out                         → Unavailable, with when to come back if they say so
     2xx that cannot be read: carried out, a write     → UnknownOutcome, a read → Unavailable
     other 4xx                                         → the Refusal of that kind, in the neighbour's own words
+    it kept failing, and is left alone: never sent    → CircuitOpen, which is Unavailable (`breaker.py`)
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from typing import Any, TypeAlias, cast
 import httpx
 import msgspec
 
+from moorage.clients.breaker import Breaker, Passage
 from moorage.clients.deadline import Deadline, LeaseEnds
 from moorage.clients.inside import Base, EmbeddedTransport, TooLong, encoded, is_plain
 from moorage.clients.ways import Ways
@@ -57,6 +59,8 @@ Body: TypeAlias = Json | list[Json]
 Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
 CALL_DEADLINE_S = 30.0
+PATIENCE_WHOLE = 0.99
+"""A call that was given up earlier was so for the end of a lease, which is not the neighbour's failure."""
 REPLY_MAX_BYTES = 64 * 1024 * 1024
 SENTENCE_MAX = 1000
 TOKEN_MARGIN_S = 60.0
@@ -105,6 +109,7 @@ class Neighbour:
         transport: httpx.AsyncBaseTransport | None = None,
         call_deadline_s: float = CALL_DEADLINE_S,
         headers: Mapping[str, str] | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self.name = name
         self.url = url.rstrip("/")
@@ -113,6 +118,8 @@ class Neighbour:
         """How many calls were made, by method and kind of thing: `POST ports`."""
         self.lost = 0
         """How many of them ended with nobody knowing what became of them, or without the answer to a read."""
+        self.breaker = breaker or Breaker(name)
+        """Of this endpoint; two who call the same one share it."""
         self._call_deadline_s = call_deadline_s
         usual = {"Accept": "application/json", "User-Agent": "moorage", **(headers or {})}
         self._inside = transport if isinstance(transport, EmbeddedTransport) else None
@@ -132,15 +139,22 @@ class Neighbour:
     ) -> Reply:
         """One call; `token=None` means with our own credentials. Raises the Problem that the docstring above names."""
         patience_s = self._call_deadline_s if deadline_s is None else deadline_s
+        passage = self.breaker.enter(f"{method} {_kind(path)}")
+        began = time.monotonic()
         try:
             async with Deadline(patience_s):
-                return await self._call(method, path, token, body, params, dict(headers or {}))
+                return await self._call(method, path, token, body, params, dict(headers or {}), passage)
         except LeaseEnds:
             raise Unavailable(
                 f"the {self.name} service was not asked: the conductor's lease is about to end", code="lease_ends"
             ) from None
         except TimeoutError as late:
-            raise self._lost(method, f"no answer within {patience_s:g} s, or within the lease") from late
+            lost = self._lost(method, f"no answer within {patience_s:g} s, or within the lease")
+            if passage.sent and time.monotonic() - began > PATIENCE_WHOLE * patience_s:
+                passage.failed(lost.public)
+            raise lost from late
+        finally:
+            passage.left()
 
     async def close(self) -> None:
         await self._ways.close()
@@ -153,26 +167,44 @@ class Neighbour:
         body: Body | None,
         params: Params | None,
         headers: dict[str, str],
+        passage: Passage,
     ) -> Reply:
         ours = token is None and self.tokens is not None
         if token is not None:
             headers["X-Auth-Token"] = token
         if ours and self.tokens is not None:
             headers["X-Auth-Token"] = await self.tokens.get()
-        status, answered, content = await self._send(method, path, body, params, headers)
+        passage.sent = True
+        status, answered, content = await self._send(method, path, body, params, headers, passage)
         if status == 401 and ours and self.tokens is not None:  # not carried out, so it may be said again
+            passage.answered()
             headers["X-Auth-Token"] = await self.tokens.get(fresh=True)
-            status, answered, content = await self._send(method, path, body, params, headers)
+            status, answered, content = await self._send(method, path, body, params, headers, passage)
         if status >= 400:
-            raise self._refused(method, status, answered, content, ours)
+            problem = self._refused(method, status, answered, content, ours)
+            if status >= 500:
+                asked_s = problem.retry_after_s if isinstance(problem, Unavailable) else 0.0
+                passage.failed(problem.public, rest_s=asked_s)
+            else:
+                passage.answered()
+            raise problem
         try:
-            return Reply(status, answered, _decoded(content))
+            reply = Reply(status, answered, _decoded(content))
         except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
             sentence = f"the {self.name} service's answer cannot be read"
+            passage.failed(sentence)
             raise self._lost(method, repr(content[:200]), sentence) from wrong
+        passage.answered()
+        return reply
 
     async def _send(
-        self, method: str, path: str, body: Body | None, params: Params | None, headers: dict[str, str]
+        self,
+        method: str,
+        path: str,
+        body: Body | None,
+        params: Params | None,
+        headers: dict[str, str],
+        passage: Passage,
     ) -> tuple[int, Mapping[str, str], bytes]:
         self.calls[f"{method} {_kind(path)}"] += 1
         if told := request_id.get():
@@ -192,9 +224,14 @@ class Neighbour:
             async with self._ways.client() as client:
                 return await self._exchanged(client, method, path, content, params, headers)
         except _NEVER_SENT as failure:
-            raise Unavailable(f"the {self.name} service cannot be reached", private=repr(failure)) from failure
+            unreached = Unavailable(f"the {self.name} service cannot be reached", private=repr(failure))
+            if not isinstance(failure, httpx.PoolTimeout):  # which is ours: all our connections are busy
+                passage.failed(unreached.public, reached=False)
+            raise unreached from failure
         except httpx.TransportError as failure:
-            raise self._lost(method, repr(failure)) from failure
+            lost = self._lost(method, repr(failure))
+            passage.failed(lost.public)
+            raise lost from failure
 
     async def _exchanged(
         self,

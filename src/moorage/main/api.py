@@ -50,6 +50,7 @@ def make_frontdesk(region: Region) -> Frontdesk:
             "placement": region.engine,
             "bus": region.bus,
             "gates": region.gates.facts,
+            "neighbours": region.gates.neighbours,
             "herald": None if region.told is None else region.told.herald,
             "hosts": region.rooms.hosts,
         },

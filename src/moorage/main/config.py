@@ -55,6 +55,10 @@ class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Empty: the embedded service."""
     timeout_s: float = 30.0
     """How long one call may take, all of it."""
+    breaker_failures: int = 5
+    """After so many failures in a row it is left alone for a while; 0: it never is (N19)."""
+    breaker_rest_s: float = 1.0
+    """How long, at first; twice as long each time that it still fails, up to ten seconds."""
 
 
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from moorage.clients.breaker import Breaker
 from moorage.clients.http import Neighbour, ServiceTokens, embedded_transport
 from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
 from moorage.main.config import Config, secret
 from moorage.main.config import Neighbour as Named
+from moorage.model.neighbour import CircuitSeen
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,11 @@ class Clients:
     images: ImageClient
     network: NetworkClient
     neighbours: tuple[Neighbour, ...] = field(default=())
+
+    def open_circuits(self) -> tuple[CircuitSeen, ...]:
+        """What this process does not call for now."""
+        breakers = dict.fromkeys(each.breaker for each in self.neighbours)
+        return tuple(seen for breaker in breakers for seen in breaker.open_circuits())
 
     async def close(self) -> None:
         for neighbour in self.neighbours:
@@ -33,9 +40,21 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
     """`embedded`: ASGI applications by name (`identity`, `image`, `network`) for what has no URL in the configuration."""
     apps = embedded or {}
 
+    breakers: dict[str, Breaker] = {}
+
     def neighbour(name: str, named: Named, fallback: str, tokens: ServiceTokens | None) -> Neighbour:
         inside = None if named.url or name not in apps else embedded_transport(apps[name])
-        return Neighbour(name, named.url or fallback, tokens=tokens, transport=inside, call_deadline_s=named.timeout_s)
+        breaker = breakers.setdefault(
+            name, Breaker(name, failures_max=named.breaker_failures, rest_s=named.breaker_rest_s)
+        )
+        return Neighbour(
+            name,
+            named.url or fallback,
+            tokens=tokens,
+            transport=inside,
+            call_deadline_s=named.timeout_s,
+            breaker=breaker,
+        )
 
     identity_url = config.identity.url or f"{config.api.identity.url}/v3"
     asking = neighbour("identity", config.identity, identity_url, None)

@@ -121,7 +121,7 @@ async def open_region(
         herald=None if told is None else told.herald,
     )
     pin = config.upgrade_levels.compute
-    gates = GateWatch(rooms, clock, pin=None if pin == "auto" else pin)
+    gates = GateWatch(rooms, clock, pin=None if pin == "auto" else pin, circuits=clients.open_circuits)
     await gates.start()
     if not flat:  # without ports there is nothing an old host could do differently
         rooms = replace(rooms, gates=gates.gates)

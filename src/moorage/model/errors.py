@@ -19,6 +19,7 @@
     ├── NoCapacity                  no host, address or bandwidth can serve the request
     ├── HostFailed                  one host could not do it, or is silent: another host may
     ├── Unavailable                 503, a neighbour is out or too slow: a step tries again
+    │   ├── CircuitOpen             503, it kept failing and is left alone for a moment: nothing was sent
     │   └── UnknownOutcome          a call that timed out: it may have worked, look before acting again
     └── Internal                    500, ours to mend
 
@@ -120,6 +121,16 @@ class Unavailable(Problem):
     code = "unavailable"
     retry_after_s = 0.0
     """How long the neighbour asked us to wait before we ask again; 0: it did not say."""
+
+
+class CircuitOpen(Unavailable):
+    """Not asked, because it keeps failing (N19): tried again like any outage, at the time it says."""
+
+    code = "circuit_open"
+
+    def __init__(self, public: str, *, private: str = "", code: str | None = None, retry_after_s: float = 0.0) -> None:
+        super().__init__(public, private=private, code=code)
+        self.retry_after_s = retry_after_s
 
 
 class UnknownOutcome(Unavailable):

@@ -3,15 +3,21 @@
 A conductor tries its credentials every half minute and writes what came of it when that differs; every process reads what
 the living ones wrote.  So whoever begins an operation decides on what those who will tell it can do, and a boot itself costs
 no statement and no call for that.
+
+The same rows say whom each conductor leaves alone because it keeps failing (N19), for people to see.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
+
+import msgspec
 
 from moorage.clients.network import NetworkClient
 from moorage.model.clock import Clock
 from moorage.model.errors import Forbidden, Problem, Refusal, Unauthenticated
 from moorage.model.ids import ConductorId
+from moorage.model.neighbour import CircuitSeen, LeftAlone
 from moorage.operations.gates import (
     ConductorCredentials,
     Credentials,
@@ -36,10 +42,20 @@ logger = logging.getLogger(__name__)
 class GateWatch:
     """One per process that begins or tells operations."""
 
-    def __init__(self, rooms: Rooms, clock: Clock, *, pin: int | None = None) -> None:
+    def __init__(
+        self,
+        rooms: Rooms,
+        clock: Clock,
+        *,
+        pin: int | None = None,
+        circuits: Callable[[], tuple[CircuitSeen, ...]] = tuple,
+    ) -> None:
         self._rooms = rooms
         self._clock = clock
         self._pin = pin
+        self._circuits = circuits
+        self._told_open: frozenset[tuple[str, str]] = frozenset()
+        self._left_alone: tuple[LeftAlone, ...] = ()
         self._me: ConductorId | None = None
         self._mine: ConductorCredentials | None = None
         self._tried_at = -TRY_EVERY_S
@@ -71,17 +87,37 @@ class GateWatch:
         """Everything that decides, for people."""
         return GateFacts(hosts_of(self._rooms.placement.world()), self._conductors, self._pin)
 
+    def neighbours(self) -> tuple[LeftAlone, ...]:
+        """Whom this process leaves alone, as it is now, and whom the other conductors do, as they last said."""
+        mine = self._name_of_mine()
+        own = tuple(LeftAlone(mine, each) for each in self._circuits())
+        return own + tuple(each for each in self._left_alone if each.process != mine)
+
+    def _name_of_mine(self) -> str:
+        return "this front desk" if self._me is None else str(self._me)
+
     # ------------------------------------------------------------------------------------------------ looking
 
     async def _looking(self) -> None:
         while True:
             await self._clock.sleep(LOOK_EVERY_S)
             try:
-                if self._me is not None and self._wants_trying():
-                    await self.try_mine(self._me)
+                if self._me is not None:
+                    await self._tell_mine(self._me)
                 await self.look()
             except Problem as problem:
                 logger.warning("the gates could not be looked at: %s %s", problem, problem.private)
+
+    async def _tell_mine(self, me: ConductorId) -> None:
+        if self._wants_trying():
+            await self.try_mine(me)
+        circuits = self._circuits()
+        now_open = frozenset((each.neighbour, each.calls) for each in circuits)
+        if now_open != self._told_open:
+            told = msgspec.json.encode(circuits).decode()
+            with label("look:gates"):
+                await self._rooms.region.write(lambda tx: conductor_network.tell_circuits(tx, me, told))
+            self._told_open = now_open
 
     def _wants_trying(self) -> bool:
         unknown = self._mine is None or self._mine.state is Credentials.UNKNOWN
@@ -91,7 +127,10 @@ class GateWatch:
         """Read what the living conductors say."""
         with label("look:gates"):
             rows = await self._rooms.region.read(conductor_network.of_the_living)
-        before, self._conductors = self._conductors, tuple(credentials_of(*row) for row in rows)
+        before, self._conductors = self._conductors, tuple(credentials_of(*row[:4]) for row in rows)
+        self._left_alone = tuple(
+            LeftAlone(str(row[0]), each) for row in rows for each in msgspec.json.decode(row[4], type=list[CircuitSeen])
+        )
         if before and before != self._conductors:
             logger.info("credentials for the network service: %s", ", ".join(map(_said, self._conductors)))
 

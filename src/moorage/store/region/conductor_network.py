@@ -1,4 +1,5 @@
-"""Whether the network service takes each conductor's credentials: told by the conductor, read by whoever begins operations (S0.9)."""
+"""How each conductor fares with its neighbours, told by itself: whether the network service takes its credentials (S0.9), and whom it
+leaves alone because they keep failing (N19). Read by whoever begins operations, and by whoever shows it to people."""
 
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ conductor_network = sa.Table(
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("why", sa.String(WHY_CHARACTERS_MAX), nullable=False),
+    sa.Column("circuits", sa.Text, nullable=False, server_default="[]"),
 )
 
 
@@ -27,17 +29,28 @@ def tell(tx: Tx, me: ConductorId, state: str, why: str) -> None:
     tx.run(upsert(tx.dialect, conductor_network, row, key=("id",), change=("state", "why")))
 
 
-def of_the_living(tx: Tx) -> Sequence[tuple[ConductorId, str, str | None, str | None]]:
-    """(id, its host, state, why) of every conductor whose lease holds; None where it has not told yet."""
+def tell_circuits(tx: Tx, me: ConductorId, circuits: str) -> None:
+    """Write whom I leave alone (JSON). Nothing, while I have told nothing else yet."""
+    tx.run(conductor_network.update().where(conductor_network.c.id == me).values(circuits=circuits))
+
+
+def of_the_living(tx: Tx) -> Sequence[tuple[ConductorId, str, str | None, str | None, str]]:
+    """(id, its host, state, why, circuits) of every conductor whose lease holds; None where it has not told yet."""
     both = conductors.outerjoin(conductor_network, conductors.c.id == conductor_network.c.id)
     rows = tx.rows(
-        sa.select(conductors.c.id, conductors.c.host, conductor_network.c.state, conductor_network.c.why)
+        sa.select(
+            conductors.c.id,
+            conductors.c.host,
+            conductor_network.c.state,
+            conductor_network.c.why,
+            conductor_network.c.circuits,
+        )
         .select_from(both)
         .where(conductors.c.alive_until > clock(tx))
         .order_by(conductors.c.id)
         .limit(CONDUCTORS_MAX)
     )
-    return [(ConductorId(row[0]), row[1], row[2], row[3]) for row in rows]
+    return [(ConductorId(row[0]), row[1], row[2], row[3], row[4] or "[]") for row in rows]
 
 
 def forget(tx: Tx) -> None:
