@@ -12,8 +12,6 @@ from moorage.testing.census import census, nothing_leaked
 from moorage.testing.person import Person
 
 BOOTS = 200
-FEWER = 80
-"""On PostgreSQL, where each costs more."""
 ONE, OTHER = 1, 20
 ADDRESS = "IPV4_ADDRESS"
 
@@ -107,13 +105,13 @@ async def test_two_hundred_boots_for_one_address_on_sqlite(running: Running) -> 
 
 
 @pytest.mark.postgres
-async def test_eighty_on_postgresql(start: Start, postgres_server: Any) -> None:
+async def test_two_hundred_on_postgresql(start: Start, postgres_server: Any) -> None:
     names = [f"last_{name}" for name in ("region", "cell1", "cell2")]
     region, *cells = [postgres_server.create_database(name) for name in names]
     try:
         databases = tuple(Cell(f"cell{number}", url) for number, url in enumerate(cells, start=1))
         async with start(region=Region(database=region), cells=databases) as running:
-            await many_for_one(running, FEWER)
+            await many_for_one(running, BOOTS)
     finally:
         for name in names:
             postgres_server.drop_database(name)
