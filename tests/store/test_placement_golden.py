@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.store.region.placement import batches, claims
+from moorage.store.region.placement import batches, claims, sums
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
 STATEMENTS = {
@@ -16,8 +16,10 @@ STATEMENTS = {
     "lock_for_a_batch.sqlite.sql": str(batches._LOCK_SQLITE),
     "take_a_batch.postgresql.sql": str(batches._TAKE_POSTGRESQL),
     "count_a_batch.sqlite.sql": str(batches._COUNT_SQLITE),
-    "own_a_batch.sqlite.sql": str(batches._OWN_SQLITE),
-    "allocate_a_batch.sqlite.sql": str(batches._ALLOCATE_SQLITE),
+    "own_a_batch.sqlite.sql": str(batches.OWN_SQLITE),
+    "allocate_a_batch.sqlite.sql": str(batches.ALLOCATE_SQLITE),
+    "take_by_sums.postgresql.sql": str(sums._TAKE_POSTGRESQL),
+    "count_by_sums.sqlite.sql": str(sums._COUNT_SQLITE),
 }
 
 

@@ -5,18 +5,21 @@ judged together on rows that are locked once; the outcome is that of `claims.cla
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from moorage.model.errors import Internal
+from moorage.model.ids import ProviderId
 from moorage.model.verdict import Claimed, Row, Shortage
 from moorage.model.world import Ask, Choice
 from moorage.placement import claims
 from moorage.sql import Tx
 from moorage.store.region.placement import batches as sql
-from moorage.store.region.placement import groups
+from moorage.store.region.placement import groups, sums
 from moorage.store.region.placement.batches import Accepted, Level
 from moorage.store.region.placement.claims import Key, Owner, Want
 from moorage.store.region.placement.providers import now_s
+from moorage.store.region.placement.sums import Kind, Part, Sums
 from moorage.store.region.placement.tables import Stamp, stamp
 
 
@@ -37,13 +40,76 @@ class _Refused(NamedTuple):
 
 
 def claim(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
-    """One answer per bid, in their order. The transaction is to be committed whatever they are: who is refused wrote nothing."""
+    """One answer per bid, in their order. The transaction is to be committed whatever they are: who is refused wrote nothing.
+
+    The short way is tried first (`sums`); where not all of it fits, all that the transaction wrote is taken back, and its function
+    is run once more (`tx.again`).
+    """
     if len(bids) > sql.CLAIMS_PER_BATCH_MAX:
         raise Internal("too many claims at once", private=str(len(bids)))
     if len({bid.owner.consumer for bid in bids}) != len(bids):
         raise Internal("a consumer may come once in a batch")
     if any(claims.asks_functions(bid.ask) for bid in bids):
         raise Internal("virtual functions are chosen one claim at a time")
+    if tx.is_again or any(bid.ask.group is not None for bid in bids):
+        return _one_by_one(tx, bids)
+    return _together(tx, bids) or tx.again()
+
+
+def _together(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
+    """Nobody is judged by himself: all fit. Nobody at all: somebody does not, or holds something already."""
+    book = Sums()
+    flat: dict[int, tuple[Kind, str]] = {}
+    taken: list[list[tuple[str, Kind]]] = []
+    for bid in bids:
+        ask, host = bid.ask, bid.choice.host
+        book.own(bid.owner, host)
+        if ask.nics or ask.groups:
+            mine = _kinds_of(bid)
+            for provider, kind in mine:
+                book.take(bid.owner.consumer, provider, book.kind(kind))
+        else:
+            known = flat.get(id(ask))
+            if known is None:
+                kind = tuple(Part(name, n, n, n, n) for name, n in ask.resources.items() if n > 0)
+                known = flat[id(ask)] = kind, book.kind(kind)
+            mine = [(host, known[0])]
+            book.take(bid.owner.consumer, host, known[1])
+        taken.append(mine)
+    now = sums.take(tx, book, stamp(tx), now_s())
+    if now is None:
+        return []
+    rows: dict[tuple[str, Kind], tuple[Row, ...]] = {}
+    return [
+        Claimed(bid.owner.consumer, bid.choice, tuple(chain.from_iterable(_rows(each, now, rows) for each in mine)))
+        for bid, mine in zip(bids, taken, strict=True)
+    ]
+
+
+def _kinds_of(bid: Bid) -> list[tuple[str, Kind]]:
+    """By provider, what a claim takes there."""
+    found: dict[str, list[Part]] = {}
+    for want in claims.wants(claims.portions(bid.choice, bid.ask), {}):
+        found.setdefault(want.provider, []).append(Part(want.resource, want.change, want.least, want.most, want.unit))
+    return [(provider, tuple(parts)) for provider, parts in found.items()]
+
+
+def _rows(
+    taken: tuple[str, Kind], now: dict[Key, Level], known: dict[tuple[str, Kind], tuple[Row, ...]]
+) -> tuple[Row, ...]:
+    """Made once for all who take the same of the same provider."""
+    rows = known.get(taken)
+    if rows is None:
+        provider = ProviderId(taken[0])
+        levels = [(part, now[provider, part.resource]) for part in taken[1]]
+        rows = known[taken] = tuple(
+            Row(provider, part.resource, part.amount, at.used, at.cap, at.version) for part, at in levels
+        )
+    return rows
+
+
+def _one_by_one(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
+    """Each on the rows as they are, less what was accepted before it."""
     at = stamp(tx)
     wanted = [claims.wants(claims.portions(bid.choice, bid.ask), {}) for bid in bids]
     levels = sql.lock(tx, ((want.provider, want.resource) for wants in wanted for want in wants))

@@ -10,7 +10,8 @@ a deadlock (40P01) or serialization failure (40001) runs the function again.  A 
 `UnknownOutcome` where a COMMIT was on its way.
 
 What a function reads or writes is committed when `write` returns.  `tx.refuse(value)` takes back the function's work and
-makes `write` return `value`: a refusal is an answer, not an exception.
+makes `write` return `value`: a refusal is an answer, not an exception.  `tx.again()` takes it back and runs the function once
+more, with `tx.is_again`: for what is tried the short way first.
 """
 
 import asyncio
@@ -59,14 +60,20 @@ class Refused(Exception):
         self.value = value
 
 
+class Again(Exception):
+    """Raised by `tx.again`; never leaves this room."""
+
+
 class Tx:
     """One open transaction. Statements are SQLAlchemy Core constructs; text is for what Core cannot say."""
 
-    def __init__(self, connection: Connection, meter: Meter, name: str) -> None:
+    def __init__(self, connection: Connection, meter: Meter, name: str, *, again: bool = False) -> None:
         self._connection = connection
         self._meter = meter
         self._name = name
         self.wrote = False
+        self.is_again = again
+        """The function is run a second time, because it asked for that."""
 
     @property
     def dialect(self) -> str:
@@ -99,6 +106,12 @@ class Tx:
     def refuse(self, value: object) -> NoReturn:
         """Take back all this function wrote, and make `write` return `value`."""
         raise Refused(value)
+
+    def again(self) -> NoReturn:
+        """Take back all this function wrote and run it once more, with `is_again`: the short way in was a dead end."""
+        if self.is_again:
+            raise Internal("a transaction asked twice to be run again")
+        raise Again
 
 
 Work: TypeAlias = Callable[[Tx], T]
@@ -325,7 +338,13 @@ class SqliteDatabase:
             raw.execute("SAVEPOINT member")
         tx = Tx(self._writing, self.meter, self.name)
         try:
-            member.answer = member.context.run(member.work, tx)
+            try:
+                member.answer = member.context.run(member.work, tx)
+            except Again:
+                for statement in ("ROLLBACK", "BEGIN IMMEDIATE") if alone else ("ROLLBACK TO member",):
+                    raw.execute(statement)
+                tx = Tx(self._writing, self.meter, self.name, again=True)
+                member.answer = member.context.run(member.work, tx)
         except BaseException as failure:  # noqa: BLE001  handed to the asker
             raw.execute("ROLLBACK" if alone else "ROLLBACK TO member")
             if isinstance(failure, Refused):
@@ -385,9 +404,12 @@ class PostgresqlDatabase:
 
     async def write(self, work: Work[T]) -> T:
         tries_after_cut = 1
+        again = False
         for attempt in range(TRIES_AFTER_DEADLOCK + 1):
             try:
-                return await self._once(work)
+                return await self._once(work, again)
+            except Again:
+                again = True
             except UnknownOutcome:
                 raise
             except Unavailable:  # a pooled connection that was cut long ago: nothing was committed
@@ -399,7 +421,7 @@ class PostgresqlDatabase:
                     raise
         raise AssertionError("unreachable")
 
-    async def _once(self, work: Work[T]) -> T:
+    async def _once(self, work: Work[T], again: bool) -> T:
         committing = False
         try:
             async with self._engine.connect() as connection:
@@ -407,7 +429,7 @@ class PostgresqlDatabase:
 
                 def tell(sync: Connection) -> T:
                     nonlocal wrote
-                    tx = Tx(sync, self.meter, self.name)
+                    tx = Tx(sync, self.meter, self.name, again=again)
                     answer = work(tx)
                     wrote = tx.wrote
                     return answer

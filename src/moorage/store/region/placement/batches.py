@@ -1,4 +1,4 @@
-"""Claims of many consumers at once: two statements on PostgreSQL, five on SQLite, however many they are (CORE P10, RULES §5, §17).
+"""Claims of many consumers, judged one by one: two statements on PostgreSQL, five on SQLite, however many (CORE P10, RULES §5, §17).
 
     stocks = lock(tx, keys)                 # every row concerned, in one order; nobody moves them until we commit
     ... each claim in turn is judged on these numbers, by itself ...
@@ -47,7 +47,7 @@ _NULL = "\\N"
 """As COPY writes it."""
 
 
-def _column(name: str, kind: str = "") -> str:
+def column(name: str, kind: str = "") -> str:
     """A column sent as one text: a driver that looks at every element of an array costs more than the claim.
 
     Behind a SELECT the planner cannot count the elements, so it always looks the rows up by key, however many they are.
@@ -57,7 +57,7 @@ def _column(name: str, kind: str = "") -> str:
 
 _LOCK_POSTGRESQL = sa.text(
     f"""SELECT i.provider, i.class, i.used, i.cap, i.min_unit, i.max_unit, i.step, i.version
-FROM unnest({_column("provider")}, {_column("class")}) AS w(provider, class)
+FROM unnest({column("provider")}, {column("class")}) AS w(provider, class)
 JOIN inventories AS i ON i.provider = w.provider AND i.class = w.class
 ORDER BY i.provider, i.class FOR UPDATE OF i"""
 ).bindparams(*(sa.bindparam(name, type_=sa.Text) for name in ("provider", "class")))
@@ -84,7 +84,7 @@ _KINDS = {"o_attempt": "int", "a_used": "bigint", "w_change": "bigint"}
 
 
 def _unnested(names: Sequence[str]) -> str:
-    columns = (_column(name, _KINDS.get(name, "")) for name in names)
+    columns = (column(name, _KINDS.get(name, "")) for name in names)
     return "unnest(\n        " + ",\n        ".join(columns) + ")"
 
 
@@ -117,13 +117,13 @@ FROM json_each(:want) AS w
 WHERE i.provider = w.value ->> 0 AND i.class = w.value ->> 1 AND i.used + (w.value ->> 2) <= i.cap
 RETURNING provider, class, used, cap, version"""
 )
-_OWN_SQLITE = sa.text(
+OWN_SQLITE = sa.text(
     f"""INSERT INTO consumers ({_OWNED})
 SELECT value ->> 0, 1, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
     value ->> 8, :now FROM json_each(:owners) WHERE true
 {_AGAIN}"""
 )
-_ALLOCATE_SQLITE = sa.text(
+ALLOCATE_SQLITE = sa.text(
     f"""INSERT INTO allocations (consumer, provider, class, used)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows) WHERE true
 {_ADDED}"""
@@ -136,7 +136,7 @@ def lock(tx: Tx, keys: Iterable[Key]) -> dict[Key, Level]:
     if not ordered:
         return {}
     found = (
-        tx.rows(_LOCK_POSTGRESQL, _texts(("provider", "class"), ordered))
+        tx.rows(_LOCK_POSTGRESQL, texts(("provider", "class"), ordered))
         if tx.dialect == "postgresql"
         else tx.rows(_LOCK_SQLITE, {"want": _json(ordered)})
     )
@@ -155,12 +155,12 @@ def take(tx: Tx, accepted: Sequence[Accepted], at: Stamp, now: int) -> dict[Key,
     owners = [_owner(claim.owner) for claim in sorted(accepted, key=lambda claim: claim.owner.consumer)]
     rows = [(claim.owner.consumer, *key, amount) for claim in accepted for key, amount in claim.amounts.items()]
     if tx.dialect == "postgresql":
-        columns = _texts(_OWNER_COLUMNS, owners) | _texts(_ROW_COLUMNS, rows) | _texts(_SUM_COLUMNS, sums)
+        columns = texts(_OWNER_COLUMNS, owners) | texts(_ROW_COLUMNS, rows) | texts(_SUM_COLUMNS, sums)
         found = tx.rows(_TAKE_POSTGRESQL, columns | {"now": now})
     else:
         found = tx.rows(_COUNT_SQLITE, {"want": _json(sums), "stamp": at.changed})
-        tx.run(_OWN_SQLITE, {"owners": _json(owners), "now": now})
-        tx.run(_ALLOCATE_SQLITE, {"rows": _json(rows)})
+        tx.run(OWN_SQLITE, {"owners": _json(owners), "now": now})
+        tx.run(ALLOCATE_SQLITE, {"rows": _json(rows)})
     if len(found) != len(sums):
         raise Internal("a batch of claims was judged wrongly", private=f"{len(found)} of {len(sums)} rows taken")
     return {(p, c): Level(used, cap, 0, 0, 0, version) for p, c, used, cap, version in found}
@@ -180,13 +180,14 @@ def _owner(owner: Owner) -> tuple[Any, ...]:
     )
 
 
-def _texts(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, str]:
+def texts(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, str]:
     """One text per column, an element per line."""
     found: dict[str, str] = {}
-    for name, column in zip(names, zip(*rows, strict=True), strict=True):
-        text = _SEPARATOR.join(
-            [each if isinstance(each, str) else _NULL if each is None else str(each) for each in column]
-        )
+    for name, values in zip(names, zip(*rows, strict=True), strict=True):
+        try:
+            text = _SEPARATOR.join(values)
+        except TypeError:  # numbers, or nothing
+            text = _SEPARATOR.join([_NULL if each is None else str(each) for each in values])
         if text.count(_SEPARATOR) != len(rows) - 1:
             raise Internal("a name in a batch of claims has several lines", private=name)
         found[name] = text

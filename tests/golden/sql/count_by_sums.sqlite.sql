@@ -1,0 +1,6 @@
+UPDATE inventories AS i
+SET used = i.used + (w.value ->> 2), changed = :stamp, version = :stamp
+FROM json_each(:want) AS w
+WHERE i.provider = w.value ->> 0 AND i.class = w.value ->> 1 AND i.used + (w.value ->> 2) <= i.cap
+    AND w.value ->> 3 >= i.min_unit AND w.value ->> 4 <= i.max_unit AND (w.value ->> 5) % i.step = 0
+RETURNING provider, class, used, cap, version
