@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 from conftest import Start
 from guaranteed import (
     EGR,
@@ -116,6 +117,40 @@ async def test_all_at_once_never_more_than_the_bridge_has(start: Start) -> None:
         first = next(each["id"] for each in servers if each["status"] == "ACTIVE")
         await admin.gone(first)
         await admin.active(networks=[{"uuid": network}])
+
+
+async def crowd(admin: Person, network: str, count: int, least: int | None = None) -> list[dict[str, Any]]:
+    """Several servers of one request, when all of them are settled."""
+    reply = await admin.ask_boot(
+        "crowd", networks=[{"uuid": network}], min_count=least or count, max_count=count, return_reservation_id=True
+    )
+    assert reply.status_code == 202, reply.text
+    reservation = reply.json()["reservation_id"]
+    listed = (await admin.compute("GET", "/servers/detail", reservation_id=reservation)).json()["servers"]
+    assert len(listed) == count
+    found: list[dict[str, Any]] = await asyncio.gather(*(admin.settled(each["id"]) for each in listed))
+    return found
+
+
+@pytest.mark.parametrize(("amounts", "least"), [({"kbps": 3_000}, None), ({"kbps": 3_000}, 1), ({"kpps": 30}, None)])
+async def test_several_servers_of_one_request_are_all_guaranteed_or_none(
+    start: Start, amounts: dict[str, int], least: int | None
+) -> None:
+    """Judged together before any is accepted, as several plain ones are: what does not fit in full is ERROR as one (RULES §17)."""
+    async with start(hosts=TWO) as running:
+        admin, found = running.admin, await providers(running.admin)
+        bridge, agent = found["host1:Open vSwitch agent:br-physnet1"], found["host1:Open vSwitch agent"]
+        network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, **amounts))
+        too_many = await crowd(admin, network, 4, least)
+        assert {each["status"] for each in too_many} == {"ERROR"}
+        assert all("guaranteed" in each["fault"]["message"] for each in too_many), too_many[0]["fault"]
+        assert not (await admin.network("GET", "/ports", network_id=network)).json()["ports"]
+        assert (await used(admin, bridge))[EGR] == (await used(admin, agent))[PPS] == 0
+        fitting = await crowd(admin, network, 3, least)
+        assert {each["status"] for each in fitting} == {"ACTIVE"}
+        assert await used(admin, bridge) == {EGR: 3 * amounts.get("kbps", 0), IGR: 0}
+        assert await used(admin, agent) == {PPS: 3 * amounts.get("kpps", 0)}
+        await asyncio.gather(*(admin.gone(each["id"]) for each in [*too_many, *fitting]))
 
 
 async def test_a_refused_host_gives_its_bandwidth_back_and_the_next_is_named_in_the_binding(start: Start) -> None:

@@ -1,6 +1,8 @@
 """The network client's contract: one suite, against the embedded service and against a real Neutron."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +21,7 @@ from moorage.model.errors import (
     UnknownOutcome,
 )
 from moorage.model.network import NicAsk, mint_mac
+from moorage.operations.steps.groups import expected
 
 
 async def test_ports_are_made_once_however_often_they_are_asked_for(ground: Ground) -> None:
@@ -435,6 +438,40 @@ async def test_a_port_on_a_network_with_guaranteed_bandwidth_says_what_it_needs(
     assert group["resources"] == {"NET_BW_EGR_KILOBIT_PER_SEC": 1000}
     assert sorted(group["required"]) == ["CUSTOM_PHYSNET_PHYSNET1", "CUSTOM_VNIC_TYPE_NORMAL"]
     assert port.resource_request["same_subtree"] == [group["id"]]
+
+
+@pytest.mark.parametrize("wire", ["physnet1", None])
+async def test_what_a_port_will_ask_is_known_before_it_is_made(ground: Ground, wire: str | None) -> None:
+    """From the rules of the network's policy: the amounts and traits that the port, once made, asks in its `resource_request`."""
+    tenant = await ground.tenant()
+    policy = (await ground.net("POST", "/qos/policies", {"policy": {"name": "all", "project_id": tenant.project}}))[
+        "policy"
+    ]
+    rules = f"/qos/policies/{policy['id']}"
+    for kind, rule in (
+        ("minimum_bandwidth", {"min_kbps": 3_000, "direction": "egress"}),
+        ("minimum_bandwidth", {"min_kbps": 2_000, "direction": "ingress"}),
+        ("minimum_packet_rate", {"min_kpps": 7, "direction": "any"}),
+        ("bandwidth_limit", {"max_kbps": 9_000}),
+    ):
+        await ground.net("POST", f"{rules}/{kind}_rules", {f"{kind}_rule": rule})
+    where: dict[str, Any] = {"provider:network_type": "vxlan"} if wire is None else {
+        "provider:network_type": "vlan", "provider:physical_network": wire,
+    }  # fmt: skip
+    network = await ground.flat(tenant, qos_policy_id=policy["id"], **where)
+    facts = await ground.network.network(network["id"])
+    server = server_id()
+    (made,) = await ground.network.ensure_ports(server, tenant.project, asks(server, network["id"]))
+    known = expected(made, facts, await ground.network.rules_of(facts.qos_policy or ""))
+    assert known is not None
+    assert made.resource_request is not None
+
+    def said(request: Mapping[str, Any]) -> list[tuple[list[str], dict[str, int]]]:
+        return sorted((sorted(each["required"]), each["resources"]) for each in request["request_groups"])
+
+    assert said(known) == said(made.resource_request)
+    assert len(known["same_subtree"]) == len(made.resource_request["same_subtree"]) == 2
+    assert await ground.network.rules_of(server_id()) == ()
 
 
 async def test_every_network_in_three_lists_and_what_hosts_are_wired_to(ground: Ground) -> None:

@@ -3,9 +3,9 @@
 The same ids, so that a cloud that changes from the embedded service to a real one finds its providers again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID, uuid5
 
 from moorage.model.ids import ProviderId
@@ -91,3 +91,24 @@ def rates_of(what: Literal["bandwidth", "packets"], rates: Mapping[str, int | No
     """Resource classes with their totals; what is not said, or 0, is not offered."""
     classes = BANDWIDTH if what == "bandwidth" else PACKETS
     return {classes[way]: amount for way, amount in rates.items() if amount and way in classes}
+
+
+def guaranteed_by(
+    rules: Iterable[Mapping[str, Any]], physnet: str | None, vnic_type: str
+) -> dict[str, tuple[tuple[str, ...], dict[str, int]]]:
+    """What a policy's rules make a port ask: `bandwidth`, `packets` → traits and amounts of one provider.
+
+    Bandwidth is the physical network's, or (None) of what carries the tunnels.
+    """
+    told = list(rules)
+    vnic = vnic_trait(vnic_type)
+    wire = TUNNEL_TRAIT if physnet is None else physnet_trait(physnet)
+    parts = {
+        "bandwidth": ((wire, vnic), _minimum(told, "minimum_bandwidth", "min_kbps", BANDWIDTH)),
+        "packets": ((vnic,), _minimum(told, "minimum_packet_rate", "min_kpps", PACKETS)),
+    }
+    return {name: part for name, part in parts.items() if part[1]}
+
+
+def _minimum(rules: Iterable[Mapping[str, Any]], kind: str, amount: str, classes: Mapping[str, str]) -> dict[str, int]:
+    return {classes[rule["direction"]]: rule[amount] for rule in rules if rule["type"] == kind and rule[amount]}

@@ -3,6 +3,7 @@
 The user's token is used here, while the request is answered, and nowhere after (RULES §7).
 """
 
+import asyncio
 import re
 import secrets
 import time
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 
 import msgspec
 
+from moorage.clients.http import Json
 from moorage.clients.http import request_id as carried
 from moorage.clients.network.checks import Wanted
 from moorage.model.asker import Asker
@@ -21,7 +23,7 @@ from moorage.model.group import ServerGroup
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId, new_uuid
 from moorage.model.image import Image
 from moorage.model.keypair import KeyPair
-from moorage.model.network import CheckedNics, NicAsk, mint_mac
+from moorage.model.network import CheckedNics, NicAsk, Port, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.resources import Needs, needs_of
@@ -32,6 +34,7 @@ from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.boot import BOOT, Boot, NoRoom, ask_of
 from moorage.operations.late_ports import ports_to_be
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx, label
 from moorage.store.region import keypairs, quotas, server_groups
@@ -95,7 +98,8 @@ async def begin(
     _check_counts(request, checked)
     await draw_segments(rooms, checked)
     boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
-    fit = await _that_have_room(rooms, boots)
+    rules = await _rules(rooms, checked) if len(boots) > 1 else {}
+    fit = await _that_have_room(rooms, boots, rules)
     return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free, fit)
 
 
@@ -484,10 +488,21 @@ class _Fit(msgspec.Struct, frozen=True):
     refusal: NoRoom
 
 
-async def _that_have_room(rooms: Rooms, boots: Sequence[Boot]) -> _Fit | None:
+async def _rules(rooms: Rooms, checked: CheckedNics) -> dict[str, tuple[Json, ...]]:
+    """Network → the rules of its policy, for networks on which ports of ours are to be made."""
+    policies = {
+        nic.network: checked.networks[nic.network].qos_policy for nic in checked.nics if nic.ours and nic.network
+    }
+    wanted = {network: policy for network, policy in policies.items() if policy is not None}
+    found = await asyncio.gather(*(rooms.network.rules_of(policy) for policy in wanted.values()))
+    return dict(zip(wanted, found, strict=True))
+
+
+async def _that_have_room(rooms: Rooms, boots: Sequence[Boot], rules: Mapping[str, Sequence[Json]]) -> _Fit | None:
     """Of several servers asked for together, either all have a host or none gets one (RULES §17, as Nova).
 
     Judged on the picture as it is now, each server counted before the next is placed; None: there is room for all.
+    What their networks will guarantee to ports that are not made yet is known from the rules of their policies.
     """
     if len(boots) == 1:
         return None
@@ -495,12 +510,22 @@ async def _that_have_room(rooms: Rooms, boots: Sequence[Boot]) -> _Fit | None:
     await engine.catch_up()
     with ExitStack() as held:
         for count, boot in enumerate(boots):
-            ask = ask_of(boot, boot.networks, ports_to_be(boot.nics), not_on=())
+            ask = ask_of(boot, boot.networks, _ports_expected(boot, rules), not_on=())
             verdict = engine.rank(ask)
             if not verdict.best:
                 return _Fit(count, NoRoom(verdict.fault(), verdict.ledger))
             held.enter_context(engine.holding(verdict.best[0], ask))
     return None
+
+
+def _ports_expected(boot: Boot, rules: Mapping[str, Sequence[Json]]) -> tuple[Port, ...]:
+    """The ports of a boot as they will be, with what they will ask."""
+    return tuple(
+        msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], asked))
+        if port.ours and (asked := rules.get(port.network))
+        else port
+        for port in ports_to_be(boot.nics)
+    )
 
 
 def _amounts(boots: Sequence[Boot]) -> dict[str, int]:

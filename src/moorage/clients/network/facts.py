@@ -103,6 +103,14 @@ class Facts:
             ]
         )
 
+    async def rules_of(self, policy: str) -> tuple[Json, ...]:
+        """The rules of a QoS policy; none where there is no such policy, or no QoS at all."""
+        try:
+            reply = await self._network.call("GET", path_of("qos", "policies", policy))
+        except NotFound:
+            return ()
+        return tuple(reply.body["policy"].get("rules") or ())
+
     async def availability(self, network: str) -> tuple[Availability, ...]:
         """Addresses of each subnet, and how many are taken."""
         body = (await self._network.call("GET", path_of("network-ip-availabilities", network))).body

@@ -10,7 +10,7 @@ from moorage.embedded.network.faults import Fault, conflict, forbidden
 from moorage.embedded.network.networks import COMMON
 from moorage.embedded.network.store import Doc
 from moorage.embedded.network.who import Who
-from moorage.model.network_providers import BANDWIDTH, PACKETS, TUNNEL_TRAIT, physnet_trait, vnic_trait
+from moorage.model.network_providers import guaranteed_by
 
 RULES_MAX = 64
 _AMOUNT = checks.within(0, 2**31 - 1)
@@ -57,25 +57,11 @@ def resource_request(policy: Doc | None, network: Doc, port: Doc) -> Doc | None:
     """None where nothing is guaranteed. Bandwidth is the physical network's, or of what carries the tunnels."""
     if policy is None:
         return None
-    bandwidth = _sum(policy, "minimum_bandwidth", "min_kbps", BANDWIDTH)
-    packets = _sum(policy, "minimum_packet_rate", "min_kpps", PACKETS)
-    vnic = vnic_trait(port["binding:vnic_type"])
-    groups = []
-    if bandwidth:
-        physical = network["_segments"][0]["physical_network"]
-        wire = TUNNEL_TRAIT if physical is None else physnet_trait(physical)
-        groups.append(_group(port, "bandwidth", [wire, vnic], bandwidth))
-    if packets:
-        groups.append(_group(port, "packets", [vnic], packets))
+    parts = guaranteed_by(policy["rules"], network["_segments"][0]["physical_network"], port["binding:vnic_type"])
+    groups = [_group(port, name, list(required), resources) for name, (required, resources) in parts.items()]
     if not groups:
         return None
     return {"request_groups": groups, "same_subtree": [group["id"] for group in groups]}
-
-
-def _sum(policy: Doc, kind: str, amount: str, classes: dict[str, str]) -> dict[str, int]:
-    return {
-        classes[rule["direction"]]: rule[amount] for rule in policy["rules"] if rule["type"] == kind and rule[amount]
-    }
 
 
 def _group(port: Doc, kind: str, required: list[str], resources: dict[str, int]) -> Doc:

@@ -7,11 +7,12 @@ import msgspec
 
 from moorage.model.ids import ProviderId
 from moorage.model.network import NetworkFacts, Port
-from moorage.model.network_providers import BANDWIDTH, physnet_trait
+from moorage.model.network_providers import BANDWIDTH, guaranteed_by, physnet_trait
 from moorage.model.request_groups import (
     ALLOCATION,
     FUNCTION_VNIC_TYPES,
     RequestGroup,
+    ResourceRequest,
     Subtree,
     VirtualFunction,
     allocation_of,
@@ -66,11 +67,25 @@ def is_function(port: Port) -> bool:
 
 def _wire(network: NetworkFacts | None) -> tuple[str, ...]:
     """The trait of the network's first physical network, as the network service names it for bandwidth."""
-    if network is None:
-        return ()
-    named = (each.physical_network for each in network.segments if each.physical_network)
-    first = next(named, network.physical_network)
+    first = None if network is None else _physnet(network)
     return (physnet_trait(first),) if first else ()
+
+
+def _physnet(network: NetworkFacts) -> str | None:
+    named = (each.physical_network for each in network.segments if each.physical_network)
+    return next(named, network.physical_network)
+
+
+def expected(port: Port, network: NetworkFacts, rules: Iterable[Mapping[str, Any]]) -> ResourceRequest | None:
+    """What a port that is not made yet will ask, once it is made on a network with these rules; its groups' ids are ours."""
+    parts = guaranteed_by(rules, _physnet(network), port.vnic_type)
+    if not parts:
+        return None
+    groups = [
+        {"id": f"{port.key}/{name}", "required": list(required), "resources": resources}
+        for name, (required, resources) in parts.items()
+    ]
+    return {"request_groups": groups, "same_subtree": [each["id"] for each in groups]}
 
 
 def with_functions(
