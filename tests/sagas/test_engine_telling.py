@@ -204,6 +204,58 @@ class TestCancel:
         assert await tell(TIDE, ID, Ask(), rooms, paper.adopted()) == 8
         assert rooms.said == ["lay", "wait", "lay?", "wait?", "launch?"]
 
+    async def test_a_cancel_that_a_commit_tells_of_ends_the_waiting(self) -> None:
+        """Its hint was lost, or came while the line was written."""
+        paper, rooms = Paper(first_lines(TIDE)), Diary(*[Unavailable("out") for _ in range(20)])
+        clock = HeldClock()
+        slept, sleep = 0, clock.sleep
+
+        async def until_it_is_shown(seconds: float) -> None:
+            nonlocal slept
+            slept += 1
+            if slept == 1:
+                paper.row.cancel = "deleted"
+            await sleep(seconds)
+
+        clock.sleep = until_it_is_shown  # type: ignore[method-assign]
+        telling = tell(TIDE, ID, Ask(), rooms, paper, cancel_hint=asyncio.Event(), clock=clock)
+        with pytest.raises(Unwound) as unwound:
+            await asyncio.wait_for(telling, DEADLINE_S)
+        assert unwound.value.reason == "cancel"
+        assert len(rooms.problems) > 10, "tried again long after the line that told of the cancel"
+
+    async def test_nobody_is_interrupted_who_looks_whether_it_is_too_late(self) -> None:
+        looks = 0
+
+        @step(point_of_no_return=True, no_undo="seen")
+        async def show(run: DiaryRun) -> None:
+            run.rooms.say(run, "show")
+
+        @show.passed
+        async def was_shown(run: DiaryRun) -> bool:
+            nonlocal looks
+            looks += 1
+            if looks < 3:
+                raise Unavailable("out")
+            return True
+
+        saga, rooms, hint = Saga("show/1", Ask, lay_keel, show), Diary(), asyncio.Event()
+        paper = Paper(first_lines(saga)).adopted()
+        clock = HeldClock()
+        sleep = clock.sleep
+
+        async def then_hear(seconds: float) -> None:
+            paper.row.cancel = "deleted"
+            hint.set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await sleep(seconds)
+
+        clock.sleep = then_hear  # type: ignore[method-assign]
+        await asyncio.wait_for(tell(saga, ID, Ask(), rooms, paper, cancel_hint=hint, clock=clock), DEADLINE_S)
+        assert looks == 3
+        assert paper.row.status == "done"
+
     async def test_a_cancel_before_the_first_step_does_nothing_at_all(self) -> None:
         paper, rooms = Paper(first_lines(KEEL)), Diary()
         paper.row.cancel = "deleted"

@@ -179,6 +179,7 @@ class _Teller:
     async def _look(self, step: Step[Any, Any, Any]) -> bool:
         look = step.passed_when
         assert look is not None
+        was, self.ears.deaf = self.ears.deaf, True  # while it is not known whether a cancel comes too late
         try:
             return await self._again(
                 step,
@@ -188,6 +189,8 @@ class _Teller:
             )
         except Problem as problem:
             await self._stuck(step.name, "do", problem)
+        finally:
+            self.ears.deaf = was
 
     async def _take(self, at: int) -> int:
         """Do step `at`; answers which is next."""
@@ -324,6 +327,8 @@ class _Teller:
                 await self.scribe.append(
                     [Waiting(step.name, self.book.attempt_of(step.name), problem.public)], status=status
                 )
+            if phase == "do":
+                self._heed_cancel(step)  # a hint that came during a commit interrupted nothing
             await self._listen(self.clock.sleep(pause_s))
 
     async def _once(
