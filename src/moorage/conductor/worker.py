@@ -247,14 +247,17 @@ class Conductor:
                 logger.warning("conductor %s could not look for work: %r", self.id, failure)
 
     async def look(self) -> None:
-        """Begin what is mine and not being told: lost hints, heirs, and the stuck whose time has come."""
+        """Begin what is mine and not being told: lost hints, heirs, and the stuck whose time has come.
+
+        What could not be told waits for its time too: it is told again as adopted, for nobody knows how far it came.
+        """
         if not self.alive:
             return
         with label("look"):
             mine = await self.rooms.region.read(lambda tx: operations.owned_ids(tx, self.id))
-        await self._fetch([each for each in mine if each not in self._told])
+        await self._fetch([each for each in mine if each not in self._told and each not in self._stuck_until])
         now = self._clock.monotonic()
-        again = [each for each, at in self._stuck_until.items() if at <= now]
+        again = [each for each, at in self._stuck_until.items() if at <= now and each not in self._told]
         if again:
             taken = await self.rooms.region.write(lambda tx: operations.readopt(tx, self.id, again))
             for operation in again:
@@ -274,7 +277,11 @@ class Conductor:
     # ------------------------------------------------------------------------------------------------- telling
 
     def _begin(self, operation: Operation) -> None:
-        if operation.id in self._told or not self.alive or len(self._told) >= TOLD_AT_ONCE_MAX:
+        if operation.id in self._told:
+            return
+        if not self.alive or len(self._told) >= TOLD_AT_ONCE_MAX:
+            if operation.status is OperationStatus.STUCK:  # which the look of every second passes over
+                self._stuck_until[operation.id] = self._clock.monotonic() + STUCK_AGAIN_S
             return
         task = asyncio.create_task(self._tell(operation), name=f"operation-{operation.id}")
         self._told[operation.id] = task

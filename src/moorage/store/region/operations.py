@@ -183,12 +183,12 @@ def adopt(tx: Tx, me: ConductorId, dead: Sequence[ConductorId]) -> Sequence[Oper
 
 
 def readopt(tx: Tx, me: ConductorId, ids: Sequence[OperationId]) -> Sequence[Operation]:
-    """The same for chosen operations (stuck ones that are to be tried again)."""
+    """The same for chosen operations of mine (stuck ones that are to be tried again); others' are not for me to take."""
     if not ids:
         return ()
     rows = tx.rows(
         operations.update()
-        .where(operations.c.id.in_(ids), operations.c.ended_at.is_(None))
+        .where(operations.c.id.in_(ids), operations.c.owner == me, operations.c.ended_at.is_(None))
         .values(owner=me, epoch=operations.c.epoch + 1)
         .returning(*operations.c)
     )

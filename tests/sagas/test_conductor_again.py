@@ -1,0 +1,153 @@
+"""What a conductor does with operations that were stuck, or that it could not tell: in their time, as adopted, and only its own."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from moorage.bus.memory import MemoryBus
+from moorage.conductor import worker
+from moorage.conductor.worker import STUCK_AGAIN_S, Conductor
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Operation, OperationStatus
+from moorage.operations.accept import accepted
+from moorage.operations.rooms import Rooms
+from moorage.saga import Run, Saga, step
+from moorage.store.region import operations
+from moorage.testing.small_region import SmallRegion, a_server
+from moorage.testing.waiting import until
+
+ME, OTHER = ConductorId("me"), ConductorId("other")
+FIRST = OperationId("first")
+LONG_S = 1_000_000.0
+
+
+class Ask(msgspec.Struct, frozen=True):
+    name: str = "x"
+
+
+class Told:
+    """How often it was told, and whether each time as one that may have been begun."""
+
+    def __init__(self) -> None:
+        self.unsure: list[bool] = []
+        self.bad = True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("nobody sleeps here")
+
+
+def a_saga(told: Told) -> Saga[Ask, Rooms]:
+    @step(point_of_no_return=True, no_undo="it goes forward")
+    async def carry(run: Run[Ask, Rooms]) -> None:
+        told.unsure.append(run.unsure)
+
+    def ended(tx: object, run: Run[Ask, Rooms], status: str) -> None:
+        if told.bad:
+            raise ValueError("as nobody foresaw")
+
+    return Saga("toy/1", Ask, carry, ended=ended)
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open(tmp_path)
+    await region.fresh(a_server(), FIRST)
+    yield region
+    await region.close()
+
+
+async def a_conductor(small: SmallRegion, clock: Clock) -> Conductor:
+    """With a lease, and nobody looking by the clock."""
+    conductor = Conductor(ME, small.rooms, MemoryBus(), clock, lease_s=LONG_S)
+    await conductor._renew()
+    return conductor
+
+
+async def write(small: SmallRegion, saga: Saga[Ask, Rooms], ids: Sequence[OperationId], owner: ConductorId) -> None:
+    new = [accepted(saga, each, a_server(), Ask(), owner=owner, user="u", seq=1, request_id="req-1") for each in ids]
+    await small.region.write(lambda tx: operations.accept(tx, new))
+
+
+async def row(small: SmallRegion, operation: OperationId = FIRST) -> Operation:
+    found = await small.region.read(lambda tx: operations.get(tx, operation))
+    assert found is not None
+    return found
+
+
+async def quiet(conductor: Conductor) -> None:
+    await until(lambda: conductor.telling == 0)
+
+
+async def test_what_could_not_be_told_waits_and_is_then_told_as_adopted(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, clock = Told(), Clock()
+    saga = a_saga(told)
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    await write(small, saga, [FIRST], ME)
+    conductor = await a_conductor(small, clock)
+    for _ in range(3):
+        await conductor.look()
+        await quiet(conductor)
+    assert told.unsure == [False], "not again and again, as if nothing had been begun"
+    told.bad, clock.time = False, clock.time + STUCK_AGAIN_S
+    await conductor.look()
+    await quiet(conductor)
+    assert told.unsure == [False, True]
+    assert (await row(small)).status is OperationStatus.DONE
+
+
+async def test_a_stuck_operation_that_another_adopted_meanwhile_is_left_to_it(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, clock = Told(), Clock()
+    saga = a_saga(told)
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    await write(small, saga, [FIRST], ME)
+    conductor = await a_conductor(small, clock)
+    await conductor.look()
+    await quiet(conductor)
+    await small.region.write(lambda tx: operations.adopt(tx, OTHER, [ME]))
+    clock.time += STUCK_AGAIN_S
+    await conductor.look()
+    await quiet(conductor)
+    kept = await row(small)
+    assert (kept.owner, kept.epoch, len(told.unsure)) == (OTHER, 2, 1)
+
+
+async def test_a_stuck_operation_waits_for_a_conductor_that_has_its_hands_full(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, clock = Told(), Clock()
+    told.bad = False
+    saga = a_saga(told)
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    await write(small, saga, [FIRST], OTHER)
+    stuck = operations.operations.update().values(status=OperationStatus.STUCK.value)
+    await small.region.write(lambda tx: tx.run(stuck))
+    conductor = await a_conductor(small, clock)
+    monkeypatch.setattr(worker, "TOLD_AT_ONCE_MAX", 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker.conductors, "dead", lambda tx, all_but=None: [OTHER])
+        assert await conductor.adopt() == 1
+    await conductor.look()
+    assert told.unsure == []
+    monkeypatch.setattr(worker, "TOLD_AT_ONCE_MAX", 1)
+    clock.time += STUCK_AGAIN_S
+    await conductor.look()
+    await quiet(conductor)
+    assert told.unsure == [True]
+    assert (await row(small)).status is OperationStatus.DONE
