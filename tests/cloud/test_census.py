@@ -3,8 +3,11 @@
 import shutil
 
 import pytest
-from conftest import Running
+from conftest import Running, Start
+from guaranteed import EGR, TWO, network_on, policy_of, providers
 
+from moorage.model.ids import ProviderId
+from moorage.model.resources import IPV4_ADDRESS
 from moorage.sql import Tx
 from moorage.store.region import quotas
 from moorage.testing.census import census, leaks, nothing_leaked
@@ -42,3 +45,31 @@ async def test_what_is_planted_is_found(running: Running) -> None:
     await admin.network("DELETE", f"/ports/{port}")
     await running.cloud.region.databases.region.write(discharge)
     await nothing_leaked(config, admin, patience_s=0.0)
+
+
+async def test_claims_that_do_not_say_what_ports_have_are_found(start: Start) -> None:
+    """Addresses of segments, and what a port is guaranteed: one more or less claimed than the ports have."""
+    async with start(hosts=TWO) as running:
+        config, admin = running.config, running.admin
+        await providers(admin)
+        network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=3_000))
+        wanted = [{"uuid": network}, {"uuid": await admin.id_of("network", "routed")}]
+        server = str((await admin.active("both", networks=wanted))["id"])
+        seen = await nothing_leaked(config, admin, patience_s=0.0)
+        mine = {key: amount for key, amount in seen.claims[server].items() if key[1] in {EGR, IPV4_ADDRESS}}
+        assert sorted(mine.values()) == [1, 3_000]
+        for (provider, resource), amount in mine.items():
+            for wrong in (amount + 1, amount - 1):
+                await correct(running, server, resource, {ProviderId(provider): wrong} if wrong else {})
+                found = "\n".join(leaks(await census(config, admin)))
+                assert f"{server} holds" in found, (resource, wrong)
+                assert "for its ports" in found
+            await correct(running, server, resource, {ProviderId(provider): amount})
+        await nothing_leaked(config, admin, patience_s=0.0)
+        await admin.gone(server)
+
+
+async def correct(running: Running, server: str, resource: str, truth: dict[ProviderId, int]) -> None:
+    region = running.cloud.region
+    rows = await region.databases.region.write(lambda tx: region.engine.correct(tx, server, resource, truth))
+    region.engine.settle(rows)

@@ -438,6 +438,8 @@ async def test_a_port_on_a_network_with_guaranteed_bandwidth_says_what_it_needs(
     assert group["resources"] == {"NET_BW_EGR_KILOBIT_PER_SEC": 1000}
     assert sorted(group["required"]) == ["CUSTOM_PHYSNET_PHYSNET1", "CUSTOM_VNIC_TYPE_NORMAL"]
     assert port.resource_request["same_subtree"] == [group["id"]]
+    held = (await ground.network.held_by_ports())[server][port.id]
+    assert (held.resource_request, held.fixed_ips, held.mac) == (port.resource_request, port.fixed_ips, port.mac)
 
 
 @pytest.mark.parametrize("wire", ["physnet1", None])

@@ -39,6 +39,8 @@ PACKETS = {
     "ingress": "NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC",
     "any": "NET_PACKET_RATE_KILOPACKET_PER_SEC",
 }
+GUARANTEED = frozenset({*BANDWIDTH.values(), *PACKETS.values()})
+"""The classes that ports are guaranteed amounts of."""
 
 
 def known(kind: str) -> bool:

@@ -8,18 +8,23 @@ here.  A server that an operation holds is left to that operation, and looked at
     a port has other addresses the record shows them, and the floating ones that stand for them
     a port has other groups    the record names them
     addresses of segments      the claim is made to say what the ports have, in either direction
+    guarantees                 bandwidth and packet rate too, of the providers that the bindings name
+
+What is in use is counted though it be more than there is: nobody else is to be promised it.  A guarantee cannot be mended where the
+binding names no provider for it, or one that is not below the server's host: then the claim stays as it is, and the operator is told.
 """
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
 
 from moorage.model.errors import Conflict, NotFound
-from moorage.model.ids import ProviderId, ServerId
+from moorage.model.ids import HostId, ServerId
 from moorage.model.network import Port
+from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Nic, Server
 from moorage.model.verdict import Row
@@ -27,11 +32,12 @@ from moorage.operations import detach_interface
 from moorage.operations.nouns.floating_ips import as_told
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.ports import addresses_held, nic_of
+from moorage.operations.steps.ports import guarantees_of, held_by_all, nic_of, unnamed_guarantees
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
+from moorage.store.region.placement.claims import Key
 from moorage.store.servers import replace_server
 
 logger = logging.getLogger(__name__)
@@ -44,6 +50,8 @@ class Found(StrEnum):
     TRUE = "true"
     """Record and claim said what the network service says."""
     MENDED = "mended"
+    AMISS = "amiss"
+    """Something differs that nobody but the operator can mend; it is in the log."""
 
 
 async def look(rooms: Rooms, server_id: ServerId) -> Found:
@@ -60,7 +68,8 @@ async def look(rooms: Rooms, server_id: ServerId) -> Found:
     ports = {port.id: port for port in await rooms.network.ports_of(server_id)}
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _let_go(rooms, server, lost)
-    nics = [await _as_is(rooms, nic, ports) for nic in server.nics]
+    amiss = _amiss(rooms, server, ports)
+    nics = [await _as_is(rooms, nic, ports, guaranteed=str(nic.port) not in amiss) for nic in server.nics]
     wanted = msgspec.structs.replace(
         server,
         nics=as_told(nics, await rooms.network.floating_of(tuple(ports))),
@@ -70,7 +79,11 @@ async def look(rooms: Rooms, server_id: ServerId) -> Found:
         shown = msgspec.structs.replace(wanted, updated_at=time.time_ns() // 1000)
         if not await rooms.cells[found.cell].write(lambda tx: _show(tx, shown, server.generation)):
             return Found.BUSY
-    mended = await _mend_claim(rooms, wanted, where.op_seq)
+    for each in amiss.values():
+        logger.error("server %s: %s", server.id, each)
+    mended = await _mend_claim(rooms, wanted, where.op_seq, guarantees=not amiss)
+    if amiss:
+        return Found.AMISS
     return Found.MENDED if mended or wanted != server else Found.TRUE
 
 
@@ -84,17 +97,43 @@ async def _let_go(rooms: Rooms, server: Server, lost: list[Nic]) -> Found:
     return Found.MENDED
 
 
-async def _as_is(rooms: Rooms, nic: Nic, ports: dict[str, Port]) -> Nic:
-    """The card as the network service has its port now; its tag, index and owner are ours to know."""
+async def _as_is(rooms: Rooms, nic: Nic, ports: dict[str, Port], *, guaranteed: bool) -> Nic:
+    """The card as the network service has its port now; its tag, index and owner are ours to know.
+
+    `guaranteed`: what its binding says of guarantees can be believed; else what is recorded stays.
+    """
     port = ports.get(str(nic.port))
     if port is None:
         return nic
     known = msgspec.structs.replace(port, index=nic.index, ours=nic.ours, tag=nic.tag)
     had = {(each.subnet, each.address) for each in nic.addresses}
     if {(each.subnet, each.address) for each in port.fixed_ips} != had:
-        return nic_of(known, await rooms.network.network(port.network))
-    now = nic_of(known, None)
-    return msgspec.structs.replace(nic, mac=now.mac, guarantees=now.guarantees)
+        now = nic_of(known, await rooms.network.network(port.network))
+        nic = msgspec.structs.replace(now, guarantees=nic.guarantees)
+    return msgspec.structs.replace(nic, mac=port.mac, guarantees=guarantees_of(port) if guaranteed else nic.guarantees)
+
+
+def _amiss(rooms: Rooms, server: Server, ports: Mapping[str, Port]) -> dict[str, str]:
+    """Port → why its guarantees cannot be held against a claim."""
+    nested = rooms.placement.world().nested
+    below = {nested.ids[slot] for slot in nested.below.get(HostId(str(server.provider)), ())}
+    found: dict[str, str] = {}
+    for port in [ports[str(nic.port)] for nic in server.nics if str(nic.port) in ports]:
+        if unnamed := unnamed_guarantees(port):
+            found[port.id] = (
+                f"the binding of port {port.id} names no provider for what it is guaranteed in {', '.join(unnamed)}"
+            )
+        elif strange := {provider for provider, _, _ in guarantees_of(port)} - below - {str(server.provider)}:
+            names = ", ".join(sorted(strange))
+            found[port.id] = (
+                f"the binding of port {port.id} names provider {names}, which is not below host {server.host}"
+            )
+    return found
+
+
+def asks_itself(server: Server) -> bool:
+    """The flavor asks for the same classes as ports do: what is claimed for whom cannot be told apart."""
+    return any(name.partition(":")[2] in GUARANTEED for name in server.flavor.extra_specs)
 
 
 async def _groups(rooms: Rooms, server: Server, ports: Iterable[Port]) -> tuple[str, ...]:
@@ -110,25 +149,34 @@ def _show(tx: Tx, server: Server, was: int) -> bool:
     return replace_server(tx, cell_servers.servers, server, was=was) is not None
 
 
-async def _mend_claim(rooms: Rooms, server: Server, seq: int) -> bool:
-    """Addresses on segments: claimed are those that the ports have, unless an operation began since we looked."""
-    truth = addresses_held(server.nics)
-
-    def held(tx: Tx) -> dict[ProviderId, int]:
-        return {key[0]: used for key, used in claims.held(tx, server.id).items() if key[1] == IPV4_ADDRESS}
-
-    was = await rooms.region.read(held)
-    if was == truth:
+async def _mend_claim(rooms: Rooms, server: Server, seq: int, *, guarantees: bool) -> bool:
+    """Claimed is what the ports have, unless an operation began since we looked."""
+    classes = {IPV4_ADDRESS} | (GUARANTEED if guarantees and not asks_itself(server) else frozenset())
+    truth = _of(held_by_all(server.nics), classes)
+    was = _of(await rooms.region.read(lambda tx: claims.held(tx, server.id)), classes)
+    differing = sorted({key[1] for key, _ in truth.items() ^ was.items()})
+    if not differing:
         return False
 
     def work(tx: Tx) -> tuple[Row, ...]:
         where = region_servers.find(tx, server.id)
         if where is None or where.operation is not None or where.op_seq != seq:
             return ()
-        return rooms.placement.correct(tx, server.id, IPV4_ADDRESS, truth)
+        rows: list[Row] = []
+        for resource in differing:
+            own = {provider: amount for (provider, name), amount in truth.items() if name == resource}
+            rows += rooms.placement.correct(tx, server.id, resource, own)
+        return tuple(rows)
 
     rows = await rooms.region.write(work)
     rooms.placement.settle(rows)
     if rows:
-        logger.warning("server %s held addresses %s, and its ports have %s", server.id, was, truth)
+        logger.warning("server %s held %s, and its ports have %s", server.id, was, truth)
+    for row in rows:
+        if row.used > row.capacity:
+            logger.error("%s of %s: %d are in use, of %d", row.resource, row.provider, row.used, row.capacity)
     return bool(rows)
+
+
+def _of(held: Mapping[Key, int], classes: Collection[str]) -> dict[Key, int]:
+    return {key: amount for key, amount in held.items() if key[1] in classes}

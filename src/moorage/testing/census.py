@@ -6,6 +6,7 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import sqlalchemy as sa
 
 from moorage.main.config import Config
 from moorage.model.network import minted_macs
+from moorage.model.network_providers import GUARANTEED
+from moorage.model.request_groups import ALLOCATION, amounts_held
+from moorage.model.resources import IPV4_ADDRESS
 from moorage.sql import Tx, open_database
 from moorage.store.region import flat_addresses, operations, quotas
 from moorage.store.region.placement import claims
@@ -21,6 +25,7 @@ from moorage.store.region.placement.tables import allocations
 from moorage.testing.person import Person
 
 LOOK_EVERY_S = 0.1
+OF_PORTS = GUARANTEED | {IPV4_ADDRESS}
 PATIENCE_S = 30.0
 
 
@@ -47,6 +52,8 @@ class Census(msgspec.Struct, frozen=True):
     quota: dict[str, dict[str, int]]
     """Project → what is counted."""
     open_operations: list[str]
+    segments: dict[str, str] = {}
+    """Subnet → the segment it is on, of IPv4 on routed networks."""
 
 
 def guests_on_disk(data: Path) -> dict[str, list[str]]:
@@ -67,7 +74,14 @@ async def census(config: Config, admin: Person) -> Census:
         await region.close()
     servers = await _servers(admin)
     ports = await _ports(admin) if flat is None else flat
-    return Census(servers, guests_on_disk(config.data), ports, held, drift, used, unended)
+    segments = await _segments(admin) if flat is None else {}
+    return Census(servers, guests_on_disk(config.data), ports, held, drift, used, unended, segments)
+
+
+async def _segments(admin: Person) -> dict[str, str]:
+    reply = await admin.network("GET", "/subnets", ip_version="4")
+    reply.raise_for_status()
+    return {each["id"]: each["segment_id"] for each in reply.json()["subnets"] if each.get("segment_id")}
 
 
 async def _ports(admin: Person) -> dict[str, list[dict[str, Any]]]:
@@ -155,7 +169,26 @@ def _wrong_claims(seen: Census, placed: dict[str, Seen]) -> list[str]:
         vcpus = [amount for (_, resource), amount in held.items() if resource == "VCPU"]
         if server in placed and vcpus != [placed[server].vcpus]:
             wrong.append(f"{server} holds {held}")
+        if server in placed:
+            claimed = {key: amount for key, amount in held.items() if key[1] in OF_PORTS}
+            wanted = _wanted_by(seen.ports.get(server, ()), seen.segments)
+            if claimed != wanted:
+                wrong.append(f"{server} holds {claimed} for its ports, which have {dict(wanted)}")
     return wrong
+
+
+def _wanted_by(ports: Iterable[dict[str, Any]], segments: Mapping[str, str]) -> Counter[tuple[str, str]]:
+    """What ports have that is claimed: addresses of segments, and guarantees of the providers that their bindings name."""
+    wanted: Counter[tuple[str, str]] = Counter()
+    for port in ports:
+        named = (port.get("binding:profile") or {}).get(ALLOCATION)
+        wanted.update(amounts_held(port.get("resource_request"), port["id"], named))
+        wanted.update(
+            (segments[each["subnet_id"]], IPV4_ADDRESS)
+            for each in port.get("fixed_ips", ())
+            if each["subnet_id"] in segments
+        )
+    return wanted
 
 
 def _wrong_ports(seen: Census, placed: dict[str, Seen]) -> list[str]:

@@ -196,11 +196,11 @@ class DictNetwork:
             raise NotFound(f"Port {port} could not be found.")
         return self.ports[port]
 
-    async def addresses(self) -> dict[str, dict[str, tuple[FixedIp, ...]]]:
-        found: dict[str, dict[str, tuple[FixedIp, ...]]] = {}
+    async def held_by_ports(self) -> dict[str, dict[str, Port]]:
+        found: dict[str, dict[str, Port]] = {}
         for key, port in self.ports.items():
             if port.device_id:
-                found.setdefault(port.device_id, {})[key] = port.fixed_ips
+                found.setdefault(port.device_id, {})[key] = port
         return found
 
     async def group_names(self, groups: Sequence[str]) -> tuple[str, ...] | None:

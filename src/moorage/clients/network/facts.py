@@ -7,12 +7,11 @@ from typing import Any
 from urllib.parse import quote
 
 from moorage.clients.http import Json, Neighbour, Params
-from moorage.clients.network.wire import devices_of, fixed_ips_of, network_of, port_of, segment_of, subnet_of, wiring_of
+from moorage.clients.network.wire import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
 from moorage.model.errors import Internal, NotFound
 from moorage.model.network import (
     AgentDevices,
     Availability,
-    FixedIp,
     HostWiring,
     NetworkFacts,
     Port,
@@ -25,6 +24,7 @@ from moorage.model.network_providers import known
 PAGE_SIZE = 1000
 PAGES_MAX = 1000
 EXTENSIONS_KEPT_S = 600.0
+HELD_FIELDS = ("id", "network_id", "mac_address", "device_id", "fixed_ips", "resource_request", "binding:profile")
 
 
 def path_of(*words: str) -> str:
@@ -57,12 +57,12 @@ class Facts:
                 found.setdefault(row["device_id"], set()).add(row["id"])
         return found
 
-    async def addresses(self) -> dict[str, dict[str, tuple[FixedIp, ...]]]:
-        """Device id → port id → its addresses, of all ports that have a device: one list, whatever their number."""
-        found: dict[str, dict[str, tuple[FixedIp, ...]]] = {}
-        async for row in self._pages("ports", {"fields": ["id", "device_id", "fixed_ips"]}):
+    async def held_by_ports(self) -> dict[str, dict[str, Port]]:
+        """Device id → port id → what it has: addresses and guarantees, of all ports with a device, in one list whatever their number."""
+        found: dict[str, dict[str, Port]] = {}
+        async for row in self._pages("ports", {"fields": list(HELD_FIELDS)}):
             if row["device_id"]:
-                found.setdefault(row["device_id"], {})[row["id"]] = fixed_ips_of(row["fixed_ips"])
+                found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
         return found
 
     async def ports_on(self, network: str) -> tuple[Port, ...]:

@@ -1,4 +1,4 @@
-"""Servers that show or hold other addresses than their ports have, though nobody said so: the event was lost (C13, N1).
+"""Servers that show or hold other addresses or guarantees than their ports have, though nobody said so: the event was lost (C13, N1).
 
 One list of all ports is held against the records and the claims; only a server that differs is looked at by itself, and mended as
 if the network service had told of it.
@@ -10,16 +10,18 @@ from functools import partial
 
 import msgspec
 
-from moorage.model.ids import CellId, ProviderId, ServerId
-from moorage.model.network import FixedIp
+from moorage.model.ids import CellId, ServerId
+from moorage.model.network import Port
+from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.model.server import Server
+from moorage.model.server import Nic, Server
 from moorage.operations import port_truth
 from moorage.operations.port_truth import Found
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps.ports import addresses_held
+from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_guarantees
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region.placement import claims
+from moorage.store.region.placement.claims import Key
 
 NAME = "port_drift"
 PAGE = 1000
@@ -30,6 +32,8 @@ class PortDriftDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     """Servers."""
     mended: tuple[str, ...] = ()
+    amiss: tuple[str, ...] = ()
+    """Servers with something that only the operator can mend; the log says what."""
 
 
 class PortDrift:
@@ -38,18 +42,22 @@ class PortDrift:
 
     async def run(self) -> PortDriftDone:
         """One round. The records are read first: what is made while we look is on no list of ours."""
-        held = await self._rooms.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS))
+        held = await self._rooms.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS, *GUARANTEED))
         servers = [server for cell in self._rooms.cells.ids async for server in self._servers_of(cell)]
-        ports = await self._rooms.network.addresses()
+        ports = await self._rooms.network.held_by_ports()
         differing = [each for each in servers if _differs(each, ports.get(each.id, {}), held.get(each.id, {}))]
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def mend(server: ServerId) -> bool:
+        async def look(server: ServerId) -> Found:
             async with slots:
-                return await port_truth.look(self._rooms, server) is Found.MENDED
+                return await port_truth.look(self._rooms, server)
 
-        mended = await asyncio.gather(*(mend(each.id) for each in differing))
-        return PortDriftDone(len(servers), tuple(each.id for each, was in zip(differing, mended, strict=True) if was))
+        found = await asyncio.gather(*(look(each.id) for each in differing))
+        mended, amiss = (
+            tuple(each.id for each, was in zip(differing, found, strict=True) if was is what)
+            for what in (Found.MENDED, Found.AMISS)
+        )
+        return PortDriftDone(len(servers), mended, amiss)
 
     async def _servers_of(self, cell: CellId) -> AsyncIterator[Server]:
         after = ""
@@ -62,9 +70,23 @@ class PortDrift:
             after = page[-1].id
 
 
-def _differs(server: Server, ports: Mapping[str, tuple[FixedIp, ...]], held: Mapping[ProviderId, int]) -> bool:
-    """Another port, another address, or another claim than the record tells of."""
-    recorded = {str(nic.port): {each.address for each in nic.addresses} for nic in server.nics if nic.port is not None}
-    if any(port not in ports or {each.address for each in ports[port]} != had for port, had in recorded.items()):
+def _differs(server: Server, ports: Mapping[str, Port], held: Mapping[Key, int]) -> bool:
+    """Another port, another address or guarantee, or another claim than the record tells of."""
+    cards = [nic for nic in server.nics if nic.port is not None]
+    if any(str(nic.port) not in ports or _card_differs(nic, ports[str(nic.port)]) for nic in cards):
         return True
-    return addresses_held(server.nics) != dict(held)
+    return _comparable(server, held_by_all(server.nics)) != _comparable(server, held)
+
+
+def _card_differs(nic: Nic, port: Port) -> bool:
+    return (
+        {each.address for each in port.fixed_ips} != {each.address for each in nic.addresses}
+        or bool(unnamed_guarantees(port))
+        or sorted(guarantees_of(port)) != sorted(nic.guarantees)
+    )
+
+
+def _comparable(server: Server, held: Mapping[Key, int]) -> dict[Key, int]:
+    if not port_truth.asks_itself(server):
+        return dict(held)
+    return {key: amount for key, amount in held.items() if key[1] == IPV4_ADDRESS}

@@ -6,15 +6,27 @@ from moorage.model.errors import HostFailed
 from moorage.model.ids import ProviderId, ServerId
 from moorage.model.network import NetworkFacts, NicAsk, Port
 from moorage.model.plumbing import vif_of
-from moorage.model.request_groups import ALLOCATION, amounts_held
+from moorage.model.request_groups import ALLOCATION, amounts_held, groups_of, providers_in
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Address, Nic
 from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.rooms import Rooms
+from moorage.placement.claims import amounts_of
 from moorage.store.region import inbox
 from moorage.store.region.placement.claims import Key
 
-__all__ = ["addresses_held", "held_by", "made_macs", "nic_of", "nics_of", "plugged_ports", "segments_for", "vif_of"]
+__all__ = [
+    "guarantees_of",
+    "held_by",
+    "held_by_all",
+    "made_macs",
+    "nic_of",
+    "nics_of",
+    "plugged_ports",
+    "segments_for",
+    "unnamed_guarantees",
+    "vif_of",
+]
 
 VIF_PLUGGED = "network-vif-plugged"
 
@@ -39,13 +51,21 @@ def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
         vnic_type=port.vnic_type,
         vif_type=port.vif_type,
         segment=next((subnets[ip.subnet].segment for ip in port.fixed_ips if ip.subnet in subnets), None),
-        guarantees=tuple(
-            (provider, resource, amount)
-            for (provider, resource), amount in amounts_held(
-                port.resource_request, port.id, port.profile.get(ALLOCATION)
-            ).items()
-        ),
+        guarantees=guarantees_of(port),
     )
+
+
+def guarantees_of(port: Port) -> tuple[tuple[str, str, int], ...]:
+    """(provider, class, amount) of all that a port asks and its binding names a provider for."""
+    held = amounts_held(port.resource_request, port.id, port.profile.get(ALLOCATION))
+    return tuple((provider, resource, amount) for (provider, resource), amount in held.items())
+
+
+def unnamed_guarantees(port: Port) -> tuple[str, ...]:
+    """The groups that a port asks and its binding names no provider for."""
+    groups, _ = groups_of(port.resource_request, port.id)
+    named = providers_in(port.resource_request, port.id, port.profile.get(ALLOCATION))
+    return tuple(group.id for group in groups if group.id not in named)
 
 
 def held_by(nic: Nic) -> dict[Key, int]:
@@ -63,14 +83,9 @@ def nics_of(ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tupl
     return tuple(nic_of(port, networks.get(port.network)) for port in ports)
 
 
-def addresses_held(nics: Sequence[Nic]) -> dict[ProviderId, int]:
-    """Segment → how many addresses of it these NICs have."""
-    held: dict[ProviderId, int] = {}
-    for nic in nics:
-        for (provider, resource), amount in held_by(nic).items():
-            if resource == IPV4_ADDRESS:
-                held[provider] = held.get(provider, 0) + amount
-    return held
+def held_by_all(nics: Sequence[Nic]) -> dict[Key, int]:
+    """What is claimed for all of them."""
+    return amounts_of((*key, amount) for nic in nics for key, amount in held_by(nic).items())
 
 
 async def plugged_ports(rooms: Rooms, server: ServerId, waiting: set[str], host: str) -> set[str]:

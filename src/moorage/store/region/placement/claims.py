@@ -247,17 +247,17 @@ def held(tx: Tx, consumer: str) -> dict[Key, int]:
     return {(provider, resource): used for provider, resource, used in found}
 
 
-def held_of(tx: Tx, resource: str) -> dict[str, dict[ProviderId, int]]:
-    """Consumer → provider → how much of one resource class, of the consumers of our operations."""
+def held_of(tx: Tx, *resources: str) -> dict[str, dict[Key, int]]:
+    """Consumer → how much of these resource classes it holds of whom, of the consumers of our operations."""
     a = allocations.c
     query = (
-        sa.select(a.consumer, a.provider, a.used)
+        sa.select(a.consumer, a.provider, a["class"], a.used)
         .join(consumers, consumers.c.uuid == a.consumer)
-        .where(a["class"] == resource, consumers.c.operation.is_not(None))
+        .where(a["class"].in_(resources), consumers.c.operation.is_not(None))
     )
-    found: dict[str, dict[ProviderId, int]] = {}
-    for consumer, provider, used in tx.rows(query):
-        found.setdefault(consumer, {})[provider] = used
+    found: dict[str, dict[Key, int]] = {}
+    for consumer, provider, resource, used in tx.rows(query):
+        found.setdefault(consumer, {})[provider, resource] = used
     return found
 
 
