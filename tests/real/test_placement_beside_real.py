@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from malformed import AT, PROVIDER, malformed
 
 from moorage.testing.peers.placement import real_placement_alone
 from moorage.testing.process import moorage_process
@@ -234,6 +235,26 @@ def test_streams(both: tuple[str, str], seed: int) -> None:
             assert shown(other) == shown(one), f"{where}\nreal: {one.text}\nours: {other.text}"
             if method != "GET":
                 _learn(stream, real)
+
+
+def test_the_malformed(both: tuple[str, str]) -> None:
+    """The same refusals; where the real one fails (500), ours refuses or finds nothing."""
+    known = {"X-Auth-Token": "admin", "X-Roles": "admin,service", "OpenStack-API-Version": "placement 1.39"}
+    with httpx.Client(base_url=both[0], headers=known) as real, httpx.Client(base_url=both[1], headers=known) as ours:
+        for each in (real, ours):
+            each.post("/resource_providers", json={"name": "a", "uuid": PROVIDER}).raise_for_status()
+            stock = {"inventories": {"VCPU": {"total": 8}}, "resource_provider_generation": 0}
+            each.put(f"{AT}/inventories", json=stock).raise_for_status()
+        for asked in malformed():
+            one, other = (
+                each.request(asked.method, asked.path, content=asked.body, headers=asked.headers)
+                for each in (real, ours)
+            )
+            where = f"{asked.said}\nreal: {one.text}\nours: {other.text}"
+            if one.status_code < 500:
+                assert shown(other) == shown(one), where
+            else:
+                assert other.status_code < 500, where
 
 
 def _learn(stream: Stream, client: httpx.Client) -> None:

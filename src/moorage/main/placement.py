@@ -1,7 +1,6 @@
 """The Placement API of a whole cloud, at `/placement`, over the engine that the scheduler uses too."""
 
-from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.types import ASGIApp
 
 from moorage.api.placement.app import make_placement_app
 from moorage.api.placement.cors import Cors
@@ -11,15 +10,14 @@ from moorage.main.region import Region
 PREFIX = "/placement"
 
 
-def make_placement(region: Region) -> Starlette | Cors:
+def make_placement(region: Region) -> ASGIApp:
     """Tokens are validated by the identity service, as for the Compute API."""
     mine = region.config.placement
-    inner = make_placement_app(
+    app = make_placement_app(
         region.engine,
         region.databases.region,
         keystone(region.clients.identity),
         policy=policy(region.config),
         prefix=PREFIX,
     )
-    app = Starlette(routes=[Mount(PREFIX, app=inner)])
     return Cors(app, mine.cors_allowed_origins, mine.cors_allow_headers) if mine.cors_allowed_origins else app

@@ -29,6 +29,8 @@ DISABLED_TRAIT = "COMPUTE_STATUS_DISABLED"
 CUSTOM = re.compile(r"^CUSTOM_[A-Z0-9_]+$")
 
 AMOUNT_MAX = 2_147_483_647
+CAPACITY_MAX = 1 << 62
+"""Overcommit ratios may be as large as a float; sums of capacities and amounts must stay within 64 bits."""
 
 _RESOURCE_SPEC = re.compile(r"^resources([a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)$")
 _TRAIT_SPEC = re.compile(r"^trait([a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)$")
@@ -47,7 +49,7 @@ class Inventory(msgspec.Struct, frozen=True):
     @property
     def capacity(self) -> int:
         """What may be used in all: Placement's `(total - reserved) * allocation_ratio`, whole units only."""
-        return math.floor((self.total - self.reserved) * self.ratio)
+        return math.floor(min(max((self.total - self.reserved) * self.ratio, -CAPACITY_MAX), CAPACITY_MAX))
 
 
 class Needs(msgspec.Struct, frozen=True):

@@ -244,7 +244,7 @@ def make_class(tx: Tx, name: str) -> bool:
 def rename_class(tx: Tx, old: str, new: str) -> None:
     """Up to 1.6: another name for a custom class, wherever it stands."""
     need_class(tx, old)
-    if not CUSTOM.match(old):
+    if not CUSTOM.fullmatch(old):
         raise Invalid(f"Cannot update standard resource class {old}")
     if old != new and (new in STANDARD_CLASSES or more.custom_classes(tx, [new])):
         raise Conflict(f"Resource class already exists: {new}")

@@ -31,7 +31,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from moorage.model.errors import Internal, Unavailable, UnknownOutcome
+from moorage.model.errors import Internal, Invalid, Problem, Unavailable, UnknownOutcome
 from moorage.sql.meter import Meter, current_label
 
 T = TypeVar("T")
@@ -49,6 +49,8 @@ SESSION_POSTGRESQL = {"idle_in_transaction_session_timeout": "5000", "lock_timeo
 """ms. A process that stops in the middle of a transaction must not keep its locks: the server ends its session."""
 LOST_RACES = {"40P01", "40001", "55P03"}
 """Deadlock, serialization failure, lock not had in time: run it again."""
+NO_SUCH_CHARACTER = "22021"
+"""SQLite keeps NUL in a text; PostgreSQL does not."""
 QUEUE_MAX = 20_000
 
 
@@ -442,10 +444,10 @@ class PostgresqlDatabase:
                 committing = True
                 await connection.commit()
         except Exception as failure:
-            if not _is_lost_server(failure):
+            problem = self._problem(failure, UnknownOutcome if committing else Unavailable)
+            if problem is None:
                 raise
-            kind = UnknownOutcome if committing else Unavailable
-            raise kind(f"the {self.name} database does not answer", private=repr(failure)) from failure
+            raise problem from failure
         if wrote:
             self.meter.commits[self.name, current_label()] += 1
         return answer
@@ -464,9 +466,18 @@ class PostgresqlDatabase:
             async with self._engine.connect() as connection:
                 return await connection.run_sync(lambda sync: work(Tx(sync, self.meter, self.name)))
         except Exception as failure:
-            if not _is_lost_server(failure):
+            problem = self._problem(failure, Unavailable)
+            if problem is None:
                 raise
-            raise Unavailable(f"the {self.name} database does not answer", private=repr(failure)) from failure
+            raise problem from failure
+
+    def _problem(self, failure: Exception, lost: type[Unavailable]) -> Problem | None:
+        """In our words: `lost` for a server that went away, Invalid for a text that PostgreSQL cannot hold."""
+        if _is_lost_server(failure):
+            return lost(f"the {self.name} database does not answer", private=repr(failure))
+        if isinstance(failure, DBAPIError) and getattr(failure.orig, "sqlstate", None) == NO_SUCH_CHARACTER:
+            return Invalid("A text may not contain the character NUL.", private=repr(failure))
+        return None
 
     async def create(self, metadata: sa.MetaData) -> None:
         await self.alter(metadata.create_all)

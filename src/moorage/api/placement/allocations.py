@@ -6,12 +6,15 @@ from moorage.api.placement import schemas
 from moorage.api.placement.inventories import inventory_of
 from moorage.api.placement.web import Rep, Req, is_uuid, uuid_of
 from moorage.model.errors import Invalid
+from moorage.model.resources import AMOUNT_MAX
 from moorage.placement import allocations as writes
 from moorage.placement.allocations import Wanted
 from moorage.store.region.placement import nouns as reads
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """Project and user of consumers made before 1.8."""
+TOO_MUCH = AMOUNT_MAX + 1
+"""More than any inventory's `max_unit`; larger numbers need not be told apart, and would not fit into the database."""
 
 
 async def show(req: Req) -> Rep:
@@ -55,7 +58,10 @@ def _wanted(req: Req, data: dict[str, Any]) -> Wanted:
     if isinstance(raw, list):
         raw = {one["resource_provider"]["uuid"]: one for one in raw}
     return Wanted(
-        amounts={uuid: dict(one["resources"]) for uuid, one in raw.items()},
+        amounts={
+            uuid: {name: min(int(amount), TOO_MUCH) for name, amount in one["resources"].items()}
+            for uuid, one in raw.items()
+        },
         project=data.get("project_id", NOBODY),
         user=data.get("user_id", NOBODY),
         type=data.get("consumer_type"),

@@ -8,14 +8,13 @@ from html import escape
 from typing import Any
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from moorage.api.placement import allocations, candidates, inventories, providers, vocabulary
 from moorage.api.placement.policy import PlacementPolicy
-from moorage.api.placement.web import MAX_VERSION, MIN_VERSION, Rep, Req, Version, http_date, need_json
+from moorage.api.placement.web import MAX_VERSION, MIN_VERSION, Rep, Req, Version, http_date, need_json, pairs
 from moorage.model import errors
 from moorage.model.asker import Asker
 from moorage.model.errors import Problem
@@ -143,15 +142,16 @@ def negotiate(header: str | None) -> Version:
     if not header:
         return MIN_VERSION
     for part in reversed(header.split(",")):
-        words = part.strip().split()
+        words = part.strip().split(None, 1)
         if len(words) != 2 or words[0].lower() != SERVICE:
             continue
         if words[1] == "latest":
             return MAX_VERSION
-        numbers = words[1].split(".")
-        if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
-            raise errors.Invalid(f"invalid version string: {words[1]}")
-        version = (int(numbers[0]), int(numbers[1]))
+        major, _, minor = words[1].partition(".")
+        try:
+            version = (int(major), int(minor))
+        except ValueError as failure:
+            raise errors.Invalid(f"invalid version string: {words[1]}") from failure
         if not MIN_VERSION <= version <= MAX_VERSION:
             raise errors.NotAcceptable(f"Unacceptable version header: {words[1]}")
         return version
@@ -199,13 +199,19 @@ class _Door:
         self._policy = policy
         self._prefix = prefix
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+        elif scope["type"] == "http":
+            await (await self.serve(Request(scope, receive)))(scope, receive, send)
+
     async def serve(self, request: Request) -> Response:
         request_id = "req-" + str(uuid.uuid4())
         version: Version | None = None
         headers = dict(request.headers.items())
         try:
-            path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).rstrip("/")
-            asker = None if path == "" else await self._authenticate(headers)
+            path = self._inside(request.scope["path"])
+            asker = None if not path.strip("/") else await self._authenticate(headers)
             version = negotiate(headers.get(HEADER))
             if asker is None:
                 if request.method != "GET":
@@ -221,6 +227,12 @@ class _Door:
             return self._fault(errors.Internal("unexpected failure", private=repr(failure)), version, request_id)
         return self._send(rep, version, request_id)
 
+    def _inside(self, path: str) -> str:
+        """The path below the prefix; raises NotFound for one beside it."""
+        if not f"{path}/".startswith(f"{self._prefix}/"):
+            raise errors.NotFound("The resource could not be found.")
+        return path[len(self._prefix) :]
+
     async def _answer(
         self, request: Request, path: str, headers: dict[str, str], asker: Asker, version: Version, request_id: str
     ) -> Rep:
@@ -233,11 +245,11 @@ class _Door:
         req = Req(
             method=request.method,
             path=parameters,
-            query=request.query_params.multi_items(),
+            query=pairs(request.scope["query_string"]),
             headers=headers,
             body=body,
             version=version,
-            prefix=self._prefix or request.scope.get("root_path", ""),
+            prefix=self._prefix,
             asker=asker,
             engine=self._engine,
             region=self._region,
@@ -277,7 +289,10 @@ class _Door:
             headers["allow"] = problem.methods
         if status == 401:
             headers["www-authenticate"] = 'Keystone uri=""'
-        if not accepts_json(accept) and "html" in str(accept):
+        if not accepts_json(accept):
+            if "html" not in str(accept):
+                said = f"{status} {title}\n\n{problem.public}\n"
+                return Response(said.encode(), status, headers | {"content-type": "text/plain; charset=UTF-8"})
             text = f"<html><head><title>{status} {title}</title></head><body>{escape(problem.public)}</body></html>"
             return Response(text.encode(), status, headers | {"content-type": "text/html; charset=UTF-8"})
         return Response(msgspec.json.encode({"errors": [error]}), status, headers)
@@ -320,8 +335,6 @@ def make_placement_app(
     *,
     policy: PlacementPolicy | None = None,
     prefix: str = "",
-) -> Starlette:
-    """The application; `prefix` is where links begin (`/placement` when mounted there)."""
-    door = _Door(engine, region, authenticate, policy or PlacementPolicy(), prefix)
-    methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
-    return Starlette(routes=[Route("/{path:path}", door.serve, methods=methods)])
+) -> ASGIApp:
+    """The application; `prefix` is where it is reached and where links begin (`/placement` beside a whole cloud)."""
+    return _Door(engine, region, authenticate, policy or PlacementPolicy(), prefix)

@@ -33,6 +33,8 @@ def body_of(req: Req, provider: Provider) -> dict[str, Any]:
 async def create(req: Req) -> Rep:
     data = req.json(schemas.POST_PROVIDER_14 if req.since(14) else schemas.POST_PROVIDER)
     uuid = uuid_of(data["uuid"]) if "uuid" in data else str(uuids.uuid4())
+    if not data["name"]:
+        raise Invalid(f'Unable to create resource provider "", {uuid}: name is required')
     parent = data.get("parent_provider_uuid")
     await req.region.write(lambda tx: nouns.create(tx, uuid, data["name"], parent))
     location = {"location": req.url(f"/resource_providers/{uuid}")}

@@ -64,7 +64,7 @@ POST_INVENTORY = Schema(
 _PUT_INVENTORIES = _object(
     {
         "resource_provider_generation": _INT,
-        "inventories": {"type": "object", "patternProperties": {NAME_KEY: _object(_INVENTORY, ("total",))}},
+        "inventories": {"type": "object", "additionalProperties": _object(_INVENTORY, ("total",))},
     },
     ("resource_provider_generation", "inventories"),
 )

@@ -1,7 +1,5 @@
 """Resource classes and traits: the standard words, a site's own, and which provider has which trait."""
 
-import re
-
 from moorage.api.placement import schemas
 from moorage.api.placement.web import Rep, Req, ordered
 from moorage.model.errors import Conflict, Invalid
@@ -89,7 +87,7 @@ async def show_trait(req: Req) -> Rep:
 
 async def put_trait(req: Req) -> Rep:
     name = req.path["name"]
-    if len(name) > NAME_MAX or not re.match(CUSTOM, name):
+    if len(name) > NAME_MAX or not CUSTOM.fullmatch(name):
         raise Invalid(
             f"The trait is invalid. A valid trait must be no longer than {NAME_MAX} characters, start with the prefix "
             '"CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any
+from urllib.parse import parse_qsl
 
 import fastjsonschema
 import msgspec
@@ -56,7 +57,7 @@ class Req:
         need_json(self.headers)
         try:
             data = msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as failure:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:
             raise Invalid(f"Malformed JSON: {failure}") from failure
         return schema.check(data, "JSON does not validate: ")
 
@@ -87,6 +88,14 @@ class Rep:
     dated: bool = True
     """False: nothing is there that could have been modified."""
     raw: bytes | None = None
+
+
+def pairs(query: bytes) -> list[tuple[str, str]]:
+    """A query string as Placement reads it: `;` is as good as `&`. Raises Invalid for what is no UTF-8."""
+    try:
+        return parse_qsl(query.decode("latin-1").replace(";", "&"), keep_blank_values=True, errors="strict")
+    except ValueError as failure:
+        raise Invalid(f"Invalid query string parameters: {failure}") from failure
 
 
 def http_date(seconds: int | None) -> str:
