@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from moorage.model.errors import HostFailed
+from moorage.clients.http import CALL_DEADLINE_S
+from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import OperationId
-from moorage.operations.boot import BOOT
+from moorage.operations.boot import BOOT, VIF_PLUGGING_MAX_S, await_vifs
 from moorage.operations.rooms import Settings
 from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.saga.log import Failed
 from moorage.store.cell import servers
 from moorage.store.region import inbox
 from moorage.store.region.inbox import ExternalEvent
@@ -74,6 +76,34 @@ async def test_a_failed_plug_fails_at_once(small: SmallRegion) -> None:
     with pytest.raises(Unwound):
         await boot(small)
     assert not small.hosts.guests
+
+
+async def test_a_plug_that_failed_at_one_host_says_nothing_of_the_next(small: SmallRegion) -> None:
+    await keep(small, events(small, "failed"))
+    await boot(small, vif_plugging_is_fatal=False)
+    assert await is_active(small)
+
+
+async def test_a_network_service_that_is_out_for_a_moment_ends_no_wait(small: SmallRegion) -> None:
+    await keep(small, events(small, "completed"))
+    asked, ports_of = 0, small.network.ports_of
+
+    async def out_at_first(*args: object, **named: object) -> object:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise Unavailable("out")
+        return await ports_of(*args, **named)  # type: ignore[arg-type]
+
+    small.network.ports_of = out_at_first  # type: ignore[method-assign,assignment]
+    paper = await boot(small)
+    assert await is_active(small)
+    assert asked == 2
+    assert not [line for line in paper.written() if isinstance(line, Failed)]
+
+
+def test_the_longest_wait_is_within_the_patience_of_its_step() -> None:
+    assert await_vifs.patience_s > VIF_PLUGGING_MAX_S + CALL_DEADLINE_S
 
 
 async def test_what_is_active_already_is_not_waited_for(small: SmallRegion) -> None:

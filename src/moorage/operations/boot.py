@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from moorage.model.action import Action, Event
-from moorage.model.errors import HostFailed, NoCapacity, Problem, Stale
+from moorage.model.errors import HostFailed, NoCapacity, Problem, Stale, Unavailable
 from moorage.model.guest import GuestSpec
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
@@ -28,11 +28,12 @@ from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
-from moorage.operations.steps.ports import made_macs, nics_of, plugged_ports, segments_for, vif_of
+from moorage.operations.steps.ports import VIF_PLUGGED, made_macs, nics_of, plugged_ports, segments_for, vif_of
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
+from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 
 LOST_KEPT_MAX = 20
@@ -42,6 +43,8 @@ FAULT_CHARACTERS_MAX = 255
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
 VIF_LOOK_EVERY_S = 0.5
+VIF_PLUGGING_MAX_S = 3600.0
+"""Nobody is made to wait longer for a plug, whatever was configured."""
 
 logger = logging.getLogger(__name__)
 
@@ -199,6 +202,8 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim |
         )
         if isinstance(answer, Shortage):
             tx.refuse(answer)
+        if run.attempt > 1:
+            inbox.drop(tx, boot.server.id, VIF_PLUGGED)
         order = region_servers.place(tx, boot.server.id, run.operation, choice.cell)
         taken[:] = [answer]
         profiles = groups.with_functions(claim.profiles, run[make_ports].ports, answer.functions)
@@ -327,19 +332,27 @@ async def destroy_guest(run: BootRun) -> None:
         await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.asked.server.id)
 
 
-@step(needs=(claim_host, bind_ports, start_guest), no_undo="it only waits")
+@step(
+    needs=(claim_host, bind_ports, start_guest),
+    no_undo="it only waits",
+    patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
+)
 async def await_vifs(run: BootRun) -> None:
     """Wait until the network says that what was bound is plugged, where an operator asked for that (RULES §20).
 
     The inbox and the port are both read, so an event that came early, or never, is no matter; what is said of an earlier
-    host does not count.  Raises HostFailed when the time is over and that is to be fatal.
+    host does not count: it goes with the next claim.  Raises HostFailed when the time is over and that is to be fatal.
     """
     settings, claim = run.rooms.settings, run[claim_host]
     waiting = {port.id for port in late_ports.bound(run.get(start_guest), run[bind_ports]) if port.status != "ACTIVE"}
     if not run.asked.gates.credentials or settings.vif_plugging_timeout_s <= 0 or not waiting:
         return
-    for _ in range(max(1, int(settings.vif_plugging_timeout_s / VIF_LOOK_EVERY_S))):
-        waiting -= await plugged_ports(run.rooms, run.asked.server.id, waiting, claim.name)
+    until = time.monotonic() + min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
+    while time.monotonic() < until:
+        try:
+            waiting -= await plugged_ports(run.rooms, run.asked.server.id, waiting, claim.name)
+        except Unavailable as out:  # nothing was heard of the plug, which is what this waits for
+            logger.info("%s: whether ports are plugged cannot be asked yet: %s", run.operation, out)
         if not waiting:
             return
         await asyncio.sleep(VIF_LOOK_EVERY_S)

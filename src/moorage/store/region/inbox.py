@@ -91,9 +91,9 @@ def taken(tx: Tx, events: Iterable[ExternalEvent]) -> None:
         )
 
 
-def drop(tx: Tx, server: str) -> None:
-    """With the operation that used them."""
-    tx.run(inbox.delete().where(inbox.c.server == server))
+def drop(tx: Tx, server: str, name: str) -> None:
+    """What was said of a server's earlier host says nothing of the next."""
+    tx.run(inbox.delete().where(inbox.c.server == server, inbox.c.name == name))
 
 
 def forget_old(tx: Tx, before_us: int) -> None:
