@@ -2,6 +2,7 @@
 
 import asyncio
 
+import httpx
 import pytest
 from conftest import Start, a_config
 
@@ -82,11 +83,52 @@ async def test_an_interface_is_attached_with_an_address_of_the_pool_and_detached
         await admin.gone(server)
 
 
+async def test_an_address_is_asked_for_by_a_boot_and_by_an_attach(start: Start) -> None:
+    """It decides the cell; one in use is 400 for a boot and 409 for an attach, as Nova's are, and free again with its server."""
+    async with start(network=FLAT, hosts=Hosts(count=2)) as running:
+        admin = running.admin
+        wished = [{**OFFICE[0], "fixed_ip": "10.2.0.5"}]
+        server = await admin.active("wished", networks=wished)
+        assert await addresses_of(admin, server["id"]) == ["10.2.0.5"]
+        assert server["OS-EXT-SRV-ATTR:host"] == "host2"
+        refused = await admin.ask_boot("second", networks=wished)
+        assert refused.status_code == 400
+        said = f"Fixed IP address 10.2.0.5 is already in use on instance {server['id']}."
+        assert refused.json()["badRequest"]["message"] == said
+        twice = await admin.ask_boot("twice", networks=[{**OFFICE[0], "fixed_ip": "10.2.0.6"}] * 2)
+        assert twice.status_code == 400
+        cells = [{**OFFICE[0], "fixed_ip": each} for each in ("10.1.0.6", "10.2.0.6")]
+        assert (await admin.ask_boot("two cells", networks=cells)).status_code == 400
+        assert (
+            await admin.ask_boot("several", networks=[{**OFFICE[0], "fixed_ip": "10.2.0.6"}], min_count=2)
+        ).status_code == 400
+
+        path = f"/servers/{server['id']}/os-interface"
+
+        async def attach(address: str) -> httpx.Response:
+            wish = {"net_id": flat_id("office"), "fixed_ips": [{"ip_address": address}]}
+            return await admin.compute("POST", path, {"interfaceAttachment": wish})
+
+        assert {each: (await attach(each)).status_code for each in ("10.2.0.5", "10.1.0.6", "10.9.0.1")} == {
+            "10.2.0.5": 409, "10.1.0.6": 400, "10.9.0.1": 400,
+        }  # fmt: skip
+        made = await attach("10.2.0.6")
+        assert made.status_code == 200, made.text
+        assert made.json()["interfaceAttachment"]["fixed_ips"][0]["ip_address"] == "10.2.0.6"
+        assert sorted(await addresses_of(admin, server["id"])) == ["10.2.0.5", "10.2.0.6"]
+        await admin.gone(server["id"])
+        again = await admin.active("again", networks=wished)
+        assert await addresses_of(admin, again["id"]) == ["10.2.0.5"]
+        await admin.gone(again["id"])
+
+
 async def test_what_a_network_service_alone_could_do_is_refused(start: Start) -> None:
     async with start(network=FLAT, hosts=Hosts(count=1)) as running:
         for networks, says in (
             ([{"port": flat_id("a port")}], "there are no ports"),
-            ([{"uuid": flat_id("office"), "fixed_ip": "10.1.0.3"}], "there are no ports"),
+            ([{"uuid": flat_id("office"), "fixed_ip": "10.9.0.3"}], "Fixed IP 10.9.0.3 is not a valid ip address"),
+            ([{"uuid": flat_id("office"), "fixed_ip": "10.1.0.1"}], "Fixed IP 10.1.0.1 is not a valid ip address"),
+            ([{"uuid": flat_id("office"), "fixed_ip": "fd00::3"}], "Fixed IP fd00::3 is not a valid ip address"),
             ([{"uuid": flat_id("another")}], "could not be found"),
         ):
             refused = await running.admin.ask_boot("no", networks=networks)

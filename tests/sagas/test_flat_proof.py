@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from moorage.main.flat import Book
+from moorage.model.flat import Wanted
 from moorage.model.ids import OperationId
 from moorage.model.network import mint_mac
 from moorage.operations.all import SAGAS
@@ -34,8 +35,11 @@ async def booted(flat: FlatRegion) -> FlatRegion:
 
 
 @pytest.mark.slow
-async def test_a_boot_is_proved(flat: FlatRegion) -> None:
-    asked = a_flat_boot(PROVED_OPERATION, flat.pools)
+@pytest.mark.parametrize("address", [None, "10.0.1.5"])
+async def test_a_boot_is_proved(flat: FlatRegion, address: str | None) -> None:
+    """With an address that was asked for, whichever host has the server last: it is of one cell, and of one server."""
+    flat.pools = pools(8, 8 if address is None else 0)
+    asked = a_flat_boot(PROVED_OPERATION, flat.pools, address)
     proof = await prove(BOOT, asked, lambda: flat.fresh(a_server(), PROVED_OPERATION))
     assert proof.total > 50, proof.cases
 
@@ -78,3 +82,19 @@ async def test_no_address_anywhere_is_said_and_nothing_is_held(flat: FlatRegion)
     assert unwound.value.at == "bind_ports"
     assert "no address of network flat-net is left in cell" in str(unwound.value.cause)
     assert await Book(flat.region).holders() == {}
+
+
+async def test_the_address_that_was_asked_for_is_given_and_refused_to_the_next(flat: FlatRegion) -> None:
+    flat.pools = pools(8, 0)
+    wished = flat.pools[0].address(6)
+    await flat.fresh(a_server(), BOOTED)
+    boot = a_flat_boot(BOOTED, flat.pools, wished)
+    await tell(BOOT, BOOTED, boot, flat.rooms, Paper(first_lines(BOOT), flat.transact))
+    _, second = await Book(flat.region).of_server(SERVER)
+    assert flat.pools[0].address(second.slot) == wished
+    await flat.fresh(a_server(), BOOTED)
+    await Book(flat.region).take("somebody", HOSTS[0][0], [Wanted(0, "fa:16:3e:00:00:09", flat.pools[0], 6)])
+    with pytest.raises(Unwound) as unwound:
+        await tell(BOOT, BOOTED, boot, flat.rooms, Paper(first_lines(BOOT), flat.transact))
+    assert f"{wished} of network flat-net is in use" in str(unwound.value.cause)
+    assert set(await Book(flat.region).holders()) == {"somebody"}

@@ -87,3 +87,22 @@ def test_a_pool_by_its_cidr_alone() -> None:
     made = pool_of("net", ONE, "10.0.0.0/29", first="", last="", gateway="", dns=())
     assert (made.gateway, made.first, made.last, made.size) == ("10.0.0.1", "10.0.0.2", "10.0.0.6", 5)
     assert ipaddress.ip_address(made.address(4)) == ipaddress.ip_address("10.0.0.6")
+
+
+async def test_a_wished_address_is_given_to_who_wishes_it(region: Database) -> None:
+    """Not to another NIC of the same server that takes any; a second wish for it is refused, and so is another one by who has one."""
+    wants = [Wanted(nic, f"fa:16:3e:00:00:{nic:02x}", pool(4), 2 if nic == 3 else None) for nic in range(4)]
+    leases = await take(region, "s", *wants)
+    assert isinstance(leases, tuple)
+    assert [lease.nic for lease in leases] == [0, 1, 2, 3]
+    assert leases[3].slot == 2
+    assert sorted(lease.slot for lease in leases) == [0, 1, 2, 3]
+    assert await take(region, "s", *wants) == leases
+    assert await take(region, "t", Wanted(0, "fa:16:3e:00:00:10", pool(4), 2)) == Exhausted(0, pool(4), 2)
+    assert await region.read(lambda tx: flat_addresses.holder(tx, pool(4), 2)) == "s"
+    assert await region.read(lambda tx: flat_addresses.holder(tx, pool(4, TWO), 2)) is None
+    await region.write(lambda tx: flat_addresses.give_back(tx, "s", (0,)))
+    free = leases[0].slot
+    moved = await take(region, "s", Wanted(1, wants[1].mac, pool(4), free))
+    assert isinstance(moved, tuple)
+    assert moved[0].slot == free, "the one that was taken before is exchanged for the one that is wished"

@@ -30,6 +30,9 @@ class Book:
     async def of_server(self, server: str) -> Sequence[Lease]:
         return await self.region.read(lambda tx: flat_addresses.of_server(tx, server))
 
+    async def holder(self, pool: FlatPool, slot: int) -> str | None:
+        return await self.region.read(lambda tx: flat_addresses.holder(tx, pool, slot))
+
     async def holders(self) -> Mapping[str, Collection[int]]:
         return await self.region.read(flat_addresses.holders)
 

@@ -41,6 +41,15 @@ class FlatPool(msgspec.Struct, frozen=True):
         """The address in a slot, counted from the first."""
         return str(ipaddress.ip_address(self.first) + slot)
 
+    def slot(self, address: str) -> int | None:
+        """Which slot an address is in; None: it is none of the pool's."""
+        try:
+            wanted = ipaddress.ip_address(address)
+        except ValueError:
+            return None
+        slot = int(wanted) - int(ipaddress.ip_address(self.first))
+        return slot if wanted.version == 4 and 0 <= slot < self.size else None
+
 
 class Lease(msgspec.Struct, frozen=True):
     """One address of a pool, held by one NIC of a server."""
@@ -61,13 +70,16 @@ class Wanted(msgspec.Struct, frozen=True):
     nic: int
     mac: str
     pool: FlatPool
+    slot: int | None = None
+    """This one and no other: its address was asked for."""
 
 
 class Exhausted(msgspec.Struct, frozen=True):
-    """No address is left for this NIC."""
+    """No address is left for this NIC, or not the one it wants."""
 
     nic: int
     pool: FlatPool
+    slot: int | None = None
 
 
 def flat_id(name: str) -> str:

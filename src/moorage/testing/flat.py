@@ -60,9 +60,12 @@ def _cell_of(host: str) -> CellId | None:
     return dict(HOSTS).get(host)
 
 
-def a_flat_boot(operation: OperationId, pools: Sequence[FlatPool]) -> Boot:
-    """Two NICs on the flat network."""
+def a_flat_boot(operation: OperationId, pools: Sequence[FlatPool], address: str | None = None) -> Boot:
+    """Two NICs on the flat network, the second with an address of its own choice."""
     network = pools[0].network_id
     facts = FlatNetwork(pools, Book(None), _cell_of)._facts  # type: ignore[arg-type]  # nothing is taken
-    nics = tuple(NicAsk(index=at, network=network, mac=mint_mac(SERVER, at), port_security=False) for at in range(2))
+    nics = tuple(
+        NicAsk(index=at, network=network, mac=mint_mac(SERVER, at), port_security=False, address=wish)
+        for at, wish in enumerate((None, address))
+    )
     return msgspec.structs.replace(a_boot(operation), nics=nics, networks=facts)

@@ -46,6 +46,8 @@ class AddressBook(Protocol):
 
     async def of_server(self, server: str) -> Sequence[Lease]: ...
 
+    async def holder(self, pool: FlatPool, slot: int) -> str | None: ...
+
     async def holders(self) -> Mapping[str, Collection[int]]: ...
 
 
@@ -94,12 +96,12 @@ class FlatNetwork(NetworkClient):
         hostname: str = "",
         external_allowed: bool = False,
     ) -> CheckedNics:
-        """Networks by id, or the only one there is; neither ports nor chosen addresses nor security groups."""
+        """Networks by id, or the only one there is, and addresses of their pools; neither ports nor security groups."""
         if nics == "none":
             return CheckedNics()
         asks = self._usual(nics) if isinstance(nics, str) else tuple(nics)
         for nic in asks:
-            if nic.port is not None or nic.address is not None:
+            if nic.port is not None:
                 raise Invalid(f"{NO_PORTS} Name a network.", code="no_ports")
         unknown = [nic.network for nic in asks if nic.network not in self._facts]
         if unknown:
@@ -107,7 +109,33 @@ class FlatNetwork(NetworkClient):
         if set(security_groups) - {DEFAULT_GROUP}:
             raise Invalid(f"{NO_PORTS} So there are no security groups.", code="security_group_cannot_be_applied")
         asks = tuple(msgspec.structs.replace(nic, port_security=False) for nic in asks)
-        return CheckedNics(asks, {nic.network: self._facts[nic.network] for nic in asks})
+        return CheckedNics(asks, await self._where(asks))
+
+    async def _where(self, asks: Sequence[NicAsk]) -> dict[str, NetworkFacts]:
+        """The networks; of one with chosen addresses, only the cell whose pool they are of. Raises Invalid as Nova refuses addresses."""
+        networks = {nic.network: self._facts[nic.network] for nic in asks}
+        chosen: set[str] = set()
+        for nic in [each for each in asks if each.address is not None]:
+            address = nic.address or ""
+            pool, slot = self._pool_with(nic.network, address)
+            holder = "" if address in chosen else await self._book.holder(pool, slot)
+            chosen.add(address)
+            if holder is not None:
+                raise Invalid(
+                    f"Fixed IP address {address} is already in use on instance {holder}.", code="fixed_ip_in_use"
+                )
+            facts = networks[nic.network]
+            if pool.cell not in facts.cells:
+                raise Invalid(f"Fixed IP {address} is of another cell than the others.", code="fixed_ip_outside")
+            networks[nic.network] = msgspec.structs.replace(facts, cells=(pool.cell,))
+        return networks
+
+    def _pool_with(self, network: str, address: str) -> tuple[FlatPool, int]:
+        """The pool that an address is of, and its slot. Raises Invalid."""
+        for (each, _), pool in self._pools.items():
+            if each == network and (slot := pool.slot(address)) is not None:
+                return pool, slot
+        raise Invalid(f"Fixed IP {address} is not a valid ip address for network {network}.", code="fixed_ip_outside")
 
     def _usual(self, how: str) -> tuple[NicAsk, ...]:
         if len(self._facts) > 1:
@@ -183,6 +211,8 @@ class FlatNetwork(NetworkClient):
                 ip_allocation="deferred",
                 device_id=server,
                 tag=nic.tag,
+                fixed_ips=() if nic.address is None else (FixedIp("", nic.address),),
+                address_chosen=nic.address is not None,
             )
             for nic in nics
         )
@@ -201,13 +231,28 @@ class FlatNetwork(NetworkClient):
         unsure: bool = False,
     ) -> tuple[Port, ...]:
         """The whole allocation: an address for every NIC, of the pools of the host's cell. Raises BindRefused."""
-        wants = [Wanted(port.index, port.mac, self._pool(port, host)) for port in ports]
+        wants = [self._wanted(port, host) for port in ports]
         taken = await self._book.take(server, host, wants)
         if isinstance(taken, Exhausted):
             reason = f"no address of network {taken.pool.network} is left in cell {taken.pool.cell}"
+            if taken.slot is not None:
+                reason = f"{taken.pool.address(taken.slot)} of network {taken.pool.network} is in use"
             raise _refused(ports, taken.nic, host, reason)
         tags = {port.index: port.tag for port in ports}
         return tuple(msgspec.structs.replace(self._bound(lease), tag=tags[lease.nic]) for lease in taken)
+
+    def _wanted(self, port: Port, host: str) -> Wanted:
+        """An address of the pool of the host's cell, the chosen one if one was chosen."""
+        pool = self._pool(port, host)
+        if not port.address_chosen or not port.fixed_ips:
+            return Wanted(port.index, port.mac, pool)
+        address = port.fixed_ips[0].address
+        slot = pool.slot(address)
+        if slot is None:
+            raise _refused(
+                [port], port.index, host, f"{address} is no address of network {pool.network} in cell {pool.cell}"
+            )
+        return Wanted(port.index, port.mac, pool, slot)
 
     def _pool(self, port: Port, host: str) -> FlatPool:
         cell = self._cell_of(host)

@@ -33,27 +33,34 @@ def take(tx: Tx, server: str, host: str, wants: Sequence[Wanted]) -> tuple[Lease
     """Every NIC has an address of its pool, the one it had if that is of this pool; or none has, and one that lacks is named."""
     had = {lease.nic: lease for lease in of_server(tx, server)}
     leases: list[Lease] = []
-    for want in wants:
+    for want in sorted(wants, key=lambda want: want.slot is None):  # who takes any address shall not take a wished one
         kept = had.get(want.nic)
-        if kept is not None and (kept.network, kept.cell) == (want.pool.network_id, want.pool.cell):
+        if kept is not None and _serves(kept, want):
             leases.append(_move(tx, kept, host))
             continue
         if kept is not None:
             give_back(tx, server, (want.nic,))
         lease = _take_one(tx, server, host, want)
         if lease is None:
-            tx.refuse(Exhausted(want.nic, want.pool))
+            tx.refuse(Exhausted(want.nic, want.pool, want.slot))
         else:
             leases.append(lease)
-    return tuple(leases)
+    places = [want.nic for want in wants]
+    return tuple(sorted(leases, key=lambda lease: places.index(lease.nic)))
+
+
+def _serves(kept: Lease, want: Wanted) -> bool:
+    same = (kept.network, kept.cell) == (want.pool.network_id, want.pool.cell)
+    return same and want.slot in {None, kept.slot}
 
 
 def _take_one(tx: Tx, server: str, host: str, want: Wanted) -> Lease | None:
-    """Any free slot; whoever is second at one finds its row there, and tries another."""
+    """The slot that is asked for, or any free one; whoever is second at one finds its row there, and tries another."""
     dice = random.Random(f"{server}/{want.nic}")
     for _ in range(TRIES_MAX):
         taken = _taken(tx, want.pool)
-        free = [slot for slot in range(want.pool.size) if slot not in taken]
+        wished = range(want.pool.size) if want.slot is None else (want.slot,)
+        free = [slot for slot in wished if slot not in taken]
         if not free:
             return None
         row = {
@@ -95,6 +102,13 @@ def give_back(tx: Tx, server: str, nics: Collection[int] | None = None) -> None:
 def of_server(tx: Tx, server: str) -> list[Lease]:
     query = sa.select(flat_addresses).where(flat_addresses.c.server == server).order_by(flat_addresses.c.nic)
     return [_lease(row) for row in tx.rows(query)]
+
+
+def holder(tx: Tx, pool: FlatPool, slot: int) -> str | None:
+    """The server that holds this address."""
+    here = (flat_addresses.c.network == pool.network_id) & (flat_addresses.c.cell == str(pool.cell))
+    row = tx.row(sa.select(flat_addresses.c.server).where(here & (flat_addresses.c.slot == slot)))
+    return None if row is None else str(row.server)
 
 
 def holders(tx: Tx) -> dict[str, set[int]]:
