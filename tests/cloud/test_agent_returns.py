@@ -1,15 +1,17 @@
 """An agent that comes back: it asks first, destroys what is older before it obeys or reports, and starts only what was on."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hosts import CELL, HOST, SERVER, errand, guest, place
 
+from moorage.agent import serve
 from moorage.bus import subjects
 from moorage.bus.memory import Dials as BusDials
 from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn, encode
+from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn, encode
 from moorage.drivers.dials import Dials, VerbDial
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
@@ -114,6 +116,59 @@ async def test_an_answer_to_an_earlier_life_is_ignored(tmp_path: Path) -> None:
         at.cell.answers = True
         await at.host.agent.home.wait()
         assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING}
+
+
+async def test_what_runs_is_asked_of_before_what_is_only_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        for server in (SERVER, OTHER):
+            await at.caller.start_guest(HOST, errand(1), guest(server))
+        await at.caller.destroy_guest(HOST, errand(2), SERVER)
+        monkeypatch.setattr(serve, "MAX_LISTED", 1)
+        at.cell.heard.clear()
+        await at.host.restart()
+        await until(lambda: at.cell.heard)
+        question = at.cell.heard[0]
+        assert isinstance(question, AgentReturned)
+        assert question.guests == (OTHER,)
+
+
+async def test_it_asks_what_it_may_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that is never restarted would remember the turn of every server it ever had."""
+    monkeypatch.setattr(serve, "TOMBSTONES_MAX", 1)
+    monkeypatch.setattr(serve, "TOMBSTONES_ASKED_MAX", 1)
+    third = ServerId("7f4b2c1e-0000-4000-8000-000000000003")
+    async with place(MemoryBus(), tmp_path) as at:
+        for server in (SERVER, OTHER, third):
+            await at.caller.start_guest(HOST, errand(1), guest(server))
+        for server in (SERVER, OTHER):
+            await at.caller.destroy_guest(HOST, errand(2), server)
+        asked = {(SERVER,), (OTHER,)}
+        await until(
+            lambda: {each.guests for each in at.cell.heard if isinstance(each, AgentReturned) and each.home} == asked
+        )
+        at.cell.knows = {OTHER: ServerTurn(OTHER, here=False, gone=True)}
+        await until(lambda: OTHER not in at.host.journal.turns())
+        assert at.host.journal.turns().keys() == {SERVER, third}, "of the others nobody said that they are gone"
+
+
+async def test_a_driver_that_broke_once_does_not_silence_its_host(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await until(lambda: at.cell.beats())
+        broke, guests = 0, at.host.driver.guests
+
+        async def breaks() -> Mapping[ServerId, PowerState]:
+            nonlocal broke
+            broke += 1
+            if broke < 3:
+                raise OSError("input/output error")
+            return await guests()
+
+        at.host.driver.guests = breaks  # type: ignore[method-assign]
+        await until(lambda: broke >= 3)
+        seen = len(at.cell.beats())
+        await until(lambda: len(at.cell.beats()) > seen)
 
 
 async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Path) -> None:

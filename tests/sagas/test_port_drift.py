@@ -11,12 +11,14 @@ import pytest
 
 from moorage.conductor.events import Events
 from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
-from moorage.model.ids import ConductorId, OperationId, ProviderId
+from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId
 from moorage.model.network import FixedIp
 from moorage.model.operation import Accepted
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Server
+from moorage.operations import port_truth
 from moorage.operations.all import SAGAS
+from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.region import inbox
@@ -266,3 +268,23 @@ async def test_what_cannot_be_mended_is_said_and_left(
     changed(small, profile=port.profile)
     assert await PortDrift(small.rooms).run() == PortDriftDone(1)
     assert await all_held(small) == before
+
+
+async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = Events(small.rooms, cast("Any", None), cast("Any", None))
+    bad = ServerId("0d0c0b0a-0000-4000-8000-00000000bad0")
+    told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (bad, SERVER)]
+    looked: list[ServerId] = []
+
+    async def look(rooms: Rooms, server: ServerId) -> port_truth.Found:
+        looked.append(server)
+        if server == bad:
+            raise KeyError("of a newer release")
+        return port_truth.Found.TRUE
+
+    monkeypatch.setattr(port_truth, "look", look)
+    monkeypatch.setattr(inbox, "ready", lambda tx, names, limit: told)
+    assert await events.look() == 1
+    assert sorted(looked) == sorted([bad, SERVER])

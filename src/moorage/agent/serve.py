@@ -52,6 +52,10 @@ LATE_S = 5.0
 LEAST_S = 1.0
 LEAST_DESTROY_S = 30.0
 MAX_UNTAKEN_SAID = 50
+TOMBSTONES_MAX = 1_000
+"""Turns remembered of servers without a guest, before the cell is asked which of them are gone for ever."""
+TOMBSTONES_ASKED_MAX = 500
+"""At once."""
 ASK_FIRST_S, ASK_LAST_S = 0.25, 5.0
 
 
@@ -97,6 +101,8 @@ class Agent:
         self._digest = digest({})
         self._description = b""
         self._was_cut = False
+        self._asked_last = ServerId("")
+        """Of the tombstones: the next time those after it are asked of."""
 
     async def start(self) -> None:
         await self._journal.open()
@@ -121,17 +127,15 @@ class Agent:
         while not self.home.is_set():
             try:
                 await self._come_home(await self._ask_who_belongs_here())
-            except Problem as problem:
-                _log.error("%s cannot come home yet: %s", self.host, problem.private or problem.public)
+            except Exception as failure:  # noqa: BLE001 - whatever a driver does, the host comes home when it can
+                _log.error("%s cannot come home yet: %s", self.host, _why(failure))
                 await self._clock.sleep(ASK_LAST_S)
         beat = 0
         while True:
             try:
                 await self._beat(beat)
-            except (
-                Problem
-            ) as problem:  # no beat: a host that cannot see its guests is not well, and shows it by silence
-                _log.error("%s cannot say how it is: %s", self.host, problem.private or problem.public)
+            except Exception as failure:  # noqa: BLE001 - a host that cannot see its guests shows it by silence, and no longer
+                _log.error("%s cannot say how it is: %s", self.host, _why(failure))
             beat += 1
             await self._clock.sleep(self._beat_s)
 
@@ -145,8 +149,19 @@ class Agent:
         return await self._answer
 
     async def _ask(self) -> None:
-        known = {*(await self._driver.guests()), *self._journal.turns()}
-        question = AgentReturned(self.host, self.cell, self.boot, tuple(sorted(known)[:MAX_LISTED]))
+        guests = sorted(await self._driver.guests())
+        known = [*guests, *sorted(self._journal.turns().keys() - set(guests))]  # what may have to go is asked of first
+        question = AgentReturned(self.host, self.cell, self.boot, tuple(known[:MAX_LISTED]))
+        await self._bus.publish(subjects.returned(self.cell), encode(question))
+
+    async def _ask_what_to_forget(self) -> None:
+        """A destroy leaves its turn behind; a host that is never restarted would remember every server it ever had."""
+        tombstones = sorted(self._journal.turns().keys() - (await self._driver.guests()).keys())
+        if len(tombstones) <= TOMBSTONES_MAX:
+            return
+        asked = ([each for each in tombstones if each > self._asked_last] or tombstones)[:TOMBSTONES_ASKED_MAX]
+        self._asked_last = asked[-1]
+        question = AgentReturned(self.host, self.cell, self.boot, tuple(asked), home=True)
         await self._bus.publish(subjects.returned(self.cell), encode(question))
 
     async def _ask_again_after_a_cut(self) -> None:
@@ -165,6 +180,7 @@ class Agent:
             if now != self._description:
                 await self._report()
                 self._description = now
+            await self._ask_what_to_forget()
             await self._journal.flush()
         states = await self._driver.guests()
         differ: dict[ServerId, PowerState] = {}
@@ -372,3 +388,7 @@ class Agent:
                 wait_s = min(wait_s * 2, ASK_LAST_S)
             else:
                 return
+
+
+def _why(failure: Exception) -> str:
+    return (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)

@@ -218,6 +218,8 @@ class AgentReturned(msgspec.Struct, frozen=True, tag="agent_returned"):
     boot: str
     guests: tuple[ServerId, ...] = ()
     """Every server that has a guest here, or whose turn is remembered here: the answer must speak of each."""
+    home: bool = False
+    """It is home, and asks of servers whose turns it remembers only: what is its own need not be said again."""
 
 
 class ServerTurn(msgspec.Struct, frozen=True):

@@ -175,10 +175,12 @@ class CellConductor:
 
     async def _correct(self, told: HostReport) -> None:
         """Guests that do not belong there: the host was silent while their servers were deleted or went elsewhere."""
-        wrong = tuple(each for each in await self.servers_of(told.host, tuple(told.guests)) if not each.here)
+        await self._send_wrong(told.host, tuple(told.guests))
+
+    async def _send_wrong(self, host: str, asked: tuple[ServerId, ...]) -> None:
+        wrong = tuple(each for each in await self.servers_of(host, asked) if not each.here)
         if wrong:
-            answer = encode(ServersOfHost("", wrong))
-            await self._bus.publish(subjects.to_host(self.cell, told.host), answer)
+            await self._bus.publish(subjects.to_host(self.cell, host), encode(ServersOfHost("", wrong)))
 
     async def take_beat(self, beat: Heartbeat) -> None:
         """A sign of life, and the power states that changed since the last one."""
@@ -203,6 +205,9 @@ class CellConductor:
     async def welcome(self, returned: AgentReturned) -> None:
         """Tell a host that came home which servers are its own; it destroys the others (RULES §10)."""
         self._hear_of(returned.host, returned.boot)
+        if returned.home:
+            await self._send_wrong(returned.host, returned.guests)
+            return
         answer = ServersOfHost(returned.boot, await self.servers_of(returned.host, returned.guests))
         await self._bus.publish(subjects.to_host(self.cell, returned.host), encode(answer))
 
@@ -249,8 +254,8 @@ class CellConductor:
                 if self._clock.monotonic() - flushed >= FLUSH_S or self._to_flush:
                     flushed = self._clock.monotonic()
                     await self.flush()
-            except Problem as problem:
-                logger.warning("cell %s: %s", self.cell, problem)
+            except Exception as failure:  # noqa: BLE001  whatever it is: who stopped watching would take the dead for living
+                logger.warning("cell %s: %r", self.cell, failure)
 
     def look_for_silence(self) -> None:
         """Hosts not heard of for too long are down until they are heard again."""

@@ -99,3 +99,6 @@ class Events:
         except Problem as problem:  # the network service is out, or the cell: the word is kept
             logger.info("what happened to ports of server %s waits: %s", server, problem)
             return False
+        except Exception:  # one server's trouble must not keep the words of all the others
+            logger.exception("what happened to ports of server %s could not be acted on", server)
+            return False

@@ -105,8 +105,8 @@ class GateWatch:
                 if self._me is not None:
                     await self._tell_mine(self._me)
                 await self.look()
-            except Problem as problem:
-                logger.warning("the gates could not be looked at: %s %s", problem, problem.private)
+            except Exception as failure:  # noqa: BLE001  whatever it is, the next look is soon
+                logger.warning("the gates could not be looked at: %r %s", failure, getattr(failure, "private", ""))
 
     async def _tell_mine(self, me: ConductorId) -> None:
         if self._wants_trying():

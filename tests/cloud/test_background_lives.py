@@ -1,0 +1,50 @@
+"""What goes on in the background goes on: whatever breaks in one round, there is a next one; and what is past is forgotten."""
+
+import pytest
+from conftest import Start
+
+from moorage.agent import serve
+from moorage.conductor import cell
+from moorage.operations import gate_watch
+from moorage.testing.waiting import until
+
+
+async def test_a_round_that_breaks_is_not_the_last(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cell, "WATCH_S", 0.01)
+    monkeypatch.setattr(gate_watch, "LOOK_EVERY_S", 0.01)
+    async with start() as running:
+        region = running.cloud.region
+        watched = looked = 0
+
+        def broken_watch() -> None:
+            nonlocal watched
+            watched += 1
+            raise KeyError("of a host that nobody foresaw")
+
+        async def broken_look() -> None:
+            nonlocal looked
+            looked += 1
+            raise ValueError("written by a newer release")
+
+        monkeypatch.setattr(region.cells[0], "look_for_silence", broken_watch)
+        monkeypatch.setattr(region.gates, "look", broken_look)
+        await until(lambda: watched > 2)
+        await until(lambda: looked > 2)
+
+
+async def test_a_host_forgets_servers_that_are_gone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cell says which: the deleted one, and not the one that lives."""
+    monkeypatch.setattr(serve, "TOMBSTONES_MAX", 0)
+    async with start() as running:
+        admin = running.admin
+        gone, stays = await admin.boot("gone"), await admin.boot("stays")
+        for server in (gone, stays):
+            await admin.settled(server)
+        await admin.gone(gone)
+        agents = running.cloud.fleet.agents.values()
+        remembered = [agent for agent in agents if gone in agent._journal.turns()]
+        assert remembered
+        for agent in agents:
+            await agent._ask_what_to_forget()
+        await until(lambda: not any(gone in agent._journal.turns() for agent in agents))
+        assert any(stays in agent._journal.turns() for agent in agents)
