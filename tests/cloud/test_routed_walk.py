@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import time
 from typing import Any
 
 from conftest import Running, Start
@@ -86,3 +87,32 @@ async def test_a_refusal_by_the_host_moves_on_to_the_other_segment(start: Start)
             assert [each["host"] for each in attempts] == [refusing, taking]
             assert server["OS-EXT-SRV-ATTR:host"] == taking
             assert rack_of(server) == int(taking[-1]) - 1
+
+
+async def test_a_segment_grows_by_a_subnet_and_has_addresses_at_once(running: Running) -> None:
+    """One segment of two subnets of one address each; a third is there for the next request, whatever was kept from before."""
+    admin = running.admin
+    wire = {"provider:network_type": "vlan", "provider:physical_network": "physnet1", "provider:segmentation_id": 611}
+    network = (await admin.network("POST", "/networks", {"network": {"name": "grown", **wire}})).json()["network"]["id"]
+    segment = (await admin.network("GET", "/segments", network_id=network)).json()["segments"][0]["id"]
+
+    async def grow(row: int) -> None:
+        pools = [{"start": f"10.6{row}.0.10", "end": f"10.6{row}.0.10"}]
+        asked = {"network_id": network, "segment_id": segment, "ip_version": 4, "cidr": f"10.6{row}.0.0/24"}
+        made = await admin.network("POST", "/subnets", {"subnet": {**asked, "allocation_pools": pools}})
+        assert made.status_code == 201, made.text
+
+    async def boot(name: str) -> dict[str, Any]:
+        return await admin.settled(await admin.boot(name, networks=[{"uuid": network}]))
+
+    await grow(1)
+    await grow(2)
+    servers = [await boot(f"g{number}") for number in range(3)]
+    assert [each["status"] for each in servers] == ["ACTIVE", "ACTIVE", "ERROR"]
+    assert "no free address on the network's segment" in servers[2]["fault"]["message"]
+    await grow(3)
+    deadline = time.monotonic() + 10
+    while (after := await boot("after"))["status"] != "ACTIVE":  # a network is asked of once in a second at most
+        assert time.monotonic() < deadline, after["fault"]
+    given = {each["addresses"]["grown"][0]["addr"] for each in (*servers[:2], after)}
+    assert given == {"10.61.0.10", "10.62.0.10", "10.63.0.10"}

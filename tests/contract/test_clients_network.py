@@ -120,6 +120,38 @@ async def test_an_exhausted_segment_refuses_the_bind_and_the_next_segment_takes_
     assert again.value.code == "IpAddressGenerationFailure"
 
 
+async def test_a_segments_other_subnets_have_addresses_too(ground: Ground) -> None:
+    tenant = await ground.tenant()
+    routed = await ground.routed(tenant, bits=30)  # a /30: one address beside the gateway
+    grown = {"network_id": routed.network, "segment_id": routed.segments[0], "ip_version": 4, "cidr": "10.9.0.0/29"}
+    more = (await ground.make("subnet", project_id=tenant.project, **grown))["id"]
+    first = routed.subnets[0]
+    for number, host in enumerate(("cmp1", "cmp2", "cmp1")):
+        server = server_id()
+        made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
+        ground.raw_network.calls.clear()
+        (bound,) = await ground.network.bind_ports(server, host, "nova", made, subnets={0: first}, spare={0: (more,)})
+        assert [each.subnet for each in bound.fixed_ips] == [more if number else first]
+        assert (
+            ground.raw_network.calls["PUT ports"] == (1, 2, 1)[number]
+        )  # one that was full is asked last the next time
+        (again,) = await ground.network.bind_ports(
+            server, host, "nova", made, subnets={0: first}, spare={0: (more,)}, tried=(host,), unsure=True
+        )
+        assert again.fixed_ips == bound.fixed_ips  # told of again: the address it has is as good
+
+    async def one_more() -> None:
+        server = server_id()
+        made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
+        await ground.network.bind_ports(server, "cmp1", "nova", made, subnets={0: first}, spare={0: (more,)})
+
+    for _ in range(3):
+        await one_more()
+    with pytest.raises(BindRefused) as refused:
+        await one_more()
+    assert refused.value.code == "IpAddressGenerationFailure"
+
+
 async def test_a_host_of_no_segment_is_refused_by_name(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     routed = await ground.routed(tenant)

@@ -274,7 +274,8 @@ def _reach(ask: Ask, fleet: Fleet, host: Host) -> frozenset[str]:
         if nic.physnets and host.physnets is not None and not set(nic.physnets) & set(host.physnets):
             said.add("physical network " + " or ".join(nic.physnets))
         if nic.segments and not set(nic.segments) & host.segments:
-            said.add("any of the network's segments")
+            many = f"any of the network's {len(nic.segments)} segments"
+            said.add(many if len(nic.segments) > 3 else " or ".join(nic.segments))
     return frozenset(said)
 
 

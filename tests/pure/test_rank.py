@@ -48,7 +48,9 @@ def test_each_cause_is_named_with_its_numbers() -> None:
     assert best(Ask(resources=SMALL, nics=(nic("s1", "s2"),)), world) == ["h2"]
     text = rank(Ask(resources=SMALL, nics=(nic("s1"),)), world, Profile()).explain()
     assert "h1: s1 has 0 of 254 addresses free" in text
-    assert "h2: not wired to any of the network's segments" in text
+    assert "h2: not wired to s1" in text
+    many = rank(Ask(resources=SMALL, nics=(nic("s1", "s3", "s4", "s5"),)), world, Profile()).explain()
+    assert "h2: not wired to any of the network's 4 segments" in many
     assert "h3: not heard from" in text
     picture.set_alive("h3", True)
     assert best(Ask(resources={}, min_level=3), world) == ["h1", "h2"]

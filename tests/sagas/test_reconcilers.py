@@ -1,5 +1,6 @@
 """Reconcilers: a world that is fine is left alone, and what was planted is mended, once."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from moorage.conductor.reconcilers.devices import Devices, DevicesDone
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.notifications import Notifications, NotificationsDone, OutboxLimits
 from moorage.conductor.reconcilers.quota_usage import Mended, QuotaUsage, QuotaUsageDone
-from moorage.conductor.reconcilers.segments import Segments, SegmentsDone
+from moorage.conductor.reconcilers.segments import ASKED_EVERY_S, Segments, SegmentsDone
 from moorage.conductor.reconcilers.stray_claims import StrayClaims, StrayClaimsDone
 from moorage.conductor.reconcilers.stray_ports import StrayPorts, StrayPortsDone
 from moorage.conductor.reconcilers.tidy import DELETED_SERVERS_KEPT_US, Tidied, Tidy
@@ -22,7 +23,16 @@ from moorage.conductor.reconcilers.usage_audit import PAGE_MAX, UsageAudit, Usag
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, NetworkId, OperationId, ServerId
-from moorage.model.network import AgentDevices, HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts, mint_mac
+from moorage.model.network import (
+    AgentDevices,
+    FixedIp,
+    HostWiring,
+    NetworkFacts,
+    Port,
+    SegmentFacts,
+    SubnetFacts,
+    mint_mac,
+)
 from moorage.model.network_providers import OVS
 from moorage.model.notification import Notification
 from moorage.model.request_groups import RequestGroup
@@ -212,6 +222,9 @@ class TwoSegments:
     def __init__(self) -> None:
         self.segments = ("segment-a", "segment-b")
         self.others: list[Port] = []
+        self.grown = 0
+        self.asked = 0
+        self.forgotten = 0
 
     async def networks(self) -> list[NetworkFacts]:
         segments = tuple(SegmentFacts(each, name=each, physical_network="wire-" + each[-1]) for each in self.segments)
@@ -219,7 +232,16 @@ class TwoSegments:
             SubnetFacts("subnet-" + each, "10.0.0.0/24", segment=each, pools=(("10.0.0.10", "10.0.0.13"),))
             for each in self.segments
         )
-        return [NetworkFacts(id="routed", name="routed", segments=segments, subnets=subnets)]
+        pools = (("10.7.0.10", f"10.7.0.{9 + self.grown}"),)
+        more = (SubnetFacts("subnet-more", "10.7.0.0/24", segment=self.segments[0], pools=pools),) * bool(self.grown)
+        return [NetworkFacts(id="routed", name="routed", segments=segments, subnets=subnets + more)]
+
+    async def network(self, network: str) -> NetworkFacts:
+        self.asked += 1
+        return (await self.networks())[0]
+
+    def forget(self) -> None:
+        self.forgotten += 1
 
     async def wirings(self) -> list[HostWiring]:
         return [HostWiring("host1", ("wire-a",)), HostWiring("host2", ("wire-b",))]
@@ -241,6 +263,31 @@ async def test_segments_already_fine(small: SmallRegion) -> None:
     assert drawn == {"routed/segment-a": (4, 4), "routed/segment-b": (4, 4)}
     assert await segments.run() == SegmentsDone(looked_at=2)
     assert segments_of(small) == drawn
+
+
+async def test_a_request_is_judged_by_pools_as_they_are_now(small: SmallRegion) -> None:
+    """A network is asked of again where its pools are news, or nothing is free: a subnet that was added counts at once."""
+    network, now_s = TwoSegments(), [0.0]
+    segments = Segments(cast("Any", network), small.engine, lambda: now_s[0])
+    (kept,) = await network.networks()  # what the front desk read some seconds ago
+    assert await segments.drawn({"routed": kept}) == {"routed": kept}
+    assert segments_of(small) == {"routed/segment-a": (4, 4), "routed/segment-b": (4, 4)}
+    await segments.drawn({"routed": kept})
+    assert (network.asked, network.forgotten) == (1, 0)  # warm: nobody is asked
+
+    held = tuple(FixedIp(f"subnet-segment-{each}", f"10.0.0.{10 + at}") for each in "ab" for at in range(4))
+    network.others = [Port("router", "routed", "", fixed_ips=held, device_owner="network:router_interface")]
+    await segments.run()
+    assert segments_of(small) == {"routed/segment-a": (0, 0), "routed/segment-b": (0, 0)}
+    network.grown = 3
+    now_s[0] += ASKED_EVERY_S
+    found = await asyncio.gather(*(segments.drawn({"routed": kept}) for _ in range(20)))
+    assert network.asked == 2, "many who want the same ask once"
+    assert {len(each["routed"].subnets) for each in found} == {3}
+    assert segments_of(small) == {"routed/segment-a": (3, 3), "routed/segment-b": (0, 0)}
+    assert network.forgotten >= 1
+    await segments.drawn({"routed": kept})
+    assert segments_of(small)["routed/segment-a"] == (3, 3), "what was kept from before is never drawn"
 
 
 async def test_a_segment_that_is_gone_is_dropped(small: SmallRegion) -> None:

@@ -47,6 +47,8 @@ class Region:
     gates: GateWatch
     told: Told | None = None
     """Where notifications go; None: nobody wants to be told."""
+    segments: Segments | None = None
+    """None: somebody else draws them, or there are none."""
     conductor: Conductor | None = None
     cells: list[CellConductor] = field(default_factory=list)
     events: Events | None = None
@@ -98,7 +100,7 @@ async def open_region(
     flat = config.network.backend == "flat"
     if flat:
         clients = replace(clients, network=open_flat(config, databases.region, engine))
-    segments = Segments(clients.network, engine)
+    segments = None if flat or config.network.reports else Segments(clients.network, engine)
     told = open_notifications(config, bus)
     rooms = Rooms(
         region=databases.region,
@@ -108,7 +110,7 @@ async def open_region(
         images=clients.images,
         hosts=hosts,
         tellers=tellers,
-        draw_segments=None if flat or config.network.reports else segments.run,
+        draw_segments=None if segments is None else segments.drawn,
         settings=Settings(
             max_attempts=config.compute.max_attempts,
             auto_refusal=config.compute.auto_refusal,
@@ -125,7 +127,7 @@ async def open_region(
     await gates.start()
     if not flat:  # without ports there is nothing an old host could do differently
         rooms = replace(rooms, gates=gates.gates)
-    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, told)
+    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, told, segments)
 
 
 async def start_telling(region: Region, *, alone: bool) -> None:

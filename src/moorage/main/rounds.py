@@ -24,8 +24,8 @@ TIDY_EVERY_S = 600.0
 
 def add_rounds(rounds: Rounds, region: Region) -> None:
     """Every reconciler of this release, on its timer."""
-    if region.rooms.draw_segments is not None:
-        rounds.add("segments", SEGMENTS_EVERY_S, region.rooms.draw_segments)
+    if region.segments is not None:
+        rounds.add("segments", SEGMENTS_EVERY_S, region.segments.run)
     if not region.config.network.reports:
         rounds.add("devices", DEVICES_EVERY_S, Devices(region.rooms.network, region.engine).run)
     aggregates = HostAggregates(region.databases.region, region.engine)

@@ -30,6 +30,8 @@ class PortOrder(msgspec.Struct, frozen=True):
     networks: dict[str, NetworkFacts] = {}
     subnets: dict[int, str] = {}
     """NIC index → the subnet its address is to come from, on routed networks."""
+    spare: dict[int, tuple[str, ...]] = {}
+    """NIC index → the segment's other subnets, for when that one has no address left."""
     profiles: dict[int, dict[str, Any]] = {}
     """NIC index → what is added to its binding profile: `allocation`, where its resources are claimed."""
     security_groups: tuple[str, ...] = ()

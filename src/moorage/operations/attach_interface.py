@@ -25,12 +25,12 @@ from moorage.model.server import Server
 from moorage.model.verdict import Claimed, Row, Shortage
 from moorage.model.world import Ask, Choice
 from moorage.operations.accept import accepted, tell_later
-from moorage.operations.boot_request import draw_segments
+from moorage.operations.boot_request import with_pools
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT, errand, unplug_or_leave
-from moorage.operations.steps.ports import nic_of, segments_for, vif_of
+from moorage.operations.steps.ports import nic_of, segments_for, spare_subnets, vif_of
 from moorage.operations.steps.servers import Found
 from moorage.placement.claims import amounts_of, portions
 from moorage.saga import Run, Saga, step
@@ -183,12 +183,14 @@ async def bind_port(run: AttachRun) -> Port:
     """Set the server's host on the port; a deferred address is given here, and a refusal found here (S0.13)."""
     server, given, port = _server(run), run[claim_more], run[make_port]
     assert server.host is not None
+    subnets = {port.index: given.subnet} if given.subnet else {}
     bound = await run.rooms.network.bind_ports(
         server.id,
         server.host,
         server.availability_zone or run.rooms.settings.default_availability_zone,
         (port,),
-        subnets={port.index: given.subnet} if given.subnet else {},
+        subnets=subnets,
+        spare=spare_subnets((port,), run.asked.networks, subnets),
         profiles=given.profiles,
         unsure=run.unsure,
     )
@@ -348,7 +350,7 @@ async def begin(
     `check` refuses a server in a state that forbids it; asked when its turn has come.
     """
     checked = await _checked(rooms, token, server, wish, external_allowed)
-    await draw_segments(rooms, checked)
+    checked = await with_pools(rooms, checked)
     owner = await rooms.tellers.choose(ATTACH_INTERFACE.name)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:

@@ -28,7 +28,15 @@ from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
-from moorage.operations.steps.ports import VIF_PLUGGED, made_macs, nics_of, plugged_ports, segments_for, vif_of
+from moorage.operations.steps.ports import (
+    VIF_PLUGGED,
+    made_macs,
+    nics_of,
+    plugged_ports,
+    segments_for,
+    spare_subnets,
+    vif_of,
+)
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
 from moorage.store.cell import actions
@@ -252,6 +260,7 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
         claim.availability_zone,
         await late_ports.made_late(run, ports),
         subnets=claim.subnets,
+        spare=spare_subnets(ports, _networks(run), claim.subnets),
         profiles=claim.profiles,
         tried=names_of(run.rooms.placement.world(), run.tried),
         unsure=run.unsure or run.attempt > 1,

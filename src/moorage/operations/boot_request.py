@@ -96,7 +96,7 @@ async def begin(
     checked = await _checked(rooms, token, project, request, rights)
     _check_guarantees(request, checked)
     _check_counts(request, checked)
-    await draw_segments(rooms, checked)
+    checked = await with_pools(rooms, checked)
     boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
     rules = await _rules(rooms, checked) if len(boots) > 1 else {}
     fit = await _that_have_room(rooms, boots, rules)
@@ -257,14 +257,11 @@ async def _checked(rooms: Rooms, token: str, project: str, request: BootRequest,
         raise
 
 
-async def draw_segments(rooms: Rooms, checked: CheckedNics) -> None:
-    """A routed network that is new since the last round: its segments are drawn before anybody chooses a host."""
-    known = rooms.placement.world().segments
-    named = {
-        s.segment for n in checked.networks.values() if n.routed for s in n.subnets if s.version == 4 and s.segment
-    }
-    if rooms.draw_segments is not None and not named <= known.keys():
-        await rooms.draw_segments()
+async def with_pools(rooms: Rooms, checked: CheckedNics) -> CheckedNics:
+    """The pools of routed networks are drawn before anybody chooses a host, and what nobody has free is asked of again."""
+    if rooms.draw_segments is None or not any(each.routed for each in checked.networks.values()):
+        return checked
+    return msgspec.structs.replace(checked, networks=await rooms.draw_segments(checked.networks))
 
 
 def _check_guarantees(request: BootRequest, checked: CheckedNics) -> None:

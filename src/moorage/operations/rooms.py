@@ -9,6 +9,7 @@ from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
 from moorage.model.errors import Internal
 from moorage.model.ids import CellId, ConductorId, OperationId
+from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
 from moorage.operations.gates import OPEN, Gates
@@ -92,7 +93,7 @@ class Rooms:
     settings: Settings = Settings()
     herald: Herald | None = None
     """None: nobody wants to be told."""
-    draw_segments: Callable[[], Awaitable[object]] | None = None
-    """Have the segments of routed networks drawn into placement now: a request names one that is not there yet."""
+    draw_segments: Callable[[Mapping[str, NetworkFacts]], Awaitable[dict[str, NetworkFacts]]] | None = None
+    """The networks of a request as it may be judged by; the pools of those that are routed are drawn into placement where they are news."""
     gates: Callable[[], Gates] = lambda: OPEN
     """Which behaviour is on for what begins now (RULES §13)."""

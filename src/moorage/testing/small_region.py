@@ -132,6 +132,7 @@ class DictNetwork:
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
+        spare: Mapping[int, Sequence[str]] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,

@@ -226,6 +226,7 @@ class FlatNetwork(NetworkClient):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
+        spare: Mapping[int, Sequence[str]] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,

@@ -8,14 +8,15 @@ The same functions do and repeat.  Nothing here remembers: what exists is asked 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
 
-from moorage.clients.http import Json
+from moorage.clients.http import Json, Neighbour
 from moorage.clients.network.facts import path_of
 from moorage.clients.network.making import TRIES_AT_A_REVISION_MAX, Making, all_of, macs_of
+from moorage.clients.network.subnets_in_turn import SubnetsInTurn
 from moorage.clients.network.wire import BINDING_KEYS, port_of
 from moorage.model.errors import (
     NotFound,
@@ -36,9 +37,15 @@ T = TypeVar("T")
 
 UNBOUND = frozenset({"", "unbound"})
 BINDING_FAILED = "binding_failed"
+NO_ADDRESS_LEFT = "IpAddressGenerationFailure"
+"""The network service's name of it."""
 
 
 class Ports(Making):
+    def __init__(self, network: Neighbour) -> None:
+        super().__init__(network)
+        self._subnets = SubnetsInTurn()
+
     # ------------------------------------------------------------------------------------------------ binding
 
     async def bind_ports(
@@ -49,32 +56,43 @@ class Ports(Making):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
+        spare: Mapping[int, Sequence[str]] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,
     ) -> tuple[Port, ...]:
         """Bind every port to `host`, each by one PUT, together; the same call binds first and rebinds later.
 
-        `subnets`: for a claimed NIC index, the subnet its address comes from. `profiles`: what is added to the binding
-        profile (`allocation`, a PCI device). Raises BindRefused when another host may do.
+        `subnets`: for a claimed NIC index, the subnet its address comes from; `spare`: the segment's other subnets, asked in
+        turn when that one has no address left. `profiles`: what is added to the binding profile (`allocation`, a PCI
+        device). Raises BindRefused when another host may do.
 
         `tried`: hosts where earlier attempts of this operation may have left a port, though their results are not in
         `ports`; a port found on any other host is somebody else's doing, and Stale.  None: any host is believed, as long
         as the port is still this server's.  `unsure` costs nothing: a repeat is told from the revision.
         """
         ours = None if tried is None else frozenset(tried) | {host, ""}
-        subnet_of, profile_of = subnets or {}, profiles or {}
-        bound = await all_of(
-            [
-                self._bind(
-                    server, port, _Bind(host, az, subnet_of.get(port.index), profile_of.get(port.index, {}), ours)
-                )
-                for port in ports
-            ]
-        )
-        return tuple(bound)
+        subnet_of, spare_of, profile_of = subnets or {}, spare or {}, profiles or {}
+
+        def wanted(at: int) -> _Bind:
+            named = (subnet_of[at], *spare_of.get(at, ())) if at in subnet_of else ()
+            return _Bind(host, az, self._subnets.in_turn(named), profile_of.get(at, {}), ours)
+
+        return tuple(await all_of([self._bind(server, port, wanted(port.index)) for port in ports]))
 
     async def _bind(self, server: str, port: Port, wanted: "_Bind") -> Port:
+        """From the first of the subnets that has an address left."""
+        while len(wanted.subnets) > 1:
+            try:
+                return await self._bind_now(server, port, wanted)
+            except BindRefused as refused:
+                if refused.code != NO_ADDRESS_LEFT:
+                    raise
+                self._subnets.spent(wanted.subnets[0])
+                wanted = replace(wanted, subnets=wanted.subnets[1:])
+        return await self._bind_now(server, port, wanted)
+
+    async def _bind_now(self, server: str, port: Port, wanted: "_Bind") -> Port:
         now = port
         for _ in range(TRIES_AT_A_REVISION_MAX):
             body = _binding(server, now, wanted)
@@ -235,10 +253,14 @@ class _Bind:
 
     host: str
     az: str
-    subnet: str | None
+    subnets: tuple[str, ...]
+    """Of one segment; an address of any of them will do, and a new one is asked of the first."""
     profile: Mapping[str, Any]
     ours: frozenset[str] | None
     """Hosts where this operation may have put it; None: any."""
+
+    def address_on(self, port: Port) -> bool:
+        return any(each.subnet in self.subnets for each in port.fixed_ips)
 
     def may_have_left(self, now: Port, before: str) -> bool:
         return self.ours is None or now.host == before or now.host in self.ours or now.vif_type == BINDING_FAILED
@@ -249,9 +271,8 @@ def _binding(server: str, port: Port, wanted: _Bind) -> Json:
     profile = {**_without_host(port.profile), **port.original_profile, **wanted.profile}
     if profile != port.profile:
         body["binding:profile"] = profile
-    subnet = wanted.subnet
-    if subnet and not port.address_chosen and subnet not in {each.subnet for each in port.fixed_ips}:
-        body["fixed_ips"] = [{"subnet_id": subnet}]
+    if wanted.subnets and not port.address_chosen and not wanted.address_on(port):
+        body["fixed_ips"] = [{"subnet_id": wanted.subnets[0]}]
     return body
 
 
@@ -261,7 +282,7 @@ def _is_bound(now: Port, wanted: _Bind, body: Json) -> bool:
         now.host == wanted.host
         and now.vif_type not in UNBOUND
         and now.profile == body.get("binding:profile", now.profile)
-        and ("fixed_ips" not in body or wanted.subnet in {each.subnet for each in now.fixed_ips})
+        and ("fixed_ips" not in body or wanted.address_on(now))
     )
 
 

@@ -4,18 +4,26 @@ A segment is a resource provider with an IPv4 inventory.  What servers hold ther
 else's ports hold (routers, DHCP, ports without a server) are `reserved`.  Drift in either direction is corrected here.
 """
 
+import asyncio
 import ipaddress
-from collections.abc import Iterable, Mapping
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from moorage.clients.network import NetworkClient
-from moorage.model.ids import SegmentId
+from moorage.model.errors import NotFound
+from moorage.model.ids import NetworkId, ProviderId, SegmentId
 from moorage.model.network import NetworkFacts, SegmentFacts, SubnetFacts
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import SegmentReport
 
 NAME = "segments"
+ASKED_EVERY_S = 1.0
+"""So often at most the network service is asked of one network because a request found nothing free there."""
+ASKED_MAX = 1024
 
 
 class SegmentsDone(msgspec.Struct, frozen=True):
@@ -29,14 +37,81 @@ class SegmentsDone(msgspec.Struct, frozen=True):
 class Segments:
     """Draws the address pools of all routed networks into placement."""
 
-    def __init__(self, network: NetworkClient, engine: Engine) -> None:
+    def __init__(self, network: NetworkClient, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._network = network
         self._engine = engine
+        self._monotonic = monotonic
         self._last: dict[str, SegmentReport] = {}
+        self._turn = asyncio.Lock()
+        self._asked: OrderedDict[str, tuple[float, NetworkFacts]] = OrderedDict()
+        """Network → when it was last asked of because of a request, and what it was."""
 
     async def run(self) -> SegmentsDone:
         """One round. Raises Unavailable when the network service is out; the next round finds everything."""
-        networks = [each for each in await self._network.networks() if each.routed]
+        async with self._turn:
+            reports = await self._reports([each for each in await self._network.networks() if each.routed])
+            changed = await self._draw(reports)
+            gone = [key for key in self._last if key not in reports]
+            for key in gone:
+                await self._engine.drop_segment(SegmentId(key))
+            self._last = reports
+            return SegmentsDone(len(reports), changed, len(gone))
+
+    async def drawn(self, networks: Mapping[str, NetworkFacts]) -> dict[str, NetworkFacts]:
+        """What a request names, as it may be judged by; the pools of these networks are in the picture afterwards.
+
+        A network is asked of again where a segment or its pools are news, and where nothing is free: no request is refused
+        for what was so some seconds ago.  Raises Unavailable when the network service must be asked and is out.
+        """
+        found = dict(networks)
+        if all(self._settled(each) for each in found.values()):
+            return found
+        async with self._turn:
+            for key, facts in networks.items():
+                if not self._settled(facts):
+                    found[key] = await self._newest(facts)
+        return found
+
+    def _settled(self, facts: NetworkFacts) -> bool:
+        return not facts.routed or (self._known(facts) and self._any_free(facts))
+
+    def _known(self, facts: NetworkFacts) -> bool:
+        """Whether its pools are what this process drew last."""
+        sizes = {key: addresses_in(subnets) for key, subnets in _pools(facts).items()}
+        return all(key in self._last and self._last[key].total == size for key, size in sizes.items())
+
+    def _any_free(self, facts: NetworkFacts) -> bool:
+        segments = self._engine.world().segments
+        return any(key in segments and segments[ProviderId(key)].free > 0 for key in _pools(facts))
+
+    async def _newest(self, facts: NetworkFacts) -> NetworkFacts:
+        """As the network service has it, or had it a moment ago; only what was just read is drawn."""
+        now = self._monotonic()
+        asked_at, newest = self._asked.get(facts.id, (-math.inf, facts))
+        if now - asked_at >= ASKED_EVERY_S:
+            try:
+                newest = await self._network.network(NetworkId(facts.id))
+            except NotFound:  # whoever wants a port of it is told
+                return facts
+            self._asked[facts.id] = (now, newest)
+            self._asked.move_to_end(facts.id)
+            while len(self._asked) > ASKED_MAX:
+                self._asked.popitem(last=False)
+            if not self._known(newest):
+                reports = await self._reports([newest])
+                await self._draw(reports)
+                self._last |= reports
+        if newest.subnets != facts.subnets:
+            self._network.forget()  # the next request begins with what is so now
+        return msgspec.structs.replace(newest, shared=facts.shared)
+
+    async def _draw(self, reports: Mapping[str, SegmentReport]) -> int:
+        changed = [report for key, report in reports.items() if self._last.get(key) != report]
+        if changed:
+            await self._engine.report_segments(changed)
+        return len(changed)
+
+    async def _reports(self, networks: Sequence[NetworkFacts]) -> dict[str, SegmentReport]:
         wirings: dict[str, frozenset[str]] = {}
         for each in await self._network.wirings():  # several agents of one host see different wires of it
             wirings[each.host] = wirings.get(each.host, frozenset()) | frozenset(each.physical_networks)
@@ -47,14 +122,7 @@ class Segments:
                 report = _report(network, segment, wirings, others)
                 if report is not None:
                     reports[segment.id] = report
-        changed = [report for key, report in reports.items() if self._last.get(key) != report]
-        if changed:
-            await self._engine.report_segments(changed)
-        gone = [key for key in self._last if key not in reports]
-        for key in gone:
-            await self._engine.drop_segment(SegmentId(key))
-        self._last = reports
-        return SegmentsDone(len(reports), len(changed), len(gone))
+        return reports
 
     async def _addresses_of_others(self, network: NetworkFacts) -> Mapping[str, int]:
         """Subnet → addresses held by ports that are no server's."""
@@ -67,10 +135,19 @@ class Segments:
         return held
 
 
+def _pools(facts: NetworkFacts) -> dict[str, list[SubnetFacts]]:
+    """Segment → its IPv4 subnets."""
+    pools: dict[str, list[SubnetFacts]] = {}
+    for subnet in facts.subnets:
+        if subnet.segment and subnet.version == 4:
+            pools.setdefault(subnet.segment, []).append(subnet)
+    return pools
+
+
 def _report(
     network: NetworkFacts, segment: SegmentFacts, wirings: Mapping[str, frozenset[str]], others: Mapping[str, int]
 ) -> SegmentReport | None:
-    subnets = [each for each in network.subnets if each.segment == segment.id and each.version == 4]
+    subnets = _pools(network).get(segment.id)
     if not subnets:
         return None
     hosts = sorted(host for host, physnets in wirings.items() if segment.physical_network in physnets)

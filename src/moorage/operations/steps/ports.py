@@ -117,6 +117,24 @@ def segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
     )
 
 
+def spare_subnets(
+    ports: Sequence[Port], networks: Mapping[str, NetworkFacts], chosen: Mapping[int, str]
+) -> dict[int, tuple[str, ...]]:
+    """For each NIC with a chosen subnet, the other IPv4 subnets of its segment: the claim counted their addresses too."""
+    found: dict[int, tuple[str, ...]] = {}
+    for port in ports:
+        network, first = networks.get(port.network), chosen.get(port.index)
+        if network is None or first is None:
+            continue
+        segment = next((subnet.segment for subnet in network.subnets if subnet.id == first), None)
+        others = tuple(
+            each.id for each in network.subnets if each.segment == segment and each.version == 4 and each.id != first
+        )
+        if segment is not None and others:
+            found[port.index] = others
+    return found
+
+
 def _physnets(network: NetworkFacts) -> tuple[str, ...]:
     found = {segment.physical_network for segment in network.segments if segment.physical_network}
     return tuple(found or ({network.physical_network} if network.physical_network else ()))

@@ -8,7 +8,8 @@ import numpy as np
 from moorage.model.ids import ProviderId
 from moorage.model.world import NO_SEGMENT, SEVERAL, Ask, Mask, Refusals, World
 
-SEGMENTS = "any of the network's segments"
+NAMED_MAX = 3
+"""Segments that a refusal names; of more it says how many."""
 
 
 class _Demand(NamedTuple):
@@ -24,6 +25,13 @@ def _demands(ask: Ask) -> list[_Demand]:
     return [_Demand(segments, addresses, nics) for (segments, addresses), nics in counted.items()]
 
 
+def _named(segments: tuple[ProviderId, ...], world: World) -> str:
+    """By name: which they are is the answer where a port brought its address along."""
+    if len(segments) > NAMED_MAX:
+        return f"any of the network's {len(segments)} segments"
+    return " or ".join(world.segments[each].name if each in world.segments else str(each) for each in segments)
+
+
 def network_reach(ask: Ask, world: World) -> Refusals | None:
     """A host must be wired to each NIC's physical network, and to one of the segments that could serve it."""
     unreached: dict[str, Mask] = {}
@@ -35,8 +43,9 @@ def network_reach(ask: Ask, world: World) -> Refusals | None:
         unreached["physical network " + " or ".join(names)] = ~reached
     for demand in _demands(ask):
         unwired = world.reach(demand.segments).unwired
-        before = unreached.get(SEGMENTS)
-        unreached[SEGMENTS] = unwired if before is None else unwired | before
+        named = _named(demand.segments, world)
+        before = unreached.get(named)
+        unreached[named] = unwired if before is None else unwired | before
     if not unreached:
         return None
     first, *others = unreached.values()
