@@ -1,17 +1,23 @@
-"""Reading everything: page by page, into a picture beside the one in use, which loses nothing of what the process knows."""
+"""Reading everything: table by table, into a picture beside the one in use, which loses nothing of what the process knows."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import sqlalchemy as sa
 
-from moorage.model.ids import CellId, ProviderId
-from moorage.model.resources import Inventory
+from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.resources import DISABLED_TRAIT, Inventory
 from moorage.model.verdict import Verdict
-from moorage.model.world import Ask, Choice, World
+from moorage.model.world import Ask, Choice, Nested, Segment, World
 from moorage.placement.engine import RELOAD_AFTER_S, Engine
 from moorage.placement.inventory import HostReport
+from moorage.placement.known import Provider
 from moorage.placement.world import Picture
-from moorage.sql import Database
+from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import changes, placement_metadata
-from moorage.testing.bench.fleet import NESTED, fill
 
 
 def _unranked(ask: Ask, world: World) -> Verdict:
@@ -19,38 +25,155 @@ def _unranked(ask: Ask, world: World) -> Verdict:
 
 
 def content(picture: Picture) -> object:
-    """All that was read."""
+    """All that was read, and all that a decision is told of it."""
     world = picture.world()
     return (
-        {
-            p.uuid: (p.name, p.parent, p.root, p.traits, {n: (s.cap, s.used) for n, s in p.stocks.items()})
-            for p in picture.providers.values()
-        },
+        {p.uuid: said(p) for p in picture.providers.values()},
         {root: sorted(tree) for root, tree in picture.trees.items()},
-        sorted((world.names[s], world.cell_names[world.cell[s]]) for s in picture.slots.values()),
+        {world.host_ids[s]: numbers(world, s) for s in picture.slots.values()},
+        {world.host_ids[s]: facts(world, s) for s in picture.slots.values()},
         {
-            uuid: {c: int(world.free[c][slot]) for c in world.free if world.capacity[c][slot]}
-            for uuid, slot in picture.slots.items()
+            world.nested.ids[s]: (
+                world.nested.names[s],
+                world.nested.parents[s],
+                world.host_ids[int(world.nested.host[s])],
+                numbers(world.nested, s),
+            )
+            for s in range(world.nested.size)
         },
+        {host: sorted(world.nested.ids[s] for s in below) for host, below in world.nested.below.items()},
+        {each.id: (each.name, each.free, each.total, wired(world, each)) for each in world.segments.values()},
+        {name: (group.hosts, group.home) for name, group in world.groups.items()},
     )
 
 
-async def test_pages_make_the_same_picture(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def said(one: Provider) -> object:
+    stocks = {
+        name: (s.total, s.reserved, s.ratio, s.min_unit, s.max_unit, s.step, s.cap, s.used)
+        for name, s in one.stocks.items()
+    }
+    return one.name, one.parent, one.root, one.generation, one.updated_at, one.traits, one.aggregates, stocks
+
+
+def numbers(columns: World | Nested, slot: int) -> object:
+    given = [name for name in columns.capacity if columns.capacity[name][slot]]
+    units = columns.units
+    amounts = {name: (int(columns.free[name][slot]), int(columns.capacity[name][slot])) for name in given}
+    portions = {n: [int(c[slot]) for c in (units[n].minimum, units[n].maximum, units[n].step)] for n in given}
+    traits = {t for t, bit in columns.trait_bits.items() if int(columns.trait_words[bit // 64, slot]) >> bit % 64 & 1}
+    return amounts, portions, traits
+
+
+def facts(world: World, slot: int) -> object:
+    masks = world.present, world.enabled, world.alive, world.physnets_known
+    if not world.present[slot]:
+        return world.names[slot], [bool(mask[slot]) for mask in masks]
+    physnets = {name for name, mask in world.physnets.items() if mask[slot]}
+    place = world.zone_names[world.zone[slot]], world.cell_names[world.cell[slot]], int(world.level[slot])
+    return world.names[slot], world.nodes[slot], place, physnets, [bool(mask[slot]) for mask in masks]
+
+
+def wired(world: World, segment: Segment) -> set[str]:
+    return {world.host_ids[int(slot)] for slot in segment.wired.nonzero()[0]}
+
+
+def random_fleet(tx: Tx, dice: random.Random) -> None:
+    """Trees of every form: of one and of many, with and without inventories, traits, aggregates and facts."""
+    put = {
+        name: list[dict[str, object]]()
+        for name in ("providers", "inventories", "provider_traits", "provider_aggregates", "placement_hosts")
+    }
+    roots: list[tuple[str, list[str]]] = []
+    for number in range(40):
+        uuid, parent, root = f"{dice.getrandbits(32):08x}-{number}", None, None
+        if roots and dice.random() < 0.6:
+            root, tree = dice.choice(roots)
+            parent = dice.choice(tree)
+            tree.append(uuid)
+        else:
+            roots.append((uuid, [uuid]))
+        generation, version, updated_at = (dice.randrange(1 << 40) for _ in range(3))
+        stamps = {"generation": generation, "changed": 1, "version": version, "updated_at": updated_at}
+        put["providers"].append({"uuid": uuid, "name": f"n{number}", "parent": parent, "root": root or uuid, **stamps})
+        for resource in dice.sample(["VCPU", "IPV4_ADDRESS", "CUSTOM_A", "CUSTOM_B"], dice.randrange(4)):
+            total, reserved = dice.choice((0, 3, 8, 2_147_483_647)), dice.randrange(2)
+            portions = {"min_unit": dice.choice((1, 1, 2)), "max_unit": dice.choice((1, 4, 2_147_483_647))}
+            used = {"used": dice.choice((0, 1, 7)), "changed": 1, "version": dice.randrange(1 << 40)}
+            each = {"total": total, "reserved": reserved, "ratio": dice.choice((1.0, 16.0)), **portions, **used}
+            cap = int((total - reserved) * each["ratio"])
+            put["inventories"].append({"provider": uuid, "class": resource, "step": 1 + reserved, "cap": cap, **each})
+        for trait in dice.sample([*(f"CUSTOM_{n}" for n in range(70)), DISABLED_TRAIT], dice.choice((0, 1, 40))):
+            put["provider_traits"].append({"provider": uuid, "trait": trait})
+        for aggregate in dice.sample(["a", "b", "c"], dice.choice((0, 0, 1, 2))):
+            put["provider_aggregates"].append({"provider": uuid, "aggregate": aggregate})
+        if root is None and dice.random() < 0.7:
+            where = {"node": f"n{dice.randrange(2)}", "cell": dice.choice(["c1", "c2"]), "zone": dice.choice("xy")}
+            said = {"physnets": dice.choice((None, "", "p1", "p1,p2")), "level": dice.randrange(5), **where}
+            put["placement_hosts"].append({"provider": uuid, "host": f"n{number}", **said})
+    for name, rows in put.items():
+        for row in rows:  # one by one: parents before children
+            tx.run(sa.insert(placement_metadata.tables[name]), row)
+    for table, more in (("group_hosts", {"host": roots[0][0], "n": 2}), ("group_homes", {"home": "h", "members": 1})):
+        tx.run(sa.insert(placement_metadata.tables[table]), {"server_group": "g", "changed": 1, **more})
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_read_all_at_once_or_one_by_one_it_is_the_same(
+    database: Database, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A few rows at a time, in the order in which they lie, make the picture that a provider at a time makes."""
     await database.create(placement_metadata)
-    await database.write(lambda tx: fill(tx, 9, NESTED))
-    whole = Engine(database, _unranked, every_s=3600)
-    await whole.start()
-    assert len(whole.picture.providers) == 63
-    monkeypatch.setattr(changes, "PROVIDERS_PER_PAGE", 7)  # the last page is empty
+    await database.write(lambda tx: random_fleet(tx, random.Random(seed)))
+    monkeypatch.setattr(changes, "ROWS_AT_ONCE", 7)
+    engine = Engine(database, _unranked, every_s=3600)
     database.meter.reset()
-    paged = Engine(database, _unranked, every_s=3600)
-    await paged.start()
-    assert sum(database.meter.statements.values()) > 9 * 5
-    assert content(paged.picture) == content(whole.picture)
-    one = next(p for p in paged.picture.providers.values() if p.parent is not None)
-    assert one.root is paged.picture.providers[one.root].root  # one text for all of a tree
-    for engine in (whole, paged):
-        await engine.close()
+    await engine.start()
+    assert sum(database.meter.statements.values()) <= 9  # however many rows there are
+    one_by_one = Picture()
+    one_by_one.apply(await database.read(changes.since))
+    assert content(engine.picture) == content(one_by_one)
+    assert len(engine.picture.providers) == len(one_by_one.providers) == 40
+    assert len(engine.picture.trees) == len(one_by_one.trees)
+    one = next(p for p in engine.picture.providers.values() if p.parent is not None)
+    assert one.root is engine.picture.providers[one.root].root  # one text for all of a tree
+    await engine.close()
+
+
+async def _report(url: str, report: HostReport) -> HostId:
+    database = await open_database(url, name="region")
+    engine = Engine(database, _unranked, every_s=3600)
+    host = await engine.report_host(report)
+    await engine.close()
+    await database.close()
+    return host
+
+
+@pytest.mark.postgres
+async def test_what_comes_while_everything_is_read_is_found_afterwards(postgres_url: str) -> None:
+    """Rows of a provider that was not there when the providers were looked at say nothing; catch-up reads all of it."""
+    database, looked = await open_database(postgres_url, name="region"), changes.Everything.stocks
+    await database.create(placement_metadata)
+    amounts, came = {"VCPU": Inventory(8)}, list[HostId]()
+    await _report(postgres_url, HostReport(host="h1", cell=CellId("c"), inventories=amounts))
+    report = HostReport(host="h2", cell=CellId("c"), inventories=amounts, traits=("COMPUTE_NODE",))
+
+    def stocks(self: changes.Everything) -> Iterator[changes.Plain]:
+        with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
+            patch.setattr(changes.Everything, "stocks", looked)  # the other one reads, too
+            came.append(pool.submit(asyncio.run, _report(postgres_url, report)).result())
+        yield from looked(self)
+
+    engine = Engine(database, _unranked, every_s=3600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changes.Everything, "stocks", stocks)
+        await engine.start()
+    assert [p.name for p in engine.picture.providers.values()] == ["h1"]
+    await engine.catch_up()
+    assert engine.picture.providers[ProviderId(came[0])].stocks["VCPU"].cap == 8
+    assert engine.picture.providers[ProviderId(came[0])].traits == {"COMPUTE_NODE"}
+    assert engine.host_named("h2") == came[0]
+    await engine.close()
+    await database.close()
 
 
 async def test_a_second_reading_loses_nothing(database: Database) -> None:
@@ -75,4 +198,23 @@ async def test_a_second_reading_loses_nothing(database: Database) -> None:
         assert [(a.name, bool(a.hosts[slot])) for a in world.aggregates] == [("a", True)]
     assert int(engine.world().free["VCPU"][slot]) == 8
     assert engine.picture.providers[ProviderId(host)].stocks["VCPU"].used == 0
+    await engine.close()
+
+
+async def test_everything_is_read_anew_when_much_of_it_is_no_more(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await database.create(placement_metadata)
+    monkeypatch.setattr("moorage.placement.world.WASTE_MIN", 2)
+    engine = Engine(database, _unranked, every_s=3600)
+    await engine.start()
+    first, host = engine.picture, HostId("")
+    for total in range(8, 12):
+        report = HostReport(host="h1", cell=CellId("c"), inventories={"VCPU": Inventory(total)})
+        host = await engine.report_host(report)
+        assert int(engine.world().capacity["VCPU"][engine.world().slots[host]]) == total
+    await engine.catch_up()
+    assert engine.picture is not first
+    assert engine.picture.rows.waste == 0
+    assert int(engine.world().capacity["VCPU"][engine.world().slots[host]]) == 11
     await engine.close()

@@ -8,16 +8,20 @@ A group with a suffix is one provider's, which must have all that is asked itsel
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import TypeAlias
+
+import numpy as np
 
 from moorage.model.ids import ProviderId
 from moorage.placement.known import Provider
+from moorage.placement.sieve import promising
 from moorage.placement.trees import Candidate, Group, Key, Tree, Wide, Work, serves
 from moorage.placement.world import Picture
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 CANDIDATES_MAX = 100_000
+SEEN_FIRST = 64
+"""Trees that are looked at before all are judged by their columns."""
 
 
 def find(picture: Picture, groups: Sequence[Group], wide: Wide, work: Work | None = None) -> list[Candidate]:
@@ -62,11 +66,9 @@ def find_alone(picture: Picture, groups: Sequence[Group], wide: Wide) -> list[Pr
     plain = not (group.required or group.forbidden or group.member_of or group.not_member_of)
     rooted = bool(wide.root_required or wide.root_forbidden)
     most = min(wide.limit or CANDIDATES_MAX, CANDIDATES_MAX)
-    providers = picture.providers
     asked = tuple(group.resources.items())
     found: list[Provider] = []
-    for anchor in _somewhere(picture, wide):
-        root = providers[anchor]
+    for root in _somewhere(picture, groups, wide):
         stocks = root.stocks
         for resource, amount in asked:
             stock = stocks.get(resource)
@@ -119,13 +121,19 @@ def _take(search: Search, found: dict[object, Candidate]) -> bool:
     return True
 
 
-def _somewhere(picture: Picture, wide: Wide) -> Iterable[ProviderId]:
-    """All anchors; when there is a limit, from a random one on, and without a copy of them all for the few that are needed."""
-    anchors = picture.anchors()
-    if wide.limit is None or len(anchors) < 2:
-        return anchors
-    start = random.randrange(len(anchors))
-    return (anchors[place] for place in chain(range(start, len(anchors)), range(start)))
+def _somewhere(picture: Picture, groups: Sequence[Group], wide: Wide) -> Iterator[Provider]:
+    """All anchors that may do, from a random one on when there is a limit; the first few are not judged before."""
+    slots = picture.anchors()
+    start = 0 if wide.limit is None or len(slots) < 2 else random.randrange(len(slots))
+    soon = min(len(slots), max(SEEN_FIRST, 2 * (wide.limit or 0)))
+    providers, ids, places = picture.providers, picture.rows.ids, picture.root_places
+    for slot in slots.take(range(start, start + soon), mode="wrap").tolist():
+        yield providers[ids[places[slot]]]
+    rest = np.roll(slots, -start)[soon:] if soon < len(slots) else slots[:0]
+    if len(rest) and not picture.sharing(SHARES):
+        rest = rest[promising(picture, groups, wide)[rest]]
+    for slot in rest.tolist():
+        yield providers[ids[places[slot]]]
 
 
 def _roots(picture: Picture, groups: Sequence[Group], wide: Wide) -> Iterator[Provider]:
@@ -133,10 +141,10 @@ def _roots(picture: Picture, groups: Sequence[Group], wide: Wide) -> Iterator[Pr
     tree = next((group.in_tree for group in groups if group.in_tree is not None and not group.suffix), None)
     if tree is not None:
         member = picture.providers.get(ProviderId(tree))
-        anchors: Iterable[ProviderId] = [] if member is None else [member.root]
+        root = None if member is None else picture.providers.get(member.root)
+        anchors: Iterable[Provider] = [] if root is None else [root]
     else:
-        anchors = _somewhere(picture, wide)
-    for anchor in anchors:
-        root = picture.providers.get(anchor)
-        if root is not None and wide.root_required <= root.traits and not wide.root_forbidden & root.traits:
+        anchors = _somewhere(picture, groups, wide)
+    for root in anchors:
+        if wide.root_required <= root.traits and not wide.root_forbidden & root.traits:
             yield root

@@ -1,5 +1,7 @@
 """Columns that grow: one array per fact, one slot per provider (the layout of CORE §9): roots here, what is below them in devices.py."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -7,11 +9,30 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from moorage.model.world import Ints, Mask, Units
-from moorage.placement.known import Stock
+from moorage.placement.known import Kind
 
 FIRST_ROOM = 64
 INT32_MAX = 2_147_483_647
 WORD_BITS = 64
+
+
+@dataclass(frozen=True)
+class Alike:
+    """What kinds of inventories say, in columns."""
+
+    cap: NDArray[np.int64]
+    least: NDArray[np.int64]
+    most: NDArray[np.int64]
+    step: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, kinds: Sequence[Kind]) -> "Alike":
+        numbers = [(kind.cap, kind.min_unit, largest(kind), kind.step) for kind in kinds]
+        return cls(*np.array(numbers, dtype=np.int64).T)
+
+    def __getitem__(self, which: NDArray[np.intp]) -> "Alike":
+        """Those of several inventories, by the numbers of their kinds."""
+        return Alike(self.cap[which], self.least[which], self.most[which], self.step[which])
 
 
 class Amounts:
@@ -31,12 +52,15 @@ class Amounts:
 
     def take_slot(self) -> int:
         """An empty slot, from those given back or at the end."""
-        if self._empty:
-            return self._empty.pop()
-        if self.size == self._room:
-            self._grow(self._room + max(FIRST_ROOM, int(self._room * self._grows_by)))
-        self.size += 1
-        return self.size - 1
+        return self._empty.pop() if self._empty else self.take_slots(1)
+
+    def take_slots(self, number: int) -> int:
+        """So many new ones, side by side; where they begin."""
+        first = self.size
+        self.size += number
+        if self.size > self._room:
+            self._grow(max(self.size, self._room + max(FIRST_ROOM, int(self._room * self._grows_by))))
+        return first
 
     def give_slot(self, slot: int) -> None:
         """Blank every column there."""
@@ -65,6 +89,30 @@ class Amounts:
             self.units[resource] = Units(one, _everywhere(INT32_MAX, self._room), one, lowest_maximum=INT32_MAX)
         return self.free[resource]
 
+    def draw(self, resource: str, slot: int, kind: Kind, free: int) -> None:
+        """One inventory, of which so much is free."""
+        self.class_column(resource)[slot] = clipped(free)
+        self.capacity[resource][slot] = clipped(kind.cap)
+        self.set_units(resource, slot, kind.min_unit, largest(kind), kind.step)
+
+    def draw_many(self, resource: str, slots: NDArray[np.intp], alike: "Alike", used: NDArray[np.int64]) -> None:
+        """Inventories of one class in slots that are new."""
+        self.class_column(resource)[slots] = np.clip(alike.cap - used, -INT32_MAX, INT32_MAX)
+        self.capacity[resource][slots] = np.clip(alike.cap, -INT32_MAX, INT32_MAX)
+        units = self.units[resource]
+        if (highest := int(alike.least.max())) != 1 or units.highest_minimum != 1:
+            units.minimum = _own(units.minimum)
+            units.minimum[slots] = alike.least
+            units.highest_minimum = max(units.highest_minimum, highest)
+        if (lowest := int(alike.most.min())) != INT32_MAX or units.lowest_maximum != INT32_MAX:
+            units.maximum = _own(units.maximum)
+            units.maximum[slots] = alike.most
+            units.lowest_maximum = min(units.lowest_maximum, lowest)
+        if (highest := int(alike.step.max())) != 1 or units.highest_step != 1:
+            units.step = _own(units.step)
+            units.step[slots] = alike.step
+            units.highest_step = max(units.highest_step, highest)
+
     def set_units(self, resource: str, slot: int, minimum: int, maximum: int, step: int) -> None:
         """Columns of portions take room from the first host on that gives something unusual."""
         units = self.units[resource]
@@ -81,15 +129,18 @@ class Amounts:
             units.step[slot] = step
             units.highest_step = max(units.highest_step, step)
 
-    def set_traits(self, slot: int, traits: frozenset[str]) -> None:
-        for word in self.trait_words:
-            word[slot] = 0
+    def set_traits(self, slot: int | NDArray[np.intp], traits: frozenset[str]) -> None:
+        """Of one slot, or the same of several."""
+        words = [0] * len(self.trait_words)
         for trait in traits:
             bit = self.trait_bits.setdefault(trait, len(self.trait_bits))
-            while bit // WORD_BITS >= len(self.trait_words):
+            if bit // WORD_BITS >= len(words):
+                words.append(0)
                 more = np.zeros((1, self._room), dtype=np.uint64)
                 self.trait_words = np.concatenate([self.trait_words, more])
-            self.trait_words[bit // WORD_BITS, slot] |= np.uint64(1 << (bit % WORD_BITS))
+            words[bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
+        for column, word in zip(self.trait_words, words, strict=True):
+            column[slot] = word
 
 
 class Columns(Amounts):
@@ -140,9 +191,9 @@ def clipped(amount: int) -> int:
     return INT32_MAX if amount > 0 else -INT32_MAX
 
 
-def largest(stock: Stock) -> int:
+def largest(kind: Kind) -> int:
     """The largest portion as columns know it: one that capacity forbids anyway is no limit."""
-    return stock.max_unit if stock.max_unit < stock.cap and stock.max_unit < INT32_MAX else INT32_MAX
+    return kind.max_unit if kind.max_unit < kind.cap and kind.max_unit < INT32_MAX else INT32_MAX
 
 
 def _everywhere(value: int, room: int) -> Ints:

@@ -21,9 +21,10 @@ from moorage.model.verdict import Claimed, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory
 from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport
+from moorage.placement.loading import load
 from moorage.placement.world import Picture
 from moorage.sql import Database, Tx, label
-from moorage.store.region.placement.changes import NEVER, Changes, begin, page, since
+from moorage.store.region.placement.changes import NEVER, Changes, since
 from moorage.store.region.placement.claims import Holder, Key, Owner
 from moorage.store.region.placement.providers import forget_gone
 
@@ -124,21 +125,16 @@ class Engine:
     async def _catch_up(self) -> None:
         now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
         with label("picture"):
-            if self._horizon == NEVER or now - self._read_at >= RELOAD_AFTER_S:
+            if self._horizon == NEVER or now - self._read_at >= RELOAD_AFTER_S or self.picture.wasteful:
                 await self._load()
             else:
                 self.apply(await self._region.read(lambda tx: since(tx, self._horizon)))
         self._read_at = now
 
     async def _load(self) -> None:
-        """Read everything, page by page, into a picture beside the one in use, which it then replaces (CORE P12)."""
-        fresh = self.picture.successor()
-        horizon = await self._region.read(begin)
-        after: str | None = ""
+        """Read everything into a picture beside the one in use, which it then replaces (CORE P12)."""
         with _no_search_for_garbage():
-            while after is not None:
-                changes, after = await self._region.read(partial(page, horizon=horizon, after=after))
-                fresh.apply(changes)
+            fresh, horizon = await self._region.read(partial(load, self.picture.successor))
         fresh.take_over(self.picture)
         self.picture, self._horizon = fresh, horizon
 

@@ -1,24 +1,42 @@
-"""What the picture knows of one provider, as it was last read."""
+"""What the picture says of one provider: objects made from its columns (rows.py) when somebody asks, a few at a time."""
 
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from typing_extensions import override
 
 from moorage.model.ids import CellId, ProviderId
 
-Shape: TypeAlias = tuple[int, int, float, int, int, int, int]
-"""Total, reserved, ratio, smallest and largest portion, step and capacity: most hosts are alike, and share these numbers."""
+
+class Kind(NamedTuple):
+    """One inventory without what is used of it: alike hosts share these numbers."""
+
+    resource: str
+    total: int
+    reserved: int
+    ratio: float
+    min_unit: int
+    max_unit: int
+    step: int
+    cap: int
+
+
+class Layout:
+    """The inventories of one provider, without what is used of them; alike providers share it."""
+
+    __slots__ = ("at", "kinds")
+
+    def __init__(self, kinds: tuple[Kind, ...]) -> None:
+        self.kinds = kinds
+        self.at = {kind.resource: place for place, kind in enumerate(kinds)}
 
 
 class Stock:
-    """One inventory: what is there, and what of it is used."""
+    """One inventory: what is there, and what of it is used. Shared by whoever has just that, so never changed."""
 
-    __slots__ = ("cap", "max_unit", "min_unit", "ratio", "reserved", "step", "total", "used", "version")
+    __slots__ = ("cap", "max_unit", "min_unit", "ratio", "reserved", "step", "total", "used")
 
-    def __init__(self, row: Any, shapes: dict[Shape, Shape] | None = None) -> None:
-        shape: Shape = (row.total, row.reserved, row.ratio, row.min_unit, row.max_unit, row.step, row.cap)
-        if shapes is not None:
-            shape = shapes.setdefault(shape, shape)
+    def __init__(self, kind: Kind, used: int) -> None:
         self.total: int
         self.reserved: int
         self.ratio: float
@@ -26,48 +44,58 @@ class Stock:
         self.max_unit: int
         self.step: int
         self.cap: int
-        self.total, self.reserved, self.ratio, self.min_unit, self.max_unit, self.step, self.cap = shape
-        self.used: int = row.used
-        self.version: int = row.version
+        _, self.total, self.reserved, self.ratio, self.min_unit, self.max_unit, self.step, self.cap = kind
+        self.used = used
 
 
 NO_SLOT = -1
-NOTHING: frozenset[str] = frozenset()
+
+
+class Facts(Protocol):
+    """The columns of what is seldom asked, by a provider's place (rows.py)."""
+
+    @property
+    def ids(self) -> Sequence[ProviderId]: ...
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def generation(self) -> Sequence[int]: ...
+    @property
+    def updated_at(self) -> Sequence[int]: ...
+    def parent_id(self, place: int) -> ProviderId | None: ...
 
 
 class Provider:
-    """One resource provider as it was last read."""
+    """One resource provider as it was last read: what a search looks at is here, the rest is read from its row."""
 
-    __slots__ = (
-        "aggregates",
-        "generation",
-        "name",
-        "parent",
-        "root",
-        "shown",
-        "slot",
-        "stocks",
-        "traits",
-        "updated_at",
-        "uuid",
-        "version",
-    )
+    __slots__ = ("_rows", "aggregates", "place", "root", "shown", "stocks", "traits", "uuid")
 
-    def __init__(self, uuid: ProviderId) -> None:
-        self.uuid = uuid
-        self.name = ""
-        self.parent: ProviderId | None = None
-        self.root = uuid
-        self.generation = 0
-        self.version = -1
-        self.updated_at = 0
-        self.shown: dict[object, bytes] | None = None
+    def __init__(self, rows: Facts, place: int) -> None:
+        self._rows = rows
+        self.place = place
+        self.uuid = rows.ids[place]
+        self.root: ProviderId
+        self.stocks: Mapping[str, Stock]
+        self.traits: frozenset[str]
+        self.aggregates: frozenset[str]
+        self.shown: dict[object, bytes] | None
         """What was written of it in answers, by their kind; forgotten when anything of it changes."""
-        self.slot = NO_SLOT
-        """Its place in the columns of what is below hosts; a root has none there."""
-        self.stocks: dict[str, Stock] = {}
-        self.traits: frozenset[str] = NOTHING
-        self.aggregates: frozenset[str] = NOTHING
+
+    @property
+    def name(self) -> str:
+        return self._rows.names[self.place]
+
+    @property
+    def parent(self) -> ProviderId | None:
+        return self._rows.parent_id(self.place)
+
+    @property
+    def generation(self) -> int:
+        return self._rows.generation[self.place]
+
+    @property
+    def updated_at(self) -> int:
+        return self._rows.updated_at[self.place]
 
 
 class HostFacts:
@@ -81,12 +109,15 @@ class HostFacts:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, row: Any) -> None:
-        self.host: str = row.host
-        self.node: str = row.node
-        self.cell = CellId(row.cell)
-        self.zone: str = row.zone
-        self.level: int = row.level
-        self.physnets: tuple[str, ...] | None = (
-            None if row.physnets is None else tuple(n for n in row.physnets.split(",") if n)
-        )
+    def __init__(self, host: str, node: str, cell: str, zone: str, physnets: str | None, level: int) -> None:
+        self.host = host
+        self.node = node if node != host else host
+        self.cell = CellId(cell)
+        self.zone = zone
+        self.level = level
+        self.physnets: tuple[str, ...] | None = None if physnets is None else tuple(n for n in physnets.split(",") if n)
+
+
+def facts_of(row: Any) -> HostFacts:
+    """Those of one row of the table."""
+    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level)

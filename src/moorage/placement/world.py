@@ -5,22 +5,25 @@ SQL decides; each process has its own picture, written by one task in it.  It is
 picture is refused by SQL, and the refusal carries the true numbers.
 """
 
-import sys
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
 from moorage.model.verdict import Row
 from moorage.model.world import Group, HostAggregate, Mask, Segment, World
-from moorage.placement.columns import Columns, clipped, largest
+from moorage.placement.columns import Columns
 from moorage.placement.devices import Devices
-from moorage.placement.known import NO_SLOT, HostFacts, Provider, Shape, Stock
+from moorage.placement.known import NO_SLOT, HostFacts, Kind, Provider, facts_of
+from moorage.placement.rows import NOT_READ, NOWHERE, Providers, Rows, Trees
 from moorage.store.region.placement.changes import Changes
 
+WASTE_MIN = 10_000
 DEFAULT_ZONE = "nova"
 ZONE_KEY = "availability_zone"
 
@@ -35,23 +38,24 @@ class Picture:
         self._clear()
 
     def _clear(self) -> None:
-        self.providers: dict[ProviderId, Provider] = {}
-        self.trees: dict[ProviderId, dict[ProviderId, Provider]] = {}
+        self.rows = Rows()
+        self.providers = Providers(self.rows, self._let_go)
+        self.trees = Trees(self.rows, self.providers)
+        self.root_places = array("i")
+        """Whose slot among the hosts it is; NOWHERE: nobody's."""
         self.members: dict[str, set[ProviderId]] = {}
         self.hosts: dict[ProviderId, HostFacts] = {}
         self.groups: dict[str, Group] = {}
         self.slots: dict[HostId, int] = {}
         self.slots_by_name: dict[str, int] = {}
         self.columns = Columns()
-        self.devices = Devices(self._pending, self.trees)
+        self.devices = Devices(self._pending, self.rows)
         self.host_ids: list[HostId] = []
         self.names: list[str] = []
         self.nodes: list[str] = []
         self._zones: dict[str, int] = {DEFAULT_ZONE: 0}
         self._cells: dict[CellId, int] = {}
-        self._interned: dict[frozenset[str], frozenset[str]] = {}
-        self._shapes: dict[Shape, Shape] = {}
-        self._anchors: list[ProviderId] | None = None
+        self._anchors: NDArray[np.int32] | None = None
         self._segments: dict[ProviderId, Segment] = {}
         self._world: World | None = None
         self._wiring_stale = True
@@ -75,9 +79,18 @@ class Picture:
         for host in self._dead:
             self.set_alive(host, False)
         for uuid, resource in self._pending:
-            provider = self.providers.get(uuid)
-            if provider is not None and resource in provider.stocks:
-                self._redraw(provider, resource)
+            self._redraw_named(uuid, resource)
+
+    @property
+    def wasteful(self) -> bool:
+        """So much of its room is for what is no more that everything should be read anew."""
+        return self.rows.waste > WASTE_MIN + self.rows.count // 2
+
+    def _let_go(self) -> None:
+        """Objects made from rows: not kept any longer."""
+        self.providers.clear()
+        self.trees.clear()
+        self._sharing = None
 
     def apply(self, changes: Changes) -> None:
         """Take in what was read; rows may come twice."""
@@ -104,6 +117,7 @@ class Picture:
             group.home = HostId(row.home) if row.members > 0 else None
 
     def _apply_providers(self, changes: Changes) -> None:
+        rows = self.rows
         traits = _gathered(changes.traits, "trait")
         aggregates = _gathered(changes.aggregates, "aggregate")
         facts = {row.provider: row for row in changes.hosts}
@@ -111,58 +125,59 @@ class Picture:
         for row in changes.whole:
             whole.setdefault(row.provider, []).append(row)
         for row in changes.providers:
-            provider = self.providers.get(row.uuid)
-            if provider is None:
-                provider = self.providers[row.uuid] = Provider(row.uuid)
-            elif row.version < provider.version:
+            place = rows.place(row.uuid)
+            if row.version < rows.version[place]:
                 continue
-            self._apply_provider(provider, row)
-            provider.shown = None
-            provider.traits = self._intern(traits.get(row.uuid, ()))
-            self._set_aggregates(provider, self._intern(aggregates.get(row.uuid, ())))
-            self._set_stocks(provider, whole.get(row.uuid, ()))
+            self._apply_provider(place, row)
+            rows.traits[place] = rows.sets[frozenset(traits.get(row.uuid, ()))]
+            self._set_aggregates(place, frozenset(aggregates.get(row.uuid, ())))
+            rows.restock(place, [_inventory(each) for each in sorted(whole.get(row.uuid, ()), key=_resource)])
             if row.uuid in facts:
-                self._set_facts(provider.uuid, HostFacts(facts[row.uuid]))
-            if provider.root == provider.uuid:
-                self.devices.drop(provider)
-                self._draw_root(provider)
+                self._set_facts(rows.ids[place], facts_of(facts[row.uuid]))
+            if (made := self.providers.made(row.uuid)) is not None:
+                rows.fill(made)
+            if rows.root[place] == place:
+                self.devices.drop(place)
+                self._draw_root(place)
             else:
-                self.devices.draw(provider, self.slots.get(HostId(provider.root), NO_SLOT))
+                self.devices.draw(place, self.slots.get(HostId(row.root), NO_SLOT))
 
-    def _apply_provider(self, provider: Provider, row: Any) -> None:
-        if (old := self.trees.get(provider.root)) is not None and provider.root != row.root:
-            old.pop(provider.uuid, None)
-            if (host := HostId(provider.uuid)) in self.slots:
-                self._give_slot(host)
-        provider.name, provider.parent, provider.root = row.name, row.parent, row.root
-        if (tree := self.trees.get(provider.root)) is not None and (
-            member := next(iter(tree.values()), None)
-        ) is not None:
-            provider.root = member.root  # one text for all of a tree
-        elif provider.root == provider.uuid:
-            provider.root = provider.uuid
-        if provider.parent is not None and (above := self.providers.get(provider.parent)) is not None:
-            provider.parent = above.uuid
-        provider.generation, provider.version = row.generation, row.version
-        provider.updated_at = row.updated_at
-        if provider.root not in self.trees:
-            self.trees[provider.root] = {}
+    def _apply_provider(self, place: int, row: Any) -> None:
+        rows = self.rows
+        root = rows.place(row.root)
+        if rows.root[place] != root:
+            self._leave_tree(place)
+            rows.join_tree(place, root)
+            self.trees.pop(row.root, None)
             self._anchors = None
-        self.trees[provider.root][provider.uuid] = provider
+        rows.parent[place] = NOWHERE if row.parent is None else rows.place(row.parent)
+        rows.count += rows.version[place] == NOT_READ
+        rows.names[place] = row.name
+        rows.generation[place], rows.version[place] = row.generation, row.version
+        rows.updated_at[place] = row.updated_at
 
-    def _intern(self, names: Iterable[str]) -> frozenset[str]:
-        """Equal sets are one object: most hosts are alike."""
-        found = frozenset(names)
-        return self._interned.setdefault(found, found)
-
-    def _set_aggregates(self, provider: Provider, now: frozenset[str]) -> None:
-        if now == provider.aggregates:
+    def _leave_tree(self, place: int) -> None:
+        """It is not where it was; as a root it has no slot any more."""
+        rows = self.rows
+        if (root := rows.root[place]) == NOWHERE:
             return
-        for aggregate in provider.aggregates - now:
-            self.members[aggregate].discard(provider.uuid)
-        for aggregate in now - provider.aggregates:
-            self.members.setdefault(aggregate, set()).add(provider.uuid)
-        provider.aggregates = now
+        rows.leave_tree(place)
+        self.trees.pop(rows.ids[root], None)
+        self._anchors = None
+        if (host := HostId(rows.ids[place])) in self.slots:
+            self._give_slot(host)
+
+    def _set_aggregates(self, place: int, now: frozenset[str]) -> None:
+        rows = self.rows
+        before = rows.sets.all[rows.aggregates[place]]
+        if now == before:
+            return
+        uuid = rows.ids[place]
+        for aggregate in before - now:
+            self.members[aggregate].discard(uuid)
+        for aggregate in now - before:
+            self.members.setdefault(aggregate, set()).add(uuid)
+        rows.aggregates[place] = rows.sets[now]
         self._wiring_stale = True
 
     def _set_facts(self, host: ProviderId, now: HostFacts) -> None:
@@ -170,77 +185,91 @@ class Picture:
             self.hosts[host] = now
             self._wiring_stale = True
 
-    def _set_stocks(self, provider: Provider, rows: Sequence[Any]) -> None:
-        stocks: dict[str, Stock] = {}
-        for row in rows:
-            resource = sys.intern(row.resource)
-            stock, old = Stock(row, self._shapes), provider.stocks.get(resource)
-            if old is not None and old.version > stock.version:
-                stock.used, stock.version = old.used, old.version
-            stocks[resource] = stock
-        provider.stocks = stocks
-
     def _apply_used(self, uuid: ProviderId, resource: str, used: int, cap: int, version: int) -> None:
-        provider = self.providers.get(uuid)
-        stock = None if provider is None else provider.stocks.get(resource)
-        if provider is None or stock is None or version < stock.version:
+        place = self.rows.find(uuid)
+        if place is None or not self.rows.use(place, resource, used, cap, version):
             return
-        stock.used, stock.cap, stock.version = used, cap, version
-        provider.shown = None
-        self._redraw(provider, resource)
+        if (made := self.providers.made(uuid)) is not None:
+            self.rows.fill(made)
+        self._redraw_named(uuid, resource)
 
     def _remove(self, uuid: ProviderId) -> None:
-        provider = self.providers.pop(uuid, None)
-        if provider is None:
+        place = self.rows.find(uuid)
+        if place is None:
             return
-        self._set_aggregates(provider, frozenset())
-        if (tree := self.trees.get(provider.root)) is not None:
-            tree.pop(uuid, None)
-            if not tree:
-                del self.trees[provider.root]
-                self._anchors = None
+        self._set_aggregates(place, frozenset())
+        self._leave_tree(place)
         self.hosts.pop(uuid, None)
         self._segments.pop(uuid, None)
-        self.devices.drop(provider)
-        if (host := HostId(uuid)) in self.slots:
-            self._give_slot(host)
+        self.devices.drop(place)
+        self.rows.forget(place)
+        self.providers.pop(uuid, None)
 
     # ------------------------------------------------------------------------------------------------- columns
 
-    def _draw_root(self, provider: Provider) -> None:
-        host = HostId(provider.uuid)
+    def _draw_root(self, place: int) -> None:
+        rows, columns = self.rows, self.columns
+        host = HostId(rows.ids[place])
         slot = self.slots.get(host)
-        columns = self.columns
         if slot is None:
-            slot = self.slots[host] = columns.take_slot()
-            if slot == len(self.host_ids):
-                self.host_ids.append(host)
-                self.names.append(provider.name)
-                self.nodes.append(provider.name)
-            self.host_ids[slot] = host
-            self.devices.place(host, slot)
-            columns.masks["alive"][slot] = True
-            self._wiring_stale = True
+            slot = self._take_slot(host, place)
         for resource, capacity in columns.capacity.items():
-            if resource not in provider.stocks:
+            if rows.stock(place, resource) is None:
                 capacity[slot] = columns.free[resource][slot] = 0
-        for resource in provider.stocks:
-            self._redraw(provider, resource)
+        for kind, used in rows.stocks(place):
+            self._redraw(place, kind, used)
         words = len(columns.trait_words)
-        columns.set_traits(slot, provider.traits)
+        traits = rows.sets.all[rows.traits[place]]
+        columns.set_traits(slot, traits)
         if words != len(columns.trait_words):
             self._world = None
-        columns.masks["enabled"][slot] = DISABLED_TRAIT not in provider.traits
-        self._draw_host(provider, slot)
-        if IPV4_ADDRESS in provider.stocks and provider.uuid not in self.hosts:
-            segment = self._segments.get(provider.uuid)
-            self._wiring_stale |= segment is None or segment.name != provider.name
+        columns.masks["enabled"][slot] = DISABLED_TRAIT not in traits
+        self._draw_host(place, slot)
+        uuid = rows.ids[place]
+        if uuid not in self.hosts and rows.stock(place, IPV4_ADDRESS) is not None:
+            segment = self._segments.get(uuid)
+            self._wiring_stale |= segment is None or segment.name != rows.names[place]
 
-    def _draw_host(self, provider: Provider, slot: int) -> None:
-        facts = self.hosts.get(provider.uuid)
+    def _take_slot(self, host: HostId, place: int) -> int:
+        slot = self.slots[host] = self.columns.take_slot()
+        if slot == len(self.host_ids):
+            self.host_ids.append(host)
+            self.names.append("")
+            self.nodes.append("")
+            self.root_places.append(place)
+        self.host_ids[slot], self.root_places[slot] = host, place
+        self.devices.put(host, slot)
+        self.columns.masks["alive"][slot] = True
+        self._wiring_stale = True
+        self._anchors = None
+        return slot
+
+    def take_slots(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+        """New ones for roots that were read all at once; their facts are drawn by `draw_hosts`."""
+        first, rows = self.columns.take_slots(len(places)), self.rows
+        hosts = [HostId(rows.ids[place]) for place in places.tolist()]
+        names = [rows.names[place] for place in places.tolist()]
+        self.host_ids += hosts
+        self.names += names
+        self.nodes += names
+        self.root_places.extend(places.tolist())
+        slots = range(first, first + len(places))
+        self.slots.update(zip(hosts, slots, strict=True))
+        self.columns.masks["alive"][first : slots.stop] = True
+        self._wiring_stale, self._anchors = True, None
+        return np.arange(first, slots.stop)
+
+    def draw_hosts(self) -> None:
+        """The facts of all hosts."""
+        for uuid in self.hosts:
+            if (slot := self.slots.get(HostId(uuid))) is not None:
+                self._draw_host(self.rows.index[uuid], slot)
+
+    def _draw_host(self, place: int, slot: int) -> None:
+        facts = self.hosts.get(self.rows.ids[place])
         columns = self.columns
         columns.masks["present"][slot] = facts is not None
-        self.names[slot] = self.nodes[slot] = provider.name
+        self.names[slot] = self.nodes[slot] = self.rows.names[place]
         if facts is None:
             return
         self.names[slot], self.nodes[slot] = facts.host, facts.node
@@ -256,33 +285,43 @@ class Picture:
             if name.startswith("physnet:") and name[8:] not in (facts.physnets or ()):
                 mask[slot] = False
 
-    def _redraw(self, provider: Provider, resource: str) -> None:
+    def _redraw(self, place: int, kind: Kind, used: int) -> None:
         """Write one number into its column, if the provider is a root, and into its segment, if it is one."""
-        stock = provider.stocks[resource]
-        free = stock.cap - stock.used - self._pending.get((provider.uuid, resource), 0)
-        slot = self.slots.get(HostId(provider.uuid))
+        uuid, resource = self.rows.ids[place], kind.resource
+        free = kind.cap - used - self._pending.get((uuid, resource), 0)
+        slot = self.slots.get(HostId(uuid))
         if slot is not None:
-            column = self.columns.class_column(resource)
-            column[slot] = clipped(free)
-            self.columns.capacity[resource][slot] = clipped(stock.cap)
-            self.columns.set_units(resource, slot, stock.min_unit, largest(stock), stock.step)
+            self.columns.draw(resource, slot, kind, free)
             if self._world is not None and resource not in self._world.free:
                 self._world = None
         else:
-            self.devices.redraw(provider, resource, stock)
-        if resource == IPV4_ADDRESS and (segment := self._segments.get(provider.uuid)) is not None:
-            segment.free, segment.total = free, stock.cap
+            self.devices.redraw(place, kind, used)
+        if resource == IPV4_ADDRESS and (segment := self._segments.get(uuid)) is not None:
+            segment.free, segment.total = free, kind.cap
+
+    def _redraw_named(self, uuid: ProviderId, resource: str) -> None:
+        """The same, for whoever may not be there."""
+        place = self.rows.find(uuid)
+        if place is not None and (stock := self.rows.stock(place, resource)) is not None:
+            self._redraw(place, *stock)
 
     def _give_slot(self, host: HostId) -> None:
         slot = self.slots.pop(host)
         if self.slots_by_name.get(self.names[slot]) == slot:
             del self.slots_by_name[self.names[slot]]
         self.columns.give_slot(slot)
-        self.devices.place(host, NO_SLOT)
+        self.root_places[slot] = NOWHERE
+        self.devices.put(host, NO_SLOT)
+        self._anchors = None
         self._world = None
         self._wiring_stale = True
 
     # -------------------------------------------------------------------------------------------- this process
+
+    @property
+    def pending(self) -> Mapping[tuple[ProviderId, str], int]:
+        """What claims that are under way in this process hold."""
+        return self._pending
 
     def pend(self, rows: Iterable[tuple[ProviderId, str, int]], sign: int) -> None:
         """Count amounts as about to be claimed (+1), or no longer (-1)."""
@@ -292,9 +331,7 @@ class Picture:
                 self._pending[uuid, resource] = left
             else:
                 self._pending.pop((uuid, resource), None)
-            provider = self.providers.get(uuid)
-            if provider is not None and resource in provider.stocks:
-                self._redraw(provider, resource)
+            self._redraw_named(uuid, resource)
 
     def settle(self, rows: Iterable[Row]) -> None:
         """Values that came back from a statement of our own."""
@@ -323,20 +360,22 @@ class Picture:
 
     # --------------------------------------------------------------------------------------------------- views
 
-    def anchors(self) -> list[ProviderId]:
-        """The roots of all trees in some order; kept until there is another tree or one less. Not to be changed."""
+    def anchors(self) -> NDArray[np.int32]:
+        """The slots of all roots; kept until there is another tree or one less. Not to be changed."""
         if self._anchors is None:
-            self._anchors = list(self.trees)
+            self._anchors = np.flatnonzero(np.array(self.root_places, dtype=np.int32) != NOWHERE).astype(np.int32)
         return self._anchors
 
     def sharing(self, trait: str) -> dict[str, list[Provider]]:
         """Aggregate → its members with the trait by which they share with the others; kept until a provider changes."""
         if self._sharing is None:
-            self._sharing = {}
-            for aggregate, members in self.members.items():
-                here = [self.providers[member] for member in members if trait in self.providers[member].traits]
+            rows, found = self.rows, dict[str, list[Provider]]()
+            share = {number for number, each in enumerate(rows.sets.all) if trait in each}
+            for aggregate, members in self.members.items() if share else ():
+                here = [member for member in members if rows.traits[rows.index[member]] in share]
                 if here:
-                    self._sharing[aggregate] = here
+                    found[aggregate] = [self.providers[member] for member in here]
+            self._sharing = found
         return self._sharing
 
     def world(self) -> World:
@@ -353,13 +392,16 @@ class Picture:
         self._world = None
         size = self.columns.size
         segments: dict[ProviderId, Segment] = {}
-        for uuid in {u for members in self.members.values() for u in members}:
-            provider = self.providers[uuid]
-            if uuid in self.hosts or (stock := provider.stocks.get(IPV4_ADDRESS)) is None:
+        rows = self.rows
+        for uuid in {u for members in self.members.values() for u in members if u not in self.hosts}:
+            place = rows.index[uuid]
+            if (stock := rows.stock(place, IPV4_ADDRESS)) is None:
                 continue
-            free = stock.cap - stock.used - self._pending.get((uuid, IPV4_ADDRESS), 0)
-            wired = self._mask(m for aggregate in provider.aggregates for m in self.members[aggregate])
-            segments[uuid] = Segment(uuid, provider.name, free, stock.cap, wired)
+            cap, used = stock[0].cap, stock[1]
+            free = cap - used - self._pending.get((uuid, IPV4_ADDRESS), 0)
+            aggregates = rows.sets.all[rows.aggregates[place]]
+            wired = self._mask(m for aggregate in aggregates for m in self.members[aggregate])
+            segments[uuid] = Segment(uuid, rows.names[place], free, cap, wired)
         self._segments = segments
         self._aggregates = []
         zone = self.columns.zone
@@ -409,6 +451,17 @@ class Picture:
             failures=columns.failures[:size],
             nested=self.devices.view(),
         )
+
+
+def _resource(row: Any) -> str:
+    resource: str = row.resource
+    return resource
+
+
+def _inventory(row: Any) -> tuple[Kind, int, int]:
+    """Its kind, what is used, and the version of that."""
+    portions = row.min_unit, row.max_unit, row.step
+    return Kind(row.resource, row.total, row.reserved, row.ratio, *portions, row.cap), row.used, row.version
 
 
 def _gathered(rows: Sequence[Any], column: str) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, cast
@@ -91,6 +91,10 @@ class Tx:
     def rows(self, statement: sa.Executable, parameters: Params = None) -> Sequence[Any]:
         """Every row; row counts come from here (`RETURNING`), never from `rowcount`."""
         return self._execute(statement, parameters).fetchall()
+
+    def stream(self, statement: sa.Executable, rows: int) -> Iterator[Sequence[sa.Row[Any]]]:
+        """Every row, so many at a time, while the database still looks for others."""
+        yield from self._execute(statement.execution_options(yield_per=rows), None).partitions()
 
     def row(self, statement: sa.Executable, parameters: Params = None) -> Any:
         """The first row, or None."""

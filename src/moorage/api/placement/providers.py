@@ -96,17 +96,18 @@ async def index(req: Req) -> Rep:
 def _asked(req: Req, picture: Picture) -> Iterable[Provider]:
     """By uuid, by name, by tree."""
     uuid, name, tree = req.last("uuid"), req.last("name"), req.last("in_tree")
-    found: Iterable[Provider] = picture.providers.values()
+    found: Iterable[Provider] | None = None
     if uuid is not None:
         one = picture.providers.get(ProviderId(uuid))
         found = [] if one is None else [one]
     if tree is not None:
         member = picture.providers.get(ProviderId(tree))
         root = None if member is None else member.root
-        found = [provider for provider in found if provider.root == root]
+        everybody = [] if root is None else list(picture.trees[root].values())
+        found = everybody if found is None else [provider for provider in found if provider.root == root]
     if name is not None:
-        found = [provider for provider in found if provider.name == name]
-    return found
+        found = picture.providers.named(name) if found is None else [one for one in found if one.name == name]
+    return picture.providers.values() if found is None else found
 
 
 def has_room(provider: Provider, resource: str, amount: int) -> bool:

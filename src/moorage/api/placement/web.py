@@ -67,7 +67,7 @@ class Req:
     async def provider(self, uuid: str) -> Provider:
         """The provider as it is now; raises NotFound."""
         await self.engine.catch_up()
-        found = self.engine.picture.providers.get(uuid)  # type: ignore[call-overload]
+        found = self.engine.picture.providers.get(uuid)
         if not isinstance(found, Provider):
             raise NotFound(f"No resource provider with uuid {uuid} found")
         return found

@@ -6,11 +6,12 @@ sequence number would not do: a transaction that commits late with a lower numbe
 SQLite: one counter, one writer; unchanged means there is nothing to read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from moorage.sql import Tx
 from moorage.store.region.placement.tables import (
@@ -26,7 +27,17 @@ from moorage.store.region.placement.tables import (
 )
 
 NEVER = -1
-PROVIDERS_PER_PAGE = 10_000
+ROWS_AT_ONCE = 10_000
+
+
+PROVIDER = [providers.c[name] for name in ("uuid", "name", "parent", "root", "generation", "version", "updated_at")]
+STOCK = [
+    inventories.c[name]
+    for name in ("class", "total", "reserved", "ratio", "min_unit", "max_unit", "step", "cap", "used", "version")
+]
+HOST = [hosts.c[name] for name in ("host", "node", "cell", "zone", "physnets", "level")]
+
+Plain: TypeAlias = Sequence[Sequence[Any]]
 
 
 @dataclass
@@ -55,35 +66,56 @@ class Changes:
         )
 
 
-def begin(tx: Tx) -> int:
-    """The horizon for a reader that is about to read all pages: what changes while it reads is read again afterwards."""
-    return _look(tx, NEVER)[0]
+@dataclass(frozen=True)
+class Everything:
+    """All there is, as it is read: some rows at a time, in whatever order they lie, for a fleet in one answer would be there twice.
 
-
-def page(tx: Tx, horizon: int, after: str) -> tuple[Changes, str | None]:
-    """The providers behind `after`, in the order of their ids, and where the next page begins (None: this is the last).
-
-    A fleet in one answer would be in memory twice.  Server groups come with the last page.
+    Each is to be read to its end before the next is begun, `horizon` first: what changes meanwhile is read again afterwards.
+    What names a provider that was not read came later than the providers were looked at.
     """
-    uuid = providers.c.uuid
-    found = tx.rows(sa.select(*providers.c).where(uuid > after).order_by(uuid).limit(PROVIDERS_PER_PAGE))
-    changes = Changes(horizon, providers=found)
-    following = found[-1].uuid if len(found) == PROVIDERS_PER_PAGE else None
-    if found:
-        until = found[-1].uuid
-        changes.whole = _between(tx, inventories, after, until)
-        changes.traits = _between(tx, provider_traits, after, until)
-        changes.aggregates = _between(tx, provider_aggregates, after, until)
-        changes.hosts = _between(tx, hosts, after, until)
-    if following is None:
-        changes.group_hosts = tx.rows(sa.select(*group_hosts.c))
-        changes.group_homes = tx.rows(sa.select(*group_homes.c))
-    return changes, following
 
+    tx: Tx
 
-def _between(tx: Tx, table: sa.Table, after: str, until: str) -> Sequence[sa.Row[Any]]:
-    key = table.c.provider
-    return tx.rows(sa.select(*_columns(table)).where(key > after, key <= until))
+    def horizon(self) -> int:
+        return _look(self.tx, NEVER)[0]
+
+    def providers(self) -> Iterator[Plain]:
+        """PROVIDER."""
+        return self.tx.stream(sa.select(*PROVIDER), ROWS_AT_ONCE)
+
+    def stocks(self) -> Iterator[Plain]:
+        """The provider, and STOCK."""
+        return self.tx.stream(sa.select(inventories.c.provider, *STOCK), ROWS_AT_ONCE)
+
+    def traits(self) -> Iterator[Plain]:
+        """The provider, and all of its traits in one text, with commas between them."""
+        return self._named(provider_traits.c.trait)
+
+    def aggregates(self) -> Iterator[Plain]:
+        """The same of its aggregates."""
+        return self._named(provider_aggregates.c.aggregate)
+
+    def hosts(self) -> Iterator[Plain]:
+        """The provider, and HOST."""
+        return self.tx.stream(sa.select(hosts.c.provider, *HOST), ROWS_AT_ONCE)
+
+    def groups(self) -> Changes:
+        """The server groups."""
+        changes = Changes(NEVER)
+        changes.group_hosts = self.tx.rows(sa.select(*group_hosts.c))
+        changes.group_homes = self.tx.rows(sa.select(*group_homes.c))
+        return changes
+
+    def _named(self, name: sa.Column[Any]) -> Iterator[Plain]:
+        """In one order, so that those of alike providers are equal texts."""
+        key = name.table.c.provider
+        if self.tx.dialect == "postgresql":
+            comma: sa.ColumnElement[str] = sa.literal_column("','")
+            together: Any = sa.func.string_agg(name, aggregate_order_by(comma, name))
+            return self.tx.stream(sa.select(key, together).group_by(key), ROWS_AT_ONCE)
+        ordered = sa.select(key, name).order_by(key, name).subquery()
+        together = sa.func.group_concat(ordered.c[1])
+        return self.tx.stream(sa.select(ordered.c[0], together).group_by(ordered.c[0]), ROWS_AT_ONCE)
 
 
 def _columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
