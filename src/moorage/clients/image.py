@@ -38,9 +38,10 @@ class ImageClient:
         while len(rows) < limit:
             wanted = min(limit - len(rows), PAGE_SIZE)
             asked = {**filters, "limit": str(wanted), **({"marker": marker} if marker else {})}
-            page: list[Json] = (await self._image.call("GET", "/v2/images", token=token, params=asked)).body["images"]
+            body = (await self._image.call("GET", "/v2/images", token=token, params=asked)).body
+            page: list[Json] = body["images"]
             rows += page
-            if len(page) < wanted:
+            if not page or (len(page) < wanted and "next" not in body):
                 break
             marker = page[-1]["id"]
         return rows

@@ -170,7 +170,7 @@ class Facts:
         found: dict[str, list[tuple[str, str]]] = {}
         if not ports or "router" not in await self.extensions():
             return found
-        asked = {"port_id": list(ports), "fields": ["port_id", "floating_ip_address", "fixed_ip_address"]}
+        asked = {"port_id": list(ports), "fields": ["id", "port_id", "floating_ip_address", "fixed_ip_address"]}
         async for row in self._pages("floatingips", asked):
             found.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
         return found
@@ -192,14 +192,17 @@ class Facts:
         return rows[0]
 
     async def _pages(self, things: str, params: Params, token: str | None = None) -> AsyncIterator[Json]:
+        """Every row.  A service may give fewer at once than were asked for, and says then that there are more."""
         marker: dict[str, str] = {}
         word = things.replace("-", "_")
         for _ in range(PAGES_MAX):
             asked: dict[str, Any] = {**params, "limit": PAGE_SIZE, **marker}
-            rows: list[Json] = (await self._network.call("GET", path_of(things), params=asked, token=token)).body[word]
+            body = (await self._network.call("GET", path_of(things), params=asked, token=token)).body
+            rows: list[Json] = body[word]
             for row in rows:
                 yield row
-            if len(rows) < PAGE_SIZE:
+            more = any(link.get("rel") == "next" for link in body.get(f"{word}_links") or ())
+            if not rows or (len(rows) < PAGE_SIZE and not more):
                 return
             marker = {"marker": rows[-1]["id"]}
         raise Internal(f"more than {PAGES_MAX * PAGE_SIZE} {things}")
