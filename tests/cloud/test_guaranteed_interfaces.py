@@ -6,7 +6,9 @@ from typing import Any
 
 from conftest import Running, Start
 from guaranteed import EGR, IGR, KBPS, made, network_on, policy_of, port_on, providers, show_port, used
+from test_interfaces import failure
 
+from moorage.cli.explain import _said
 from moorage.main.config import Hosts
 
 ONE = Hosts(count=1, physical_networks=(("physnet1", "physnet2"),), bandwidth_kbps=KBPS)
@@ -54,6 +56,12 @@ async def test_a_port_and_a_network_with_a_policy_are_claimed_at_every_microvers
         assert third.json()["badRequest"]["message"] == (
             f"Failed to allocate additional resources to {server} during interface attach"
         )
+        why = f"{EGR}: 4000 asked, at most 2000 free on one device"
+        told = (await admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]["operations"][-1]
+        assert told["ended"]["message"] == third.json()["badRequest"]["message"]
+        assert [(each["host"], each["reason"]) for each in told["ended"]["refused_hosts"]] == [("host1", why)]
+        assert why in "\n".join(_said({"summary": None, "operations": [told]}))
+        assert await failure(running, server, "attach_interface") == (f"{third.json()['badRequest']['message']}: {why}")
         assert await used(admin, bridge) == {EGR: 8_000, IGR: 0}
         assert (await admin.compute("DELETE", f"/servers/{server}/os-interface/{port}")).status_code == 202
         await becomes(running, bridge, {EGR: 4_000, IGR: 0})

@@ -35,6 +35,17 @@ async def attach(running: Running, server: str, **wish: Any) -> Any:
     return await running.admin.compute("POST", f"/servers/{server}/os-interface", {"interfaceAttachment": wish})
 
 
+async def failure(running: Running, server: str, action: str) -> str:
+    """What the newest such action says of its failure, to those who may see details."""
+    path = f"/servers/{server}/os-instance-actions"
+    actions = (await running.admin.compute("GET", path)).json()["instanceActions"]
+    newest = next(each for each in actions if each["action"] == action)
+    assert newest["message"] == "Error"
+    (event,) = (await running.admin.compute("GET", f"{path}/{newest['request_id']}")).json()["instanceAction"]["events"]
+    assert (event["event"], event["result"]) == (f"compute_{action}", "Error")
+    return str(event["details"])
+
+
 async def detached(running: Running, server: str, port: str) -> None:
     reply = await running.admin.compute("DELETE", f"/servers/{server}/os-interface/{port}")
     assert reply.status_code == 202, reply.text
@@ -166,7 +177,8 @@ async def test_what_cannot_be_attached_is_refused_as_nova_refuses_it(running: Ru
         message = next(iter(reply.json().values()))["message"]
         assert (reply.status_code, says in message) == (status, True), (wish, reply.text)
     missing = await running.admin.compute("DELETE", f"/servers/{server['id']}/os-interface/{nowhere}")
-    assert missing.status_code == 404
+    assert missing.status_code == 202, "found out later, as Nova's host finds it out"
+    assert (await failure(running, server["id"], "detach_interface")) == f"Port {nowhere} is not attached"
     assert len(await interfaces(running, server["id"])) == 1
     action = f"/servers/{server['id']}/action"
     assert (await running.admin.compute("POST", action, {"suspend": None})).status_code == 202
@@ -235,7 +247,11 @@ async def test_a_host_that_cannot_plug_leaves_nothing_behind(running: Running) -
     running.dial(server["OS-EXT-SRV-ATTR:host"], attach_interface=VerbDial(fail_times=1, fail_when="after"))
     reply = await attach(running, server["id"], net_id=network)
     assert reply.status_code == 500
-    assert reply.json()["computeFault"]["message"] == f"Failed to attach network adapter device to {server['id']}"
+    said = f"Failed to attach network adapter device to {server['id']}"
+    assert reply.json()["computeFault"]["message"] == said
+    assert await failure(running, server["id"], "attach_interface") == (
+        f"{said}: the simulated host was told to fail: {server['OS-EXT-SRV-ATTR:host']}: a dial of attach_interface"
+    )
     assert len(vifs(running, server)) == 1
     assert await used(running) == 0
     assert len((await running.admin.network("GET", "/ports", device_id=server["id"])).json()["ports"]) == 1
@@ -243,6 +259,7 @@ async def test_a_host_that_cannot_plug_leaves_nothing_behind(running: Running) -
     port = (await interfaces(running, server["id"]))[0]["port_id"]
     assert (await running.admin.compute("DELETE", f"/servers/{server['id']}/os-interface/{port}")).status_code == 202
     await left_alone(running, server["id"])
+    assert "the simulated host was told to fail" in await failure(running, server["id"], "detach_interface")
     assert [each["port_id"] for each in await interfaces(running, server["id"])] == [port]
     await detached(running, server["id"], port)
     await running.admin.gone(server["id"])

@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
 def _said(answer: dict[str, Any]) -> list[str]:
     lines = [answer["summary"] or "no boot of this server is remembered"]
     for operation in answer["operations"]:
-        if operation["attempts"] or operation["fault"]:
+        if operation["attempts"] or operation["fault"] or operation.get("ended"):
             lines += ["", f"{operation['name']} {operation['id']}: {operation['status']}"]
             if operation["waiting"]:
                 lines.append(f"  waiting: {operation['waiting']}")
@@ -60,4 +60,5 @@ def _refused(ledger: dict[str, Any]) -> list[str]:
 
 
 def _ending(ended: dict[str, Any]) -> list[str]:
-    return [f"  ended ({ended['reason']}) at {ended['step']}: {ended['message']}", *_refused(ended)]
+    lines = [f"  ended ({ended['reason']}) at {ended['step']}: {ended['message']}", *_refused(ended)]
+    return lines + ([f"    {ended['details'].splitlines()[0]}"] if ended.get("details") else [])

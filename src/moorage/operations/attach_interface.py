@@ -22,13 +22,14 @@ from moorage.model.ids import OperationId, ProviderId
 from moorage.model.network import NICS_MAX, BindRefused, CheckedNics, NetworkFacts, NicAsk, Port, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
-from moorage.model.verdict import Claimed, Row, Shortage
+from moorage.model.verdict import Claimed, Ledger, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot_request import with_pools
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups, slot
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import HOST_SILENT, errand, unplug_or_leave
 from moorage.operations.steps.ports import nic_of, segments_for, spare_subnets, vif_of
 from moorage.operations.steps.servers import Found
@@ -99,7 +100,9 @@ async def fail_action(run: AttachRun) -> None:
     found = await records.find(run.rooms, run.asked.server.id)
     if found.cell is not None:
         now = _now()
-        events = (Event(EVENT, now, now, "Error", None if found.server is None else found.server.host),)
+        host = None if found.server is None else found.server.host
+        said = None if run.turned is None else _said(run.asked.server, run.turned.problem())
+        events = (failed_event(EVENT, now, host, run.turned, said),)
         await run.rooms.cells[found.cell].write(
             lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
         )
@@ -135,7 +138,7 @@ async def claim_more(run: AttachRun) -> Given:
             break
         # The numbers that were short are known now, so the next candidate comes first: all are tried before a "no".
         verdict, fresh = await engine.rank_fresh(ask), True
-    raise _no_room(run, verdict.fault())
+    raise _no_room(run, verdict)
 
 
 async def _take(run: AttachRun, choice: Choice, ask: Ask) -> Given | Shortage:
@@ -317,12 +320,16 @@ def _given(run: AttachRun, choice: Choice, ask: Ask) -> Given:
     )
 
 
-def _no_room(run: AttachRun, why: str) -> Problem:
+def _no_room(run: AttachRun, verdict: Verdict) -> Problem:
+    """In Nova's words; the cause is the operator's, with its numbers (N2)."""
     server, port = run.asked.server.id, run[make_port]
     said = f"No fixed IP addresses available for network: {port.network}"
     if port.resource_request:
         said = f"Failed to allocate additional resources to {server} during interface attach"
-    return NoCapacity(said, private=why, code="no_room_for_interface")
+    here = tuple(miss for miss in verdict.ledger.misses if miss.host == _server(run).host)
+    why = here[0].why if here else verdict.fault()
+    ledger = Ledger(1, 0, {miss.filter: 1 for miss in here}, here)  # no numbers of others for the owner
+    return NoCapacity(said, private=f"{why}\n{msgspec.json.encode(ledger).decode()}", code="no_room_for_interface")
 
 
 def _server(run: AttachRun) -> Server:

@@ -16,7 +16,7 @@ from moorage.clients.http import request_id as carried
 from moorage.model.action import Action, Event
 from moorage.model.asker import Asker
 from moorage.model.errors import HostFailed, NotFound
-from moorage.model.ids import OperationId, ProviderId
+from moorage.model.ids import OperationId, ProviderId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.request_groups import FUNCTION_VNIC_TYPES
 from moorage.model.server import Nic, Server
@@ -25,11 +25,12 @@ from moorage.operations.accept import accepted, tell_later
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps import slot
+from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import NO_GUEST, errand
 from moorage.operations.steps.ports import held_by, nic_of
 from moorage.operations.steps.servers import Found
 from moorage.placement.claims import amounts_of
-from moorage.saga import Run, Saga, step
+from moorage.saga import Cause, Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region.placement import claims
@@ -113,7 +114,8 @@ async def fail_action(run: DetachRun) -> None:
     found = await records.find(run.rooms, run.asked.server.id)
     if found.cell is not None and not run.asked.gone:
         now = _now()
-        events = (Event(EVENT, now, now, "Error", None if found.server is None else found.server.host),)
+        host = None if found.server is None else found.server.host
+        events = (failed_event(EVENT, now, host, run.turned),)
         await run.rooms.cells[found.cell].write(
             lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
         )
@@ -209,8 +211,41 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> None:
-    """Accept the detach of a port. Raises NotFound when the server has no such port, and what `check` raises."""
-    await _begin(rooms, server, port, asker.user, check=check, gone=False, request_id=request_id)
+    """Accept the detach of a port. Raises what `check` raises.
+
+    A port that the server does not have is found out after the answer, as Nova finds it out on the host: the action shows it.
+    """
+    try:
+        await _begin(rooms, server, port, asker.user, check=check, gone=False, request_id=request_id)
+    except NotAttached as absent:
+        await _show_failed(rooms, server, asker.user, request_id, absent)
+
+
+class NotAttached(NotFound):
+    """The server has no such port."""
+
+    code = "not_attached"
+
+
+async def _show_failed(rooms: Rooms, server: Server, user: str, request_id: str, absent: NotAttached) -> None:
+    found = await records.find(rooms, server.id)
+    if found.cell is None or found.server is None:
+        raise absent
+    now = _now()
+    event = failed_event(EVENT, now, found.server.host, Cause.of(absent, ACTION, 0))
+    action = Action(
+        server=server.id,
+        action=ACTION,
+        request_id=request_id or f"req-{new_uuid()}",
+        user=user,
+        project=server.project,
+        started_at=now,
+        updated_at=now,
+        finished_at=now,
+        message="Error",
+        events=(event,),
+    )
+    await rooms.cells[found.cell].write(lambda tx: actions.write(tx, action))
 
 
 async def begin_gone(rooms: Rooms, server: Server, port: str) -> None:
@@ -234,7 +269,7 @@ async def _begin(
         check(now)
         nic = next((each for each in now.nics if each.port == port), None)
         if nic is None:
-            raise NotFound(f"Port {port} is not attached")
+            raise NotAttached(f"Port {port} is not attached")
         asked = DetachInterface(now, seq, nic, gone, request_id, user, carried.get())
         return accepted(DETACH_INTERFACE, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
 

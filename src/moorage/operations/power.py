@@ -18,6 +18,7 @@ from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps import slot
+from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import errand
 from moorage.operations.steps.servers import Found
 from moorage.saga import Run, Saga, step
@@ -79,7 +80,7 @@ async def fail_action(run: PowerRun) -> None:
     found = await records.find(run.rooms, run.asked.server.id)
     if found.cell is not None:
         now = _now()
-        events = (Event(EFFECTS[run.asked.verb].event, now, now, "Error"),)
+        events = (failed_event(EFFECTS[run.asked.verb].event, now, None, run.turned),)
         await run.rooms.cells[found.cell].write(
             lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
         )

@@ -399,6 +399,7 @@ class _Teller:
             causes=tuple(book.causes),
             unsure=unsure,
             cancelled=book.turn.cancelled if book.turn else self.word,
+            turned=book.turn.cause if book.turn else None,
             phase=phase,
             line=self._line(at, phase, attempt),
             _step=name,

@@ -70,6 +70,8 @@ class Run(Generic[Asked_co, Rooms_co]):
     unsure: bool
     """This step may have been done already: by a teller who died, or by a try that never answered.  Look before you act."""
     cancelled: str | None
+    turned: Cause | None
+    """Why the story is being taken back; None: it is not."""
     phase: Phase
     line: int
     """A number that grows along the story, and is the same whenever the same step of the same attempt is done again."""
