@@ -38,11 +38,13 @@ from moorage.model.notification import Notification
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask
 from moorage.operations.all import SAGAS
+from moorage.operations.delete import Delete
 from moorage.operations.notifications.messages import Wording
 from moorage.saga import Paper, first_lines, tell
+from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
-from moorage.store.region import aggregates, conductors, quotas, user_quotas
+from moorage.store.region import aggregates, conductors, quotas, server_lists, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
 from moorage.testing.small_region import NETWORK, PROJECT, SERVER, SmallRegion, a_boot, a_server
@@ -405,6 +407,26 @@ async def test_servers_deleted_long_ago_are_forgotten(small: SmallRegion) -> Non
         await database.write(lambda tx: tx.run(old))
     assert await Tidy(small.rooms).run() == Tidied(servers=1)
     assert await Tidy(small.rooms).run() == Tidied()
+
+
+async def test_the_region_knows_what_was_deleted_and_forgets_it_too(small: SmallRegion) -> None:
+    def unheard(tx: Tx) -> list[ServerId]:
+        return [each.id for each in server_lists.in_cells(tx, [*small.cells], None, 10)]
+
+    assert await small.region.read(unheard) == [SERVER], "while its cell is out"
+    operation, delete = OperationId("delete"), SAGAS["delete/1"]
+    await small.hand_to(operation)
+    asked = Delete(a_server(), seq=2)
+    await tell(delete, operation, asked, small.rooms, Paper(first_lines(delete), small.transact))
+    assert await small.region.read(unheard) == []
+    assert await small.region.read(lambda tx: server_lists.partial(tx, SERVER)) is None
+    await Tidy(small.rooms).run()
+    assert await small.region.read(lambda tx: region_servers.find(tx, SERVER)) is not None, "not so soon"
+    long_ago = time.time_ns() // 1000 - DELETED_SERVERS_KEPT_US - 1
+    old = sa.update(region_servers.servers).values(deleted_at=long_ago)
+    await small.region.write(lambda tx: tx.run(old))
+    await Tidy(small.rooms).run()
+    assert await small.region.read(lambda tx: region_servers.find(tx, SERVER)) is None
 
 
 # -------------------------------------------------------------------------------------------------- notifications

@@ -150,6 +150,7 @@ async def release_claims(run: DeleteRun) -> None:
         server = found.server or run.asked.server
         given_back[:] = run.rooms.placement.release(tx, server.id)
         server_groups.leave(tx, [server.id])
+        region_servers.mark_deleted(tx, server.id, _now())
         if found.server is None or found.server.deleted:
             return  # an earlier delete gave back its quota
         flavor = server.flavor

@@ -9,6 +9,7 @@ from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductor_network, conductors, inbox, operations
+from moorage.store.region import servers as region_servers
 
 NAME = "tidy"
 HOUR_US = 3600 * 1_000_000
@@ -35,6 +36,7 @@ class Tidy:
             conductors.forget(tx)
             conductor_network.forget(tx)
             inbox.forget_old(tx, now - EVENTS_KEPT_US)
+            region_servers.forget_deleted(tx, now - DELETED_SERVERS_KEPT_US)
             return operations.forget_old(tx, now - OPERATIONS_KEPT_US)
 
         forgotten = await self._rooms.region.write(in_region)

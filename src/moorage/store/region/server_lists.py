@@ -35,7 +35,8 @@ def orders(tx: Tx, query: ServerQuery) -> list[tuple[ServerRow, str | None]]:
 def partial(tx: Tx, server: str) -> Partial | None:
     """What the region knows of one placed server."""
     c = servers.c
-    row = tx.row(sa.select(c.id, c.project, c.created_at, c.cell).where(c.id == server, c.cell.is_not(None)))
+    known = sa.select(c.id, c.project, c.created_at, c.cell)
+    row = tx.row(known.where(c.id == server, c.cell.is_not(None), c.deleted_at.is_(None)))
     return None if row is None else Partial(ServerId(row.id), row.project, row.created_at, row.cell)
 
 
@@ -43,7 +44,7 @@ def in_cells(tx: Tx, cells: Collection[str], project: str | None, limit: int) ->
     """Servers of cells that are out, newest first; those whose order the region still has are not among them."""
     found = (
         sa.select(servers.c.id, servers.c.project, servers.c.created_at, servers.c.cell)
-        .where(servers.c.cell.in_(cells), servers.c.doc.is_(None))
+        .where(servers.c.cell.in_(cells), servers.c.doc.is_(None), servers.c.deleted_at.is_(None))
         .order_by(servers.c.created_at.desc(), servers.c.id.desc())
         .limit(min(limit, PARTIAL_MAX))
     )

@@ -165,6 +165,24 @@ def write_order(tx: Tx, server: Server) -> bool:
     return row is not None
 
 
+def mark_deleted(tx: Tx, server: ServerId, now_us: int) -> None:
+    """It is no more, whoever has its record: its cell may be out when somebody asks."""
+    tx.run(
+        servers.update().where(servers.c.id == server).values(deleted_at=sa.func.coalesce(servers.c.deleted_at, now_us))
+    )
+
+
+def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> int:
+    """Remove servers deleted before then that nobody holds, a bounded number at a time; how many."""
+    old = (
+        sa.select(servers.c.id)
+        .where(servers.c.deleted_at < before_us, servers.c.operation.is_(None))
+        .limit(limit)
+        .scalar_subquery()
+    )
+    return len(tx.rows(servers.delete().where(servers.c.id.in_(old)).returning(servers.c.id)))
+
+
 def unplace(tx: Tx, server: ServerId, operation: OperationId) -> None:
     """The server is to be in no cell: the claim was given back."""
     tx.run(servers.update().where(servers.c.id == server, servers.c.operation == operation).values(cell=None))
