@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.store.region.placement import batches, claims, sums
+from moorage.store.region.placement import batches, claims, puts, sums
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
 STATEMENTS = {
@@ -20,6 +20,17 @@ STATEMENTS = {
     "allocate_a_batch.sqlite.sql": str(batches.ALLOCATE_SQLITE),
     "take_by_sums.postgresql.sql": str(sums._TAKE_POSTGRESQL),
     "count_by_sums.sqlite.sql": str(sums._COUNT_SQLITE),
+    "look_at_consumers.sqlite.sql": puts._CONSUMERS.sqlite,
+    "look_at_consumers.postgresql.sql": puts._CONSUMERS.postgresql,
+    "look_at_stocks.sqlite.sql": puts._LEVELS.sqlite,
+    "look_at_stocks.postgresql.sql": puts._LEVELS.postgresql,
+    "look_at_what_is_held.postgresql.sql": puts._HELD.postgresql,
+    "put_counters.sqlite.sql": puts._COUNT.sqlite,
+    "put_generations.sqlite.sql": puts._ADVANCE.sqlite,
+    "put_consumers.sqlite.sql": puts._OWN.sqlite,
+    "put_allocations.sqlite.sql": puts._HOLD.sqlite,
+    "put_allocations_gone.sqlite.sql": puts._DROP.sqlite,
+    "put_all.postgresql.sql": puts._WRITE.postgresql,
 }
 
 

@@ -1,25 +1,27 @@
-"""Writes of allocations by the Placement API: several consumers in one transaction, by their generations (its rules, not ours).
+"""Writes of allocations by the Placement API: requests of several consumers each, by their generations (its rules, not ours).
 
 Differs from internal claims in two ways (RULES §5, §6.6): portions are judged per allocation, and the generations of all
-providers concerned move.
+providers concerned move.  Many requests share a transaction: each is judged by itself on what those before it left, and who is
+refused wrote nothing; the outcome is that of one transaction per request in the same order.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import NamedTuple
 
 import msgspec
 
-from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.errors import Conflict, Internal, Invalid, NotFound, Problem
 from moorage.model.ids import ProviderId
 from moorage.model.resources import Inventory
 from moorage.model.verdict import Row
 from moorage.placement import codes, nouns
 from moorage.sql import Tx
 from moorage.store.region.placement import claims as sql
-from moorage.store.region.placement import groups
-from moorage.store.region.placement import nouns as more
-from moorage.store.region.placement.claims import Key, Owner, Want
-from moorage.store.region.placement.providers import find, inventories_of, now_s
+from moorage.store.region.placement import groups, puts
+from moorage.store.region.placement.claims import Key, Want
+from moorage.store.region.placement.providers import find, inventories_of
+from moorage.store.region.placement.puts import Held, Plan, Sight, Told
 from moorage.store.region.placement.tables import Stamp, stamp
 
 UNKNOWN_TYPE = "unknown"
@@ -28,7 +30,7 @@ UNKNOWN_TYPE = "unknown"
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What one consumer is to hold from now on; nothing means: the consumer goes."""
 
-    amounts: dict[str, dict[str, int]]
+    amounts: Mapping[str, Mapping[str, int]]
     """Provider → class → amount."""
     project: str
     user: str
@@ -37,124 +39,154 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     generation: int | None = None
 
 
-def put(tx: Tx, wanted: Mapping[str, Wanted]) -> tuple[Row, ...]:
-    """Make it so for all of them, or raise Conflict or Invalid and leave everything as it was.
+Request = Mapping[str, Wanted]
+"""Consumer → what it is to hold; all of them or none."""
 
-    The generations of the providers that are named move, and of those that an emptied consumer leaves; not of others that are left.
-    Their rows are locked by that, so no inventory changes under the judgement of portions.
-    """
-    owners = {consumer: _owner(tx, consumer, one) for consumer, one in wanted.items()}
-    at = stamp(tx)
+
+class Outcome(NamedTuple):
+    """One answer per request, in their order (None: done), and the numbers afterwards."""
+
+    answers: Sequence[Problem | None]
+    told: Told
+
+
+def put(tx: Tx, wanted: Request) -> Told:
+    """Make it so for all of them, or raise Conflict or Invalid and leave everything as it was."""
+    outcome = put_all(tx, [wanted])
+    for problem in outcome.answers:
+        if problem is not None:
+            raise problem
+    return outcome.told
+
+
+def put_all(tx: Tx, requests: Sequence[Request]) -> Outcome:
+    """Each request by itself. The transaction is to be committed whatever the answers are: who is refused wrote nothing."""
+    consumers = [consumer for request in requests for consumer in request]
+    if len(set(consumers)) != len(consumers):
+        raise Internal("a consumer may come once in a batch")
+    if not consumers:
+        return Outcome([None] * len(requests), Told())
+    keys = {
+        (ProviderId(provider), resource)
+        for request in requests
+        for one in request.values()
+        for provider, resources in one.amounts.items()
+        for resource in resources
+    }
+    named = {provider for request in requests for one in request.values() for provider in one.amounts}
+    sight, plan = puts.look(tx, consumers, named, keys), Plan()
+    answers: list[Problem | None] = []
+    for request in requests:
+        try:
+            change, moved = _changes(request, sight)
+            _judge(tx, request, change, moved, sight, plan)
+        except Problem as problem:
+            answers.append(problem)
+            continue
+        answers.append(None)
+        _accept(request, change, moved, sight, plan)
+    if not any(answer is None for answer in answers):
+        return Outcome(answers, Told())
+    told = puts.write(tx, plan, sight)
+    for request, answer in zip(requests, answers, strict=True):
+        for consumer, one in request.items():
+            if answer is None and not one.amounts and consumer in sight.consumers:
+                _forget(tx, consumer, stamp(tx))
+    return Outcome(answers, told)
+
+
+def _changes(request: Request, sight: Sight) -> tuple[dict[Key, Want], set[str]]:
+    """The net change of every row, and the providers whose generations move: those that are named, and those that an emptied
+    consumer leaves; not others that are left. Raises Conflict where a consumer is not at the generation it is said to be at."""
     change: dict[Key, Want] = {}
-    moved = {ProviderId(provider) for one in wanted.values() for provider in one.amounts}
-    named = frozenset(moved)
-    for consumer, one in wanted.items():
-        for key, amount in sql.drop(tx, consumer).items() if owners[consumer].known else ():
-            change[key] = _plus(change, key, -amount)
+    moved: set[str] = set()
+    for consumer, one in request.items():
+        was = sight.consumers.get(consumer)
+        if one.check_generation and (None if was is None else was.generation) != one.generation:
+            now = "null" if was is None else was.generation
+            raise Conflict(
+                f"consumer generation conflict - expected {now} but got {one.generation}", code=codes.CONCURRENT_UPDATE
+            )
+    for consumer, one in request.items():
+        moved.update(one.amounts)
+        for key, amount in sight.held.get(consumer, {}).items():
+            change[key] = _less(change.get(key), key, amount)
             if not one.amounts:
                 moved.add(key[0])
         for provider, resources in one.amounts.items():
             for resource, amount in resources.items():
                 key = (ProviderId(provider), resource)
-                change[key] = _portion(_plus(change, key, amount), amount)
-    if missing := more.advance_many(tx, [(provider, None) for provider in sorted(moved)], at):
+                change[key] = _more(change.get(key), key, amount)
+    return change, moved
+
+
+def _judge(tx: Tx, request: Request, change: Mapping[Key, Want], moved: set[str], sight: Sight, plan: Plan) -> None:
+    """Every amount by the inventory's portions, also one that is held already, and what grows by the capacity that is left."""
+    named = {provider for one in request.values() for provider in one.amounts}
+    if missing := sorted(named - sight.providers.keys()):
         raise Invalid(f"Allocation for resource provider '{missing[0]}' that does not exist.")
-    judge = partial(_judge, tx, [want for want in change.values() if want.most], named, next(iter(wanted), ""))
-    replaced = any(owner.known for owner in owners.values())
-    if replaced:
-        judge()
-    rows = _take(tx, list(change.values()), at, None if replaced else judge)
-    for consumer, one in wanted.items():
-        _write(tx, owners[consumer].owner, one, at)
-    return tuple(rows)
-
-
-def _judge(tx: Tx, wants: list[Want], named: frozenset[ProviderId], consumer: str) -> None:
-    """Every amount is judged by the inventory's portions, also one that is held already; raises Invalid or Conflict."""
-    units = more.units(tx, named)
-    absent = [want for want in wants if (want.provider, want.resource) not in units]
-    if unknown := nouns.known_classes(tx, sorted({want.resource for want in absent})):
-        raise Invalid(f"Unable to allocate inventory for consumer {consumer}: No such resource class {unknown[0]}.")
-    for want in absent:
-        raise Conflict(
-            f"Unable to allocate inventory: Inventory for '{want.resource}' on resource provider '{want.provider}' is absent."
-        )
+    wants = [want for want in change.values() if want.most]
+    levels = sight.levels
+    if absent := [want for want in wants if (want.provider, want.resource) not in levels]:
+        _refuse_absent(tx, absent, next(iter(request)))
     for want in wants:
-        least, most, step = units[want.provider, want.resource]
-        if want.least < least or want.most > most or want.unit % step:
+        level = levels[want.provider, want.resource]
+        if want.least < level.min_unit or want.most > level.max_unit or want.unit % level.step:
             raise Conflict(
                 f"Unable to allocate inventory: {want.resource} of resource provider {want.provider} is given in portions "
-                f"of {least} to {most} in steps of {step}."
+                f"of {level.min_unit} to {level.max_unit} in steps of {level.step}."
+            )
+    for key in sorted(change):
+        want = change[key]
+        if want.change and key not in levels:
+            raise Conflict(
+                f"Unable to allocate inventory: resource provider {want.provider} has no {want.resource}, or not in such "
+                "portions."
+            )
+        if want.change > 0 and levels[key].used + plan.change.get(key, 0) + want.change > levels[key].cap:
+            raise Conflict(
+                f"Unable to allocate inventory: {want.change} {want.resource} on resource provider {want.provider}. "
+                "The requested amount would exceed the capacity."
             )
 
 
-def _plus(change: Mapping[Key, Want], key: Key, amount: int) -> Want:
-    was = change.get(key) or Want(*key, 0)
-    return was._replace(change=was.change + amount)
-
-
-def _portion(want: Want, amount: int) -> Want:
-    """Judge this allocation's own size too."""
-    least = min(want.least or amount, amount)
-    unit = amount if want.unit == 0 else _gcd(want.unit, amount)
-    return want._replace(least=least, most=max(want.most, amount), unit=unit)
-
-
-def _gcd(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return a
-
-
-class _Held(msgspec.Struct, frozen=True):
-    """Whose it will be, and whether the consumer is there already."""
-
-    owner: Owner
-    known: bool
-
-
-def _owner(tx: Tx, consumer: str, one: Wanted) -> _Held:
-    found = more.consumer(tx, consumer)
-    if one.check_generation and (None if found is None else found.generation) != one.generation:
-        now = "null" if found is None else found.generation
-        raise Conflict(
-            f"consumer generation conflict - expected {now} but got {one.generation}", code=codes.CONCURRENT_UPDATE
-        )
-    if found is None:
-        return _Held(Owner(consumer, one.project, one.user, one.type or UNKNOWN_TYPE), known=False)
-    old = sql.owner_of(found)
-    return _Held(old._replace(project=one.project, user=one.user, type=one.type or old.type), known=True)
-
-
-def _take(tx: Tx, wants: list[Want], at: Stamp, judge: Callable[[], None] | None) -> list[Row]:
-    """The guarded UPDATE of the sums. Where all of them grow it judges portions too, and only a refusal needs to be explained."""
-    rows = sql.take(tx, wants, at)
-    if len(rows) == sum(1 for want in wants if want.change):
-        return rows
-    if judge is not None:
-        judge()
-    short, missing = sql.short(tx, wants, rows)
-    if short:
-        raise Conflict(
-            f"Unable to allocate inventory: {short[0].amount} {short[0].resource} on resource provider "
-            f"{short[0].provider}. The requested amount would exceed the capacity."
-        )
-    provider, resource = missing[0]
+def _refuse_absent(tx: Tx, absent: Sequence[Want], consumer: str) -> None:
+    if unknown := nouns.known_classes(tx, sorted({want.resource for want in absent})):
+        raise Invalid(f"Unable to allocate inventory for consumer {consumer}: No such resource class {unknown[0]}.")
+    want = absent[0]
     raise Conflict(
-        f"Unable to allocate inventory: resource provider {provider} has no {resource}, or not in such portions."
+        f"Unable to allocate inventory: Inventory for '{want.resource}' on resource provider '{want.provider}' is absent."
     )
 
 
-def _write(tx: Tx, owner: Owner, one: Wanted, at: Stamp) -> None:
-    amounts = {
-        (ProviderId(provider), resource): amount
-        for provider, resources in one.amounts.items()
-        for resource, amount in resources.items()
-    }
-    if amounts:
-        sql.write(tx, owner, amounts, now_s())
-        return
-    _forget(tx, owner.consumer, at)
+def _accept(request: Request, change: Mapping[Key, Want], moved: set[str], sight: Sight, plan: Plan) -> None:
+    for key, want in change.items():
+        plan.change[key] = plan.change.get(key, 0) + want.change
+    for provider in moved:
+        plan.advanced[provider] = plan.advanced.get(provider, 0) + 1
+    for consumer, one in request.items():
+        was = sight.consumers.get(consumer)
+        kind = one.type or (UNKNOWN_TYPE if was is None else was.type)
+        amounts = {
+            (ProviderId(provider), resource): amount
+            for provider, resources in one.amounts.items()
+            for resource, amount in resources.items()
+        }
+        if amounts:
+            plan.holders.append(Held(consumer, one.project, one.user, kind, was, amounts))
+        plan.dropped += [(consumer, *key) for key in sight.held.get(consumer, {}) if key not in amounts]
+
+
+def _less(was: Want | None, key: Key, amount: int) -> Want:
+    return Want(*key, -amount) if was is None else was._replace(change=was.change - amount)
+
+
+def _more(was: Want | None, key: Key, amount: int) -> Want:
+    """This allocation's own size is judged too."""
+    if was is None:
+        return Want(*key, amount, amount, amount, amount)
+    least = min(was.least or amount, amount)
+    return Want(*key, was.change + amount, least, max(was.most, amount), gcd(was.unit, amount))
 
 
 def _forget(tx: Tx, consumer: str, at: Stamp) -> None:

@@ -27,6 +27,7 @@ from moorage.sql import Database, Tx, label
 from moorage.store.region.placement.changes import NEVER, Changes, since
 from moorage.store.region.placement.claims import Holder, Key, Owner
 from moorage.store.region.placement.providers import forget_gone
+from moorage.store.region.placement.puts import Told
 
 CATCH_UP_EVERY_S = 0.2
 RELOAD_AFTER_S = 1800.0
@@ -128,7 +129,8 @@ class Engine:
             if self._horizon == NEVER or now - self._read_at >= RELOAD_AFTER_S or self.picture.wasteful:
                 await self._load()
             else:
-                self.apply(await self._region.read(lambda tx: since(tx, self._horizon)))
+                known = self.picture.version_of
+                self.apply(await self._region.read(lambda tx: since(tx, self._horizon, known)))
         self._read_at = now
 
     async def _load(self) -> None:
@@ -206,6 +208,11 @@ class Engine:
     def settle(self, rows: Sequence[Row]) -> None:
         """Numbers that a committed release, extension or move returned."""
         self.picture.settle(rows)
+
+    def settle_told(self, told: Told) -> None:
+        """The same of requests of the Placement API, with the generations they moved."""
+        self.picture.settle(told.rows)
+        self.picture.settle_generations(told.moved)
 
     def release(self, tx: Tx, consumer: str) -> tuple[Row, ...]:
         """Give everything back; safe twice. Hand the rows to `settle` after the commit, or let catch-up find them."""

@@ -247,13 +247,16 @@ class Rows:
             self.stock_version[number], self.used[number] = newest
 
     def use(self, place: int, resource: str, used: int, cap: int, version: int) -> bool:
-        """What is used of one inventory now; False: there is no such inventory, or newer is known."""
+        """What is used of one inventory now; False: there is no such inventory, or as much or newer is known."""
         layout = self.layouts.all[self.layout[place]]
         at = layout.at.get(resource)
         if at is None or version < self.stock_version[self.first[place] + at]:
             return False
         number = self.first[place] + at
+        same = self.used[number] == used and layout.kinds[at].cap == cap
         self.used[number], self.stock_version[number] = used, version
+        if same:
+            return False
         if cap != layout.kinds[at].cap:
             kinds = [kind if kind.resource != resource else kind._replace(cap=cap) for kind in layout.kinds]
             self.layout[place] = self.layouts.of(kinds)

@@ -22,6 +22,7 @@ from moorage.placement.devices import Devices
 from moorage.placement.known import NO_SLOT, HostFacts, Kind, Provider, facts_of
 from moorage.placement.rows import NOT_READ, NOWHERE, Providers, Rows, Trees
 from moorage.store.region.placement.changes import Changes
+from moorage.store.region.placement.puts import Moved
 
 WASTE_MIN = 10_000
 DEFAULT_ZONE = "nova"
@@ -337,6 +338,21 @@ class Picture:
         """Values that came back from a statement of our own."""
         for row in rows:
             self._apply_used(row.provider, row.resource, row.used, row.capacity, row.version)
+
+    def settle_generations(self, moved: Iterable[Moved]) -> None:
+        """Generations that a transaction of our own moved. Only where nothing else of the provider has changed since it was read:
+        else the next reading tells all of it."""
+        rows = self.rows
+        for each in moved:
+            place = rows.find(each.provider)
+            if place is not None and rows.version[place] == each.before:
+                rows.generation[place], rows.version[place] = each.generation, each.version
+                rows.updated_at[place] = each.updated_at
+
+    def version_of(self, uuid: str) -> int | None:
+        """The version of the provider's row that is known, if it is. May be asked from any thread."""
+        place = self.rows.find(ProviderId(uuid))
+        return None if place is None else self.rows.version[place]
 
     def set_alive(self, host: str, alive: bool) -> None:
         """What was heard of a host, by the name people know; kept for hosts not read yet."""

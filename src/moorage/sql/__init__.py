@@ -3,6 +3,7 @@
 from moorage.sql.dialect import alone, upsert
 from moorage.sql.engine import Database, Durability, Refused, Tx, Work, open_database
 from moorage.sql.meter import Meter, current_label, label
+from moorage.sql.words import Words
 
 __all__ = [
     "Database",
@@ -10,6 +11,7 @@ __all__ = [
     "Meter",
     "Refused",
     "Tx",
+    "Words",
     "Work",
     "alone",
     "current_label",

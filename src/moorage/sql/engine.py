@@ -33,6 +33,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from moorage.model.errors import Internal, Invalid, Problem, Unavailable, UnknownOutcome
 from moorage.sql.meter import Meter, current_label
+from moorage.sql.words import Words
 
 T = TypeVar("T")
 Params: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -66,27 +67,57 @@ class Again(Exception):
     """Raised by `tx.again`; never leaves this room."""
 
 
-class Tx:
-    """One open transaction. Statements are SQLAlchemy Core constructs; text is for what Core cannot say."""
+class LostRace(Exception):
+    """Raised by `tx.lost`; never leaves this room."""
 
-    def __init__(self, connection: Connection, meter: Meter, name: str, *, again: bool = False) -> None:
+
+class Tx:
+    """One open transaction. Statements are SQLAlchemy Core constructs; text is for what Core cannot say, `Words` for the busiest."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        meter: Meter,
+        name: str,
+        dialect: str,
+        raw: sqlite3.Connection | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
         self._connection = connection
         self._meter = meter
         self._name = name
+        self._raw = raw
+        self.dialect = dialect
+        """`sqlite` or `postgresql`."""
         self.wrote = False
         self.is_again = again
         """The function is run a second time, because it asked for that."""
-
-    @property
-    def dialect(self) -> str:
-        """`sqlite` or `postgresql`."""
-        return self._connection.dialect.name
 
     def _execute(self, statement: sa.Executable, parameters: Params) -> sa.CursorResult[Any]:
         self._meter.statements[self._name, current_label()] += 1
         if not isinstance(statement, sa.Select | sa.CompoundSelect):
             self.wrote = True
         return cast("sa.CursorResult[Any]", self._connection.execute(statement, parameters))
+
+    def found(self, words: Words, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        """Every row of a statement in the database's own words, as plain tuples.
+
+        On SQLite the driver's own errors come through: such statements break no constraint.
+        """
+        self._meter.statements[self._name, current_label()] += 1
+        self.wrote |= words.writes
+        if self._raw is not None:
+            return self._raw.execute(words.sqlite, parameters).fetchall()
+        return self._connection.exec_driver_sql(words.numbered, words.values(parameters)).fetchall()
+
+    def each(self, words: Words, rows: Sequence[Sequence[Any]]) -> int:
+        """Run one statement of SQLite's for every row of parameters; how many rows it changed.  (PostgreSQL is given arrays.)"""
+        if self._raw is None:
+            raise Internal("this statement is for SQLite alone")
+        self._meter.statements[self._name, current_label()] += 1
+        self.wrote |= words.writes
+        return self._raw.executemany(words.sqlite, rows).rowcount
 
     def rows(self, statement: sa.Executable, parameters: Params = None) -> Sequence[Any]:
         """Every row; row counts come from here (`RETURNING`), never from `rowcount`."""
@@ -118,6 +149,13 @@ class Tx:
         if self.is_again:
             raise Internal("a transaction asked twice to be run again")
         raise Again
+
+    def lost(self) -> NoReturn:
+        """Somebody was first where only this shows it: take back all, and run the function again, as after a deadlock.
+
+        Not on SQLite, where one writes at a time.
+        """
+        raise LostRace
 
 
 Work: TypeAlias = Callable[[Tx], T]
@@ -295,7 +333,7 @@ class SqliteDatabase:
         raw = cast("sqlite3.Connection", connection.connection.driver_connection)
         raw.execute("BEGIN")
         try:
-            return work(Tx(connection, self.meter, self.name))
+            return work(Tx(connection, self.meter, self.name, self.dialect, raw))
         finally:
             raw.execute("ROLLBACK")
 
@@ -342,14 +380,14 @@ class SqliteDatabase:
         """
         if not alone:
             raw.execute("SAVEPOINT member")
-        tx = Tx(self._writing, self.meter, self.name)
+        tx = Tx(self._writing, self.meter, self.name, self.dialect, raw)
         try:
             try:
                 member.answer = member.context.run(member.work, tx)
             except Again:
                 for statement in ("ROLLBACK", "BEGIN IMMEDIATE") if alone else ("ROLLBACK TO member",):
                     raw.execute(statement)
-                tx = Tx(self._writing, self.meter, self.name, again=True)
+                tx = Tx(self._writing, self.meter, self.name, self.dialect, raw, again=True)
                 member.answer = member.context.run(member.work, tx)
         except BaseException as failure:  # noqa: BLE001  handed to the asker
             raw.execute("ROLLBACK" if alone else "ROLLBACK TO member")
@@ -425,6 +463,10 @@ class PostgresqlDatabase:
             except DBAPIError as failure:
                 if not _is_lost_race(failure) or attempt == TRIES_AFTER_DEADLOCK:
                     raise
+            except LostRace as lost:
+                if attempt == TRIES_AFTER_DEADLOCK:
+                    words = f"others were always first in the {self.name} database; try again later"
+                    raise Unavailable(words) from lost
         raise AssertionError("unreachable")
 
     async def _once(self, work: Work[T], again: bool) -> T:
@@ -435,7 +477,7 @@ class PostgresqlDatabase:
 
                 def tell(sync: Connection) -> T:
                     nonlocal wrote
-                    tx = Tx(sync, self.meter, self.name, again=again)
+                    tx = Tx(sync, self.meter, self.name, self.dialect, again=again)
                     answer = work(tx)
                     wrote = tx.wrote
                     return answer
@@ -468,7 +510,7 @@ class PostgresqlDatabase:
     async def _read_once(self, work: Work[T]) -> T:
         try:
             async with self._engine.connect() as connection:
-                return await connection.run_sync(lambda sync: work(Tx(sync, self.meter, self.name)))
+                return await connection.run_sync(lambda sync: work(Tx(sync, self.meter, self.name, self.dialect)))
         except Exception as failure:
             problem = self._problem(failure, Unavailable)
             if problem is None:

@@ -38,7 +38,7 @@ class InlineDatabase:
     async def write(self, work: Work[T]) -> T:
         await asyncio.sleep(0)  # others have their turn here, as where a database is waited for
         raw = self._raw()
-        tx = Tx(self._connection, self.meter, self.name)
+        tx = Tx(self._connection, self.meter, self.name, self.dialect, raw)
         raw.execute("BEGIN IMMEDIATE")
         try:
             answer = work(tx)
@@ -57,7 +57,7 @@ class InlineDatabase:
         raw = self._raw()
         raw.execute("BEGIN")
         try:
-            return work(Tx(self._connection, self.meter, self.name))
+            return work(Tx(self._connection, self.meter, self.name, self.dialect, raw))
         finally:
             raw.execute("ROLLBACK")
 

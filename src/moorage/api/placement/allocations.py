@@ -75,14 +75,14 @@ async def put(req: Req) -> Rep:
         raise Invalid(f"Malformed consumer_uuid: {req.path['consumer']}")
     consumer = uuid_of(req.path["consumer"])
     wanted = {consumer: _wanted(req, req.json(schemas.pick(schemas.PUT_ALLOCATIONS, req.version[1])))}
-    req.engine.settle(await req.region.write(lambda tx: writes.put(tx, wanted)))
+    await req.writes.put(wanted)
     return Rep(204, stamped=False)
 
 
 async def post(req: Req) -> Rep:
     data = req.json(schemas.pick(schemas.POST_ALLOCATIONS, req.version[1]))
     wanted = {uuid: _wanted(req, one) for uuid, one in data.items()}
-    req.engine.settle(await req.region.write(lambda tx: writes.put(tx, wanted)))
+    await req.writes.put(wanted)
     return Rep(204, stamped=False)
 
 

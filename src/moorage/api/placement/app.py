@@ -2,15 +2,14 @@
 
 import logging
 import re
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from moorage.api.placement import allocations, candidates, inventories, providers, vocabulary
 from moorage.api.placement.policy import PlacementPolicy
@@ -18,8 +17,10 @@ from moorage.api.placement.web import MAX_VERSION, MIN_VERSION, Rep, Req, Versio
 from moorage.model import errors
 from moorage.model.asker import Asker
 from moorage.model.errors import Problem
+from moorage.model.ids import new_uuid
 from moorage.placement import codes
 from moorage.placement.engine import Engine
+from moorage.placement.group_commit import GroupCommit
 from moorage.sql import Database
 
 log = logging.getLogger(__name__)
@@ -104,9 +105,30 @@ ROUTES: dict[str, dict[str, _Entry]] = {
     "/usages": {"GET": _Entry(allocations.total_usages, "placement:usages", 9)},
     "/reshaper": {"POST": _Entry(allocations.reshape, "placement:reshaper:reshape", 30, takes_json=True)},
 }
-_PATTERNS = [
-    (re.compile("^" + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path) + "$"), entries) for path, entries in ROUTES.items()
-]
+
+
+class _Pattern(NamedTuple):
+    """A path as it is matched, and its methods."""
+
+    match: Callable[[str], re.Match[str] | None]
+    entries: dict[str, _Entry]
+
+
+def _patterns() -> dict[tuple[str, int], list[_Pattern]]:
+    """By first word and number of words, so that two or three are tried."""
+    found: dict[tuple[str, int], list[_Pattern]] = {}
+    for path, entries in ROUTES.items():
+        pattern = re.compile("^" + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path) + "$")
+        found.setdefault(_place(path), []).append(_Pattern(pattern.match, entries))
+    return found
+
+
+def _place(path: str) -> tuple[str, int]:
+    words = path.split("/", 2)
+    return (words[1] if len(words) > 1 else ""), path.count("/")
+
+
+_PATTERNS = _patterns()
 
 STATUS: dict[type[Problem], tuple[int, str]] = {
     errors.Invalid: (400, "Bad Request"),
@@ -137,6 +159,7 @@ class _Allowed(errors.WrongMethod):
         self.methods = methods
 
 
+@lru_cache(maxsize=256)
 def negotiate(header: str | None) -> Version:
     """The version that `OpenStack-API-Version` asks of us; raises NotAcceptable or Invalid."""
     if not header:
@@ -158,6 +181,7 @@ def negotiate(header: str | None) -> Version:
     return MIN_VERSION
 
 
+@lru_cache(maxsize=256)
 def accepts_json(accept: str | None) -> bool:
     """Whether an `Accept` header has a place for JSON."""
     if not accept:
@@ -171,8 +195,8 @@ def accepts_json(accept: str | None) -> bool:
 
 
 def _find(method: str, path: str, version: Version) -> tuple[_Entry, dict[str, str]]:
-    for pattern, entries in _PATTERNS:
-        if (found := pattern.match(path)) is None:
+    for match, entries in _PATTERNS.get(_place(path), ()):
+        if (found := match(path)) is None:
             continue
         entry = entries.get(method)
         if entry is None:
@@ -187,8 +211,16 @@ def _find(method: str, path: str, version: Version) -> tuple[_Entry, dict[str, s
     raise errors.NotFound("The resource could not be found.")
 
 
-class _Door:
-    """Everything around a handler."""
+class _Answer(NamedTuple):
+    """What is sent."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes = b""
+
+
+class PlacementApp:
+    """Everything around a handler: ASGI without a framework, whose layers would cost as much as a whole request does."""
 
     def __init__(
         self, engine: Engine, region: Database, authenticate: Authenticate, policy: PlacementPolicy, prefix: str
@@ -198,32 +230,43 @@ class _Door:
         self._authenticate = authenticate
         self._policy = policy
         self._prefix = prefix
+        self._writes = GroupCommit(engine, region)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close"})
-        elif scope["type"] == "http":
-            await (await self.serve(Request(scope, receive)))(scope, receive, send)
+        elif scope["type"] == "http" and (answer := await self._serve(scope, receive)) is not None:
+            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
+            if answer.status != 204:
+                headers.append((b"content-length", b"%d" % len(answer.content)))
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.content})
 
-    async def serve(self, request: Request) -> Response:
-        request_id = "req-" + str(uuid.uuid4())
+    async def _serve(self, scope: Scope, receive: Receive) -> _Answer | None:
+        """None: the asker is gone."""
+        request_id = "req-" + new_uuid()
         version: Version | None = None
-        headers = dict(request.headers.items())
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        method: str = scope["method"]
         try:
-            path = self._inside(request.scope["path"])
+            path = self._inside(scope["path"])
             asker = None if not path.strip("/") else await self._authenticate(headers)
             version = negotiate(headers.get(HEADER))
             if asker is None:
-                if request.method != "GET":
-                    raise _Allowed(request.method, "GET")
+                if method != "GET":
+                    raise _Allowed(method, "GET")
                 return self._send(_versions(), version, request_id)
-            rep = await self._answer(request, path, headers, asker, version, request_id)
+            body = await _body(receive)
+            if body is None:
+                return None
+            rep = await self._answer(scope, path, headers, body, asker, version, request_id)
             if "location" in rep.headers:
-                rep.headers["location"] = f"{request.url.scheme}://{request.url.netloc}{rep.headers['location']}"
+                here = Request(scope).url
+                rep.headers["location"] = f"{here.scheme}://{here.netloc}{rep.headers['location']}"
         except Problem as problem:
             return self._fault(problem, version, request_id, headers.get("accept"))
         except Exception as failure:
-            log.exception("unexpected failure of %s %s", request.method, request.url.path)
+            log.exception("unexpected failure of %s %s", method, scope["path"])
             return self._fault(errors.Internal("unexpected failure", private=repr(failure)), version, request_id)
         return self._send(rep, version, request_id)
 
@@ -234,18 +277,25 @@ class _Door:
         return path[len(self._prefix) :]
 
     async def _answer(
-        self, request: Request, path: str, headers: dict[str, str], asker: Asker, version: Version, request_id: str
+        self,
+        scope: Scope,
+        path: str,
+        headers: dict[str, str],
+        body: bytes,
+        asker: Asker,
+        version: Version,
+        request_id: str,
     ) -> Rep:
-        body = await _body(request)
+        method: str = scope["method"]
         if body and not headers.get("content-type"):
             raise errors.Invalid("content-type header required when content-length > 0")
-        entry, parameters = _find(request.method, path, version)
-        if request.method == "GET" and not entry.bare and not accepts_json(headers.get("accept")):
+        entry, parameters = _find(method, path, version)
+        if method == "GET" and not entry.bare and not accepts_json(headers.get("accept")):
             raise errors.NotAcceptable("Only application/json is provided")
         req = Req(
-            method=request.method,
+            method=method,
             path=parameters,
-            query=pairs(request.scope["query_string"]),
+            query=pairs(scope["query_string"]),
             headers=headers,
             body=body,
             version=version,
@@ -253,6 +303,7 @@ class _Door:
             asker=asker,
             engine=self._engine,
             region=self._region,
+            writes=self._writes,
             allows=self._policy.allows,
             request_id=request_id,
         )
@@ -263,7 +314,7 @@ class _Door:
             raise errors.Forbidden(f"Policy does not allow {entry.rule} to be performed.")
         return await entry.handler(req)
 
-    def _send(self, rep: Rep, version: Version, request_id: str) -> Response:
+    def _send(self, rep: Rep, version: Version, request_id: str) -> _Answer:
         headers = {"x-openstack-request-id": request_id, **_versioned(version), **rep.headers}
         content = rep.raw if rep.raw is not None else b"" if rep.body is None else msgspec.json.encode(rep.body)
         if rep.body is not None or rep.raw is not None:
@@ -272,9 +323,9 @@ class _Door:
             headers["cache-control"] = "no-cache"
             if rep.dated:
                 headers["last-modified"] = http_date(rep.modified)
-        return Response(content, rep.status, headers)
+        return _Answer(rep.status, headers, content)
 
-    def _fault(self, problem: Problem, version: Version | None, request_id: str, accept: str | None = None) -> Response:
+    def _fault(self, problem: Problem, version: Version | None, request_id: str, accept: str | None = None) -> _Answer:
         status, title = _status(problem)
         error: dict[str, Any] = {"status": status, "title": title, "detail": problem.public}
         if version is not None and version >= (1, 23):
@@ -292,21 +343,27 @@ class _Door:
         if not accepts_json(accept):
             if "html" not in str(accept):
                 said = f"{status} {title}\n\n{problem.public}\n"
-                return Response(said.encode(), status, headers | {"content-type": "text/plain; charset=UTF-8"})
+                return _Answer(status, headers | {"content-type": "text/plain; charset=UTF-8"}, said.encode())
             text = f"<html><head><title>{status} {title}</title></head><body>{escape(problem.public)}</body></html>"
-            return Response(text.encode(), status, headers | {"content-type": "text/html; charset=UTF-8"})
-        return Response(msgspec.json.encode({"errors": [error]}), status, headers)
+            return _Answer(status, headers | {"content-type": "text/html; charset=UTF-8"}, text.encode())
+        return _Answer(status, headers, msgspec.json.encode({"errors": [error]}))
 
 
-async def _body(request: Request) -> bytes:
+async def _body(receive: Receive) -> bytes | None:
+    """All of it; None when the asker went away meanwhile."""
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        part: bytes = message.get("body", b"")
         size += len(part)
         if size > BODY_BYTES_MAX:
             raise errors.TooLarge(f"a body may have {BODY_BYTES_MAX} bytes at most")
+        if not message.get("more_body", False):
+            return b"".join((*parts, part)) if parts else part
         parts.append(part)
-    return b"".join(parts)
 
 
 def _text(version: Version) -> str:
@@ -335,6 +392,6 @@ def make_placement_app(
     *,
     policy: PlacementPolicy | None = None,
     prefix: str = "",
-) -> ASGIApp:
+) -> PlacementApp:
     """The application; `prefix` is where it is reached and where links begin (`/placement` beside a whole cloud)."""
-    return _Door(engine, region, authenticate, policy or PlacementPolicy(), prefix)
+    return PlacementApp(engine, region, authenticate, policy or PlacementPolicy(), prefix)

@@ -16,6 +16,7 @@ from moorage.model.asker import Asker
 from moorage.model.errors import Invalid, NotFound, WrongMediaType
 from moorage.placement import codes
 from moorage.placement.engine import Engine
+from moorage.placement.group_commit import GroupCommit
 from moorage.placement.known import Provider
 from moorage.sql import Database
 
@@ -24,7 +25,7 @@ MIN_VERSION: Version = (1, 0)
 MAX_VERSION: Version = (1, 39)
 
 
-@dataclass
+@dataclass(slots=True)
 class Req:
     """One request."""
 
@@ -38,6 +39,7 @@ class Req:
     asker: Asker
     engine: Engine
     region: Database
+    writes: GroupCommit
     allows: Callable[[Asker, str, Mapping[str, Any]], bool]
     request_id: str
 
@@ -76,7 +78,7 @@ class Req:
         return f"{self.prefix}{path}"
 
 
-@dataclass
+@dataclass(slots=True)
 class Rep:
     """One answer; `stamped` adds the headers that 1.15 brought."""
 

@@ -6,7 +6,7 @@ sequence number would not do: a transaction that commits late with a lower numbe
 SQLite: one counter, one writer; unchanged means there is nothing to read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -28,6 +28,8 @@ from moorage.store.region.placement.tables import (
 
 NEVER = -1
 ROWS_AT_ONCE = 10_000
+NAMED_MAX = 500
+"""More providers than that are not named one by one."""
 
 
 PROVIDER = [providers.c[name] for name in ("uuid", "name", "parent", "root", "generation", "version", "updated_at")]
@@ -123,15 +125,18 @@ def _columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
     return [each.label("resource") if each.name == "class" else each for each in table.c]
 
 
-def since(tx: Tx, horizon: int = NEVER) -> Changes:
-    """Everything that may have changed since `horizon`; all there is, in one answer, when it is NEVER."""
+def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | None = None) -> Changes:
+    """Everything that may have changed since `horizon`; all there is, in one answer, when it is NEVER.
+
+    `known` is the version at which a reader has a provider: a process that moved its generation itself need not read it all again.
+    """
     following, news = _look(tx, horizon)
     changes = Changes(following, everything=horizon == NEVER)
     if not any(news):
         return changes
     p, i = providers.c, inventories.c
-    if news[0]:
-        fresh = p.changed >= horizon
+    fresh = _unknown(tx, horizon, known) if news[0] else None
+    if fresh is not None:
         changes.providers = tx.rows(sa.select(*p).where(fresh))
         changes.whole = _of_providers(tx, inventories, fresh)
         changes.traits = _of_providers(tx, provider_traits, fresh)
@@ -147,6 +152,18 @@ def since(tx: Tx, horizon: int = NEVER) -> Changes:
         changes.group_hosts = tx.rows(sa.select(*group_hosts.c).where(group_hosts.c.changed >= horizon))
         changes.group_homes = tx.rows(sa.select(*group_homes.c).where(group_homes.c.changed >= horizon))
     return changes
+
+
+def _unknown(tx: Tx, horizon: int, known: Callable[[str], int | None] | None) -> sa.ColumnElement[bool] | None:
+    """Which of the changed providers are to be read; None: the reader has them all."""
+    fresh = providers.c.changed >= horizon
+    if known is None:
+        return fresh
+    changed = tx.rows(sa.select(providers.c.uuid, providers.c.version).where(fresh))
+    unknown = [uuid for uuid, version in changed if known(uuid) != version]
+    if len(unknown) > NAMED_MAX:
+        return fresh
+    return providers.c.uuid.in_(unknown) if unknown else None
 
 
 def _of_providers(tx: Tx, table: sa.Table, fresh: sa.ColumnElement[bool]) -> Sequence[sa.Row[Any]]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import postgresql
 
-from moorage.sql import Tx
+from moorage.sql import Tx, Words
 
 placement_metadata = sa.MetaData()
 
@@ -181,13 +181,18 @@ def stamp(tx: Tx) -> Stamp:
     """Taken once per writing transaction; on SQLite it bumps the counter."""
     if tx.dialect == "postgresql":
         return Stamp(sa.literal_column("pg_current_xact_id()::text::bigint", sa.BigInteger), versions.next_value())
-    at = tx.scalar(_BUMP)
+    at = bump(tx)
     return Stamp(at, at)
 
 
-_BUMP = (
-    sqlite.insert(counter)
-    .values(id=1, at=1)
-    .on_conflict_do_update(index_elements=[counter.c.id], set_={"at": counter.c.at + 1})
-    .returning(counter.c.at)
+def bump(tx: Tx) -> int:
+    """The next number of SQLite's counter."""
+    at: int = tx.found(_BUMP, {})[0][0]
+    return at
+
+
+_BUMP = Words(
+    sqlite="""INSERT INTO placement_counter (id, at) VALUES (1, 1)
+ON CONFLICT (id) DO UPDATE SET at = placement_counter.at + 1 RETURNING at""",
+    writes=True,
 )

@@ -1,0 +1,2 @@
+INSERT INTO allocations (consumer, provider, class, used) VALUES (?, ?, ?, ?)
+ON CONFLICT (consumer, provider, class) DO UPDATE SET used = excluded.used

@@ -1,0 +1,1 @@
+DELETE FROM allocations WHERE consumer = ? AND provider = ? AND class = ?

@@ -1,0 +1,2 @@
+UPDATE inventories SET used = ?, changed = ?, version = ?
+WHERE provider = ? AND class = ? AND used = ?

@@ -1,0 +1,2 @@
+UPDATE providers SET generation = generation + ?, changed = ?, version = ?, updated_at = ?
+WHERE uuid = ?
