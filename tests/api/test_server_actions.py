@@ -330,6 +330,21 @@ async def test_external_events_are_stored_before_they_are_answered(servers: Any)
             assert answer.status_code == status, (name, minor)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"events": []},
+        {"events": [{"name": "network-changed", "server_uuid": ID, "tag": None}]},
+        {"events": [{"name": "network-changed", "server_uuid": ID, "tag": "x" * 256}]},
+        {"events": [{"name": "network-changed", "server_uuid": ID, "status": None}]},
+    ],
+)
+async def test_malformed_external_events_are_refused(servers: Any, body: dict[str, Any]) -> None:
+    await servers.keep(a_server())
+    answer = await servers.ask("POST", "/os-server-external-events", body, by=SERVICE)
+    assert answer.status_code == 400
+
+
 async def test_operations_and_explain(servers: Any) -> None:
     await servers.keep(a_server())
     accepted = Accepted(

@@ -1,7 +1,7 @@
 """What the network service says of ports is carried into records and claims, whether it was said or found out."""
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +12,7 @@ import pytest
 from moorage.conductor.events import Events
 from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
 from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId
-from moorage.model.network import FixedIp
+from moorage.model.network import FixedIp, Port
 from moorage.model.operation import Accepted
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Server
@@ -26,7 +26,7 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import claims
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import BANDWIDTH, PACKETS, SEGMENTS, SERVER, SmallRegion
+from moorage.testing.small_region import BANDWIDTH, NETWORK, PACKETS, SEGMENTS, SERVER, SmallRegion
 from moorage.testing.small_stories import INDEX, attached
 
 HOST1S_SEGMENT = next(iter(SEGMENTS))
@@ -288,3 +288,17 @@ async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
     monkeypatch.setattr(inbox, "ready", lambda tx, names, limit: told)
     assert await events.look() == 1
     assert sorted(looked) == sorted([bad, SERVER])
+
+
+async def test_a_port_on_which_somebody_wrote_the_server_is_not_the_servers(small: SmallRegion) -> None:
+    """Anybody may set `device_id` of a port of their own; its groups are not shown to the server's owner."""
+    theirs = Port(id="theirs", network=NETWORK, mac="fa:16:3e:aa:aa:aa", device_id=SERVER, security_groups=("evil",))
+    small.network.ports["theirs"] = theirs
+
+    async def names(groups: Sequence[str]) -> tuple[str, ...] | None:
+        return tuple(groups) or None
+
+    small.network.group_names = names  # type: ignore[method-assign]
+    before = await record(small)
+    assert await port_truth.look(small.rooms, SERVER) is port_truth.Found.TRUE
+    assert (await record(small)).security_groups == before.security_groups

@@ -65,7 +65,8 @@ async def look(rooms: Rooms, server_id: ServerId) -> Found:
     server = found.server
     if server is None or server.deleted or found.cell is None or server.host is None:
         return Found.NO_SERVER
-    ports = {port.id: port for port in await rooms.network.ports_of(server_id)}
+    carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
+    ports = {port.id: port for port in await rooms.network.ports_of(server_id) if port.id in carded}
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _let_go(rooms, server, lost)
     amiss = _amiss(rooms, server, ports)

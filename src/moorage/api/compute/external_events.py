@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from moorage.api.call import Call, Reply
 from moorage.api.compute.server_bodies import Uuid
@@ -33,11 +33,11 @@ class ToldEvent(Body):
     ]
     server_uuid: Uuid
     status: Literal["failed", "completed", "in-progress"] = "completed"
-    tag: Annotated[str, Meta(max_length=255)] | None = None
+    tag: Annotated[str, Meta(max_length=255)] | UnsetType = UNSET
 
 
 class ToldEvents(Body):
-    events: Annotated[list[ToldEvent], Meta(max_length=EVENTS_MAX)]
+    events: Annotated[list[ToldEvent], Meta(min_length=1, max_length=EVENTS_MAX)]
 
 
 async def create(call: Call[ToldEvents]) -> Reply:
@@ -45,15 +45,16 @@ async def create(call: Call[ToldEvents]) -> Reply:
     call.require("os_compute_api:os-server-external-events:create", {})
     known = {each: await _known(call, each) for each in {event.server_uuid for event in call.body.events}}
     codes: dict[int, int] = {}
+    now = now_us(call.desk.clock)
     kept: list[tuple[int, ExternalEvent]] = []
     for place, event in enumerate(call.body.events):
         if not known[event.server_uuid]:
             codes[place] = 404
-        elif event.name in TAG_REQUIRED and event.tag is None:
+        elif event.name in TAG_REQUIRED and event.tag is UNSET:
             codes[place] = 400
         else:
             told = ExternalEvent(
-                ServerId(event.server_uuid), event.name, event.tag or "", event.status, now_us(call.desk.clock)
+                ServerId(event.server_uuid), event.name, "" if event.tag is UNSET else event.tag, event.status, now
             )
             kept.append((place, told))
     if kept:
@@ -64,7 +65,7 @@ async def create(call: Call[ToldEvents]) -> Reply:
                 await call.desk.operations.event_arrived(told.server, told.name, told.tag or None)
     rows: list[dict[str, Any]] = []
     for place, event in enumerate(call.body.events):
-        row = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not None}
+        row = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not UNSET}
         rows.append({**row, "status": "completed" if codes[place] == 200 else "failed", "code": codes[place]})
     return Reply(200 if set(codes.values()) <= {200} else 207, {"events": rows})
 
