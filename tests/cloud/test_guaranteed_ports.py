@@ -24,7 +24,7 @@ from guaranteed import (
 )
 
 from moorage.drivers.dials import VerbDial
-from moorage.main.config import Hosts
+from moorage.main.config import Hosts, UpgradeLevels
 from moorage.model.ids import new_uuid
 from moorage.testing.person import Person
 
@@ -301,10 +301,8 @@ async def test_a_flavors_own_groups_are_served_by_single_providers(start: Start)
         assert await taken() == [0, 0]
 
 
-async def test_while_old_hosts_make_ports_a_made_port_is_guaranteed_and_a_networks_policy_is_refused(
-    start: Start,
-) -> None:
-    """A host of level 1 binds the user's port to what was claimed; what it makes itself nobody could claim for, as Nova says."""
+async def test_while_old_hosts_make_ports_a_made_port_is_guaranteed_there(start: Start) -> None:
+    """A host of level 1 binds the user's port to what was claimed; a network's policy wants a host that takes ports made before."""
     async with start(hosts=msgspec.structs.replace(TWO, count=1, levels=(1,))) as running:
         admin, found = running.admin, await providers(running.admin)
         bridge, policy = found["host1:Open vSwitch agent:br-physnet1"], await policy_of(admin, kbps=6_000)
@@ -315,9 +313,53 @@ async def test_while_old_hosts_make_ports_a_made_port_is_guaranteed_and_a_networ
         assert (await show_port(admin, port["id"]))["binding:profile"] == {"allocation": {group["id"]: bridge}}
         assert await used(admin, bridge) == {EGR: 6_000, IGR: 0}
         await admin.gone(server["id"])
-        await admin.network("PUT", f"/networks/{network}", {"network": {"qos_policy_id": policy}})
-        refused = await admin.settled(await admin.boot(networks=[{"uuid": network}]))
-        assert refused["fault"]["message"].startswith("Using networks with QoS policy is not supported")
+        guaranteed = await network_on(admin, "physnet1", qos_policy_id=policy)
+        refused = await admin.settled(await admin.boot(networks=[{"uuid": guaranteed}]))
+        said = "No valid host was found. 1 host: the host's agent is too old for this request"
+        assert refused["fault"]["message"] == said
         assert await used(admin, bridge) == {EGR: 0, IGR: 0}
         await admin.gone(refused["id"])
         await admin.network("DELETE", f"/ports/{port['id']}")
+
+
+async def test_a_pinned_fleet_refuses_a_networks_policy_as_nova_does(start: Start) -> None:
+    """`[upgrade_levels] compute = 1`: nothing is done that the oldest agents would not understand."""
+    hosts = msgspec.structs.replace(TWO, count=1, levels=(2,))
+    async with start(hosts=hosts, upgrade_levels=UpgradeLevels(compute=1)) as running:
+        admin, found = running.admin, await providers(running.admin)
+        network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=6_000))
+        refused = await admin.settled(await admin.boot(networks=[{"uuid": network}]))
+        assert refused["fault"]["message"].startswith("Using networks with QoS policy is not supported")
+        assert await used(admin, found["host1:Open vSwitch agent:br-physnet1"]) == {EGR: 0, IGR: 0}
+        await admin.gone(refused["id"])
+
+
+@pytest.mark.parametrize("level", [2, 3])
+async def test_while_a_gate_is_shut_a_networks_policy_is_guaranteed_on_hosts_that_can(start: Start, level: int) -> None:
+    """One host is of level 1, so ports are made late; those of a network with a policy are made early, for the other host."""
+    wires = Hosts(count=3, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS, levels=(1, level, level))
+    async with start(hosts=wires) as running:
+        admin, found = running.admin, await providers(running.admin)
+        gates = {
+            each["name"]: each["open"] for each in (await admin.compute("GET", "/ext/gates")).json()["gates"]["gates"]
+        }
+        assert gates == {"early_ports": False, "bind_in_conductor": False}
+        network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=6_000))
+        running.dial("host2", start_guest=VerbDial(fail_times=9))
+        servers = [await admin.active("first", networks=[{"uuid": network}])]
+        running.dial("host2")
+        servers.append(await admin.active("second", networks=[{"uuid": network}]))
+        on = {each["OS-EXT-SRV-ATTR:host"]: each["id"] for each in servers}
+        assert list(on) == ["host3", "host2"]
+        for host, server in on.items():
+            bridge = found[f"{host}:Open vSwitch agent:br-physnet1"]
+            (port,) = (await admin.network("GET", "/ports", device_id=server)).json()["ports"]
+            (group,) = port["resource_request"]["request_groups"]
+            assert port["binding:profile"]["allocation"] == {group["id"]: bridge}
+            assert await used(admin, bridge) == {EGR: 6_000, IGR: 0}
+        assert await used(admin, found["host1:Open vSwitch agent:br-physnet1"]) == {EGR: 0, IGR: 0}
+        for each in servers:
+            await admin.gone(each["id"])
+        assert not (await admin.network("GET", "/ports", network_id=network)).json()["ports"]
+        for host in ("host2", "host3"):
+            assert await used(admin, found[f"{host}:Open vSwitch agent:br-physnet1"]) == {EGR: 0, IGR: 0}

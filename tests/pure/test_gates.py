@@ -35,7 +35,10 @@ def test_every_small_fleet(pin: int | None) -> None:
         credentials = Credentials.REFUSED not in states
         early = credentials and all(level >= 2 for level in levels) and pin != 1
         bound = early and all(level == 3 for level in levels) and pin in (None, 3)
-        assert gates == Gates(early, bound, credentials), (levels, states, pin)
+        needed = credentials and not early and pin != 1
+        assert gates == Gates(early, bound, credentials, needed), (levels, states, pin)
+        assert gates.made_early().early_ports == (credentials and pin != 1)
+        assert gates.made_early().min_level == (3 if bound else 2 if credentials and pin != 1 else 0)
         assert gates.min_level == (3 if bound else 2 if early else 0)
         assert (gates.max_level >= 3) == credentials
         allowed = [level for level in levels if gates.min_level <= level <= gates.max_level]

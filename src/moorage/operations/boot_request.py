@@ -32,6 +32,7 @@ from moorage.model.world import GroupAsk
 from moorage.operations import kept_flavors
 from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.boot import BOOT, Boot, NoRoom, ask_of
+from moorage.operations.gates import Gates
 from moorage.operations.late_ports import ports_to_be
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups
@@ -97,8 +98,11 @@ async def begin(
     _check_guarantees(request, checked)
     _check_counts(request, checked)
     checked = await with_pools(rooms, checked)
-    boots = _boots(rooms, asker, project, request, known, image, place, checked, (same, different), request_id)
-    rules = await _rules(rooms, checked) if len(boots) > 1 else {}
+    gates = rooms.gates()
+    rules = await _rules(rooms, checked) if request.max_count > 1 or not gates.early_ports else {}
+    if _guaranteed(checked, rules):
+        gates = gates.made_early()
+    boots = _boots(asker, project, request, known, image, place, checked, gates, (same, different), request_id)
     fit = await _that_have_room(rooms, boots, rules)
     return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free, fit)
 
@@ -286,7 +290,6 @@ def _check_counts(request: BootRequest, checked: CheckedNics) -> None:
 
 
 def _boots(
-    rooms: Rooms,
     asker: Asker,
     project: str,
     request: BootRequest,
@@ -294,6 +297,7 @@ def _boots(
     image: Image | None,
     place: _Place,
     checked: CheckedNics,
+    gates: Gates,
     hinted: tuple[tuple[HostId, ...] | None, tuple[HostId, ...]],
     request_id: str,
 ) -> list[Boot]:
@@ -301,7 +305,6 @@ def _boots(
     needs = _needs(known.flavor, properties)
     reservation = request.reservation_id or f"r-{secrets.token_hex(4)}"
     group = None if known.group is None else GroupAsk(known.group.id, known.group.policy, known.group.max_per_host or 1)
-    gates = rooms.gates()
     made: list[Boot] = []
     for launch_index in range(request.max_count):
         server = _server(asker, project, request, known, image, place, checked, reservation, launch_index)
@@ -493,6 +496,12 @@ async def _rules(rooms: Rooms, checked: CheckedNics) -> dict[str, tuple[Json, ..
     wanted = {network: policy for network, policy in policies.items() if policy is not None}
     found = await asyncio.gather(*(rooms.network.rules_of(policy) for policy in wanted.values()))
     return dict(zip(wanted, found, strict=True))
+
+
+def _guaranteed(checked: CheckedNics, rules: Mapping[str, Sequence[Json]]) -> bool:
+    """Whether a port that is to be made will be guaranteed something by its network."""
+    ports = ports_to_be([nic for nic in checked.nics if nic.ours and nic.network in rules])
+    return any(groups.expected(port, checked.networks[port.network], rules[port.network]) for port in ports)
 
 
 async def _that_have_room(rooms: Rooms, boots: Sequence[Boot], rules: Mapping[str, Sequence[Json]]) -> _Fit | None:

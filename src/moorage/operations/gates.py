@@ -11,6 +11,9 @@ it was asked: whoever tells it again decides nothing anew.  A gate that opens or
 
 The levels are those of every host the region knows, heard of or not: a silent old host may be back the next second.
 
+**Guarantees.**  What a network's policy guarantees can be claimed only for ports that are known before a host is chosen (N5).  While
+`early_ports` is shut, such a boot has its ports early all the same, and goes to hosts of level 2 or more only: they understand them.
+
 **Mixed.**  A host of level 3 has no network client, so while a gate is shut the conductor sees to the ports of a build that
 lands there, and to no others; where the conductor has no credentials either, such a host is refused, with that reason.
 """
@@ -72,6 +75,12 @@ class Gates(msgspec.Struct, frozen=True):
     bind_in_conductor: bool = True
     credentials: bool = True
     """Conductors can speak to the network service at all."""
+    early_where_needed: bool = False
+    """While `early_ports` is shut: a boot that cannot be done otherwise may have its ports early, on hosts that understand them."""
+
+    def made_early(self) -> "Gates":
+        """For a boot whose ports must be known before a host is chosen, if that may be."""
+        return msgspec.structs.replace(self, early_ports=self.early_ports or self.early_where_needed)
 
     @property
     def min_level(self) -> int:
@@ -99,7 +108,8 @@ def decide_by(lowest: int, pin: int | None, conductors: Sequence[ConductorCreden
     level = lowest if pin is None else min(lowest, pin)
     credentials = all(each.state is not Credentials.REFUSED for each in conductors)
     early = credentials and level >= BINDS_PORTS
-    return Gates(early, early and level >= PORTS_ARRIVE_BOUND, credentials)
+    needed = credentials and not early and (pin is None or pin >= BINDS_PORTS)
+    return Gates(early, early and level >= PORTS_ARRIVE_BOUND, credentials, needed)
 
 
 def hosts_of(world: World) -> tuple[HostLevel, ...]:
@@ -146,7 +156,11 @@ class Report(msgspec.Struct, frozen=True):
 
 BEHAVIOUR = {
     ("early_ports", True): "ports are made before a host is chosen",
-    ("early_ports", False): "ports are made after a host was chosen, by the host itself",
+    (
+        "early_ports",
+        False,
+    ): "ports are made after a host was chosen, by the host itself; those of networks that guarantee "
+    "something before, for hosts of level 2 and more",
     ("bind_in_conductor", True): "the conductor binds ports, and hosts are sent finished ones",
     ("bind_in_conductor", False): "hosts of level 1 and 2 bind ports; the conductor does so for hosts of level 3 only",
 }
