@@ -422,11 +422,16 @@ async def test_the_region_knows_what_was_deleted_and_forgets_it_too(small: Small
     assert await small.region.read(lambda tx: server_lists.partial(tx, SERVER)) is None
     await Tidy(small.rooms).run()
     assert await small.region.read(lambda tx: region_servers.find(tx, SERVER)) is not None, "not so soon"
+    fence = cell_servers.Fence(OperationId("boot"), 1, 1, 1)
+    for database in small.cells.values():
+        await database.write(lambda tx: cell_servers.take_over(tx, SERVER, fence))
     long_ago = time.time_ns() // 1000 - DELETED_SERVERS_KEPT_US - 1
     old = sa.update(region_servers.servers).values(deleted_at=long_ago)
     await small.region.write(lambda tx: tx.run(old))
     await Tidy(small.rooms).run()
     assert await small.region.read(lambda tx: region_servers.find(tx, SERVER)) is None
+    for database in small.cells.values():
+        assert await database.read(lambda tx: tx.rows(sa.select(cell_servers.fences.c.server))) == []
 
 
 # -------------------------------------------------------------------------------------------------- notifications

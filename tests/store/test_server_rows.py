@@ -180,3 +180,17 @@ async def test_what_living_servers_weigh_in_quota(database: Database) -> None:
     }
     only = SERVERS.c.project == "p2"
     assert list(await database.read(lambda tx: charged_to_projects(tx, SERVERS, only))) == ["p2"]
+
+
+async def test_what_a_host_observed_meanwhile_is_not_overwritten(database: Database) -> None:
+    """A guest went off between the reading of a record and the writing of its new name."""
+    read = a_server(1, power_state=1)
+    await keep(database, read)
+    await database.write(lambda tx: tx.run(SERVERS.update().values(power_state=4)))
+    renamed = msgspec.structs.replace(read, name="renamed")
+    written = await database.write(lambda tx: replace_server(tx, SERVERS, renamed, was=read.generation))
+    assert written is not None
+    assert (written.name, written.power_state) == ("renamed", 4)
+    found = await database.read(lambda tx: find_server(tx, SERVERS, read.id))
+    assert found is not None
+    assert found.power_state == 4

@@ -138,12 +138,13 @@ def charged_to_user(tx: Tx, table: sa.Table, project: str, user: str, *where: sa
 def replace_server(tx: Tx, table: sa.Table, server: Server, *, was: int) -> Server | None:
     """Write the whole record if its generation is still `was`; the new record, or None when somebody was first.
 
-    The fence columns stay as the row has them: whoever holds the server's operation writes those (RULES §3).
+    The fence columns stay as the row has them: whoever holds the server's operation writes those (RULES §3).  So does what
+    a host observed, which may have changed since the record was read.
     """
     after = msgspec.structs.replace(server, generation=was + 1)
     values = server_values(after)
-    for fence in ("id", "operation", "op_epoch", "op_line"):
-        del values[fence]
+    for others in ("id", "operation", "op_epoch", "op_line", "power_state"):
+        del values[others]
     guarded = table.update().where(table.c.id == server.id, table.c.generation == was, table.c.doc.is_not(None))
     row = tx.row(guarded.values(values).returning(*record_columns(table)))
     return None if row is None else server_of(row)

@@ -36,10 +36,12 @@ class Tidy:
             conductors.forget(tx)
             conductor_network.forget(tx)
             inbox.forget_old(tx, now - EVENTS_KEPT_US)
-            region_servers.forget_deleted(tx, now - DELETED_SERVERS_KEPT_US)
             return operations.forget_old(tx, now - OPERATIONS_KEPT_US)
 
         forgotten = await self._rooms.region.write(in_region)
+        gone_for_ever = await self._rooms.region.read(
+            lambda tx: region_servers.long_deleted(tx, now - DELETED_SERVERS_KEPT_US)
+        )
         servers = 0
         for cell in self._rooms.cells.ids:
 
@@ -47,7 +49,11 @@ class Tidy:
                 gone = cell_servers.forget_deleted(tx, now - DELETED_SERVERS_KEPT_US)
                 if gone:
                     actions.forget(tx, gone)
+                if gone_for_ever:
+                    cell_servers.forget_fences(tx, gone_for_ever)
                 return len(gone)
 
             servers += await self._rooms.cells[cell].write(in_cell)
+        if gone_for_ever:
+            await self._rooms.region.write(lambda tx: region_servers.forget(tx, gone_for_ever))
         return Tidied(forgotten, servers)

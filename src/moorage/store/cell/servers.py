@@ -213,5 +213,10 @@ def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[Server
     return [ServerId(row.id) for row in rows]
 
 
+def forget_fences(tx: Tx, ids: Sequence[ServerId]) -> None:
+    """Of servers that are gone for ever: a boot that failed left one in every cell."""
+    tx.run(fences.delete().where(fences.c.server.in_(ids)))
+
+
 def _fenced(server: Server, fence: Fence) -> Server:
     return msgspec.structs.replace(server, operation=fence.operation, op_epoch=fence.rank, op_line=fence.line)

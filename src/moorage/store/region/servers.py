@@ -172,15 +172,14 @@ def mark_deleted(tx: Tx, server: ServerId, now_us: int) -> None:
     )
 
 
-def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> int:
-    """Remove servers deleted before then that nobody holds, a bounded number at a time; how many."""
-    old = (
-        sa.select(servers.c.id)
-        .where(servers.c.deleted_at < before_us, servers.c.operation.is_(None))
-        .limit(limit)
-        .scalar_subquery()
-    )
-    return len(tx.rows(servers.delete().where(servers.c.id.in_(old)).returning(servers.c.id)))
+def long_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
+    """Servers deleted before then that nobody holds, a bounded number of them."""
+    query = sa.select(servers.c.id).where(servers.c.deleted_at < before_us, servers.c.operation.is_(None))
+    return [ServerId(row.id) for row in tx.rows(query.limit(limit))]
+
+
+def forget(tx: Tx, ids: Sequence[ServerId]) -> None:
+    tx.run(servers.delete().where(servers.c.id.in_(ids), servers.c.operation.is_(None)))
 
 
 def unplace(tx: Tx, server: ServerId, operation: OperationId) -> None:
