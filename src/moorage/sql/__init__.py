@@ -3,12 +3,14 @@
 from moorage.sql.dialect import alone, upsert
 from moorage.sql.engine import Database, Durability, Refused, Tx, Work, open_database
 from moorage.sql.meter import Meter, current_label, label
+from moorage.sql.ready import Ready
 from moorage.sql.words import Words
 
 __all__ = [
     "Database",
     "Durability",
     "Meter",
+    "Ready",
     "Refused",
     "Tx",
     "Words",

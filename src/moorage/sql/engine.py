@@ -33,10 +33,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from moorage.model.errors import Internal, Invalid, Problem, Unavailable, UnknownOutcome
 from moorage.sql.meter import Meter, current_label
+from moorage.sql.ready import Ready
 from moorage.sql.words import Words
 
 T = TypeVar("T")
 Params: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+Statement: TypeAlias = sa.Executable | Ready
 Durability: TypeAlias = Literal["power", "process"]
 
 BATCH_MAX = 256
@@ -119,25 +121,50 @@ class Tx:
         self.wrote |= words.writes
         return self._raw.executemany(words.sqlite, rows).rowcount
 
-    def rows(self, statement: sa.Executable, parameters: Params = None) -> Sequence[Any]:
+    def _ready(self, statement: Ready, parameters: Params, raw: sqlite3.Connection) -> list[Any]:
+        self._meter.statements[self._name, current_label()] += 1
+        if not statement.reads:
+            self.wrote = True
+        if isinstance(parameters, Mapping):
+            return statement.run(raw, self._connection.dialect, parameters)
+        if parameters is None or len(parameters) == 1:
+            return statement.run(raw, self._connection.dialect, parameters[0] if parameters else {})
+        statement.run_each(raw, self._connection.dialect, parameters)
+        return []
+
+    def rows(self, statement: Statement, parameters: Params = None) -> Sequence[Any]:
         """Every row; row counts come from here (`RETURNING`), never from `rowcount`."""
+        if isinstance(statement, Ready):
+            if self._raw is not None:
+                return self._ready(statement, parameters, self._raw)
+            statement = statement.statement
         return self._execute(statement, parameters).fetchall()
 
     def stream(self, statement: sa.Executable, rows: int) -> Iterator[Sequence[sa.Row[Any]]]:
         """Every row, so many at a time, while the database still looks for others."""
         yield from self._execute(statement.execution_options(yield_per=rows), None).partitions()
 
-    def row(self, statement: sa.Executable, parameters: Params = None) -> Any:
+    def row(self, statement: Statement, parameters: Params = None) -> Any:
         """The first row, or None."""
+        if isinstance(statement, Ready):
+            if self._raw is not None:
+                found = self._ready(statement, parameters, self._raw)
+                return found[0] if found else None
+            statement = statement.statement
         return self._execute(statement, parameters).fetchone()
 
-    def scalar(self, statement: sa.Executable, parameters: Params = None) -> Any:
+    def scalar(self, statement: Statement, parameters: Params = None) -> Any:
         """The first column of the first row, or None."""
         first = self.row(statement, parameters)
         return None if first is None else first[0]
 
-    def run(self, statement: sa.Executable, parameters: Params = None) -> None:
+    def run(self, statement: Statement, parameters: Params = None) -> None:
         """For what returns nothing; a list of parameter mappings runs the statement for each."""
+        if isinstance(statement, Ready):
+            if self._raw is not None:
+                self._ready(statement, parameters, self._raw)
+                return
+            statement = statement.statement
         self._execute(statement, parameters).close()
 
     def refuse(self, value: object) -> NoReturn:

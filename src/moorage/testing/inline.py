@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import sqlalchemy as sa
 
 from moorage.sql import Meter, Tx, current_label
-from moorage.sql.engine import Refused, Work
+from moorage.sql.engine import Again, Refused, Work
 
 T = TypeVar("T")
 
@@ -41,7 +41,12 @@ class InlineDatabase:
         tx = Tx(self._connection, self.meter, self.name, self.dialect, raw)
         raw.execute("BEGIN IMMEDIATE")
         try:
-            answer = work(tx)
+            try:
+                answer = work(tx)
+            except Again:
+                raw.execute("ROLLBACK")
+                raw.execute("BEGIN IMMEDIATE")
+                answer = work(Tx(self._connection, self.meter, self.name, self.dialect, raw, again=True))
         except BaseException as failure:
             raw.execute("ROLLBACK")
             if isinstance(failure, Refused):

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from moorage.model.action import Action, Event
 from moorage.model.ids import ServerId
-from moorage.sql import Tx, upsert
+from moorage.sql import Ready, Tx, upsert
 from moorage.store.cell.tables import cell_metadata
 
 PAGE_MAX = 1000
@@ -38,10 +38,10 @@ _COLUMNS = tuple(actions.c.keys())
 
 
 @cache
-def _write(dialect: str) -> sa.Executable:
+def _write(dialect: str) -> Ready:
     """Made once: it is put together in more time than it takes to run."""
     given = {name: sa.bindparam(name, type_=actions.c[name].type) for name in _COLUMNS}
-    return upsert(dialect, actions, given, key=("server", "request_id"))
+    return Ready(upsert(dialect, actions, given, key=("server", "request_id")))
 
 
 def write(tx: Tx, action: Action) -> None:
@@ -61,7 +61,7 @@ def write(tx: Tx, action: Action) -> None:
     tx.run(_write(tx.dialect), values)
 
 
-_finish = (
+_finish = Ready(
     actions.update()
     .where(actions.c.server == sa.bindparam("b_server"), actions.c.request_id == sa.bindparam("b_request"))
     .values(

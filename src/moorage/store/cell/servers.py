@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.server import Server
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.servers import (
@@ -63,21 +63,23 @@ def _bound(values: Mapping[str, object]) -> dict[str, object]:
 
 
 @cache
-def _record(dialect: str) -> sa.Executable:
+def _record(dialect: str) -> Ready:
     """Made once: a statement over thirty columns costs more to put together than to run."""
     given: dict[str, sa.BindParameter[Any]] = {
         name: sa.bindparam(f"b_{name}", type_=servers.c[name].type) for name in _NAMES
     }
     later = sa.exists().where(fences.c.server == given["id"], fences.c.rank > given["op_epoch"])
     statement = insert(dialect, servers).from_select(_NAMES, sa.select(*given.values()).where(~later))
-    return statement.on_conflict_do_update(
-        index_elements=["id"],
-        set_={name: statement.excluded[name] for name in _NAMES if name != "id"},
-        where=servers.c.op_epoch <= statement.excluded.op_epoch,
-    ).returning(servers.c.id)
+    return Ready(
+        statement.on_conflict_do_update(
+            index_elements=["id"],
+            set_={name: statement.excluded[name] for name in _NAMES if name != "id"},
+            where=servers.c.op_epoch <= statement.excluded.op_epoch,
+        ).returning(servers.c.id)
+    )
 
 
-_write = (
+_write = Ready(
     servers.update()
     .where(
         servers.c.id == sa.bindparam("b_id"),
@@ -87,17 +89,21 @@ _write = (
     .values({name: sa.bindparam(f"b_{name}") for name in _NAMES if name != "id"})
     .returning(servers.c.id)
 )
-_remove = servers.delete().where(servers.c.id == sa.bindparam("b_server"), servers.c.op_epoch <= sa.bindparam("b_rank"))
+_remove = Ready(
+    servers.delete().where(servers.c.id == sa.bindparam("b_server"), servers.c.op_epoch <= sa.bindparam("b_rank"))
+)
 
 
 @cache
-def _raise_fence(dialect: str) -> sa.Executable:
+def _raise_fence(dialect: str) -> Ready:
     given: dict[str, sa.BindParameter[Any]] = {"server": sa.bindparam("b_server"), "rank": sa.bindparam("b_rank")}
     statement = insert(dialect, fences).values(given)
-    return statement.on_conflict_do_update(
-        index_elements=["server"],
-        set_={"rank": statement.excluded.rank},
-        where=fences.c.rank < statement.excluded.rank,
+    return Ready(
+        statement.on_conflict_do_update(
+            index_elements=["server"],
+            set_={"rank": statement.excluded.rank},
+            where=fences.c.rank < statement.excluded.rank,
+        )
     )
 
 
@@ -153,7 +159,7 @@ def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:
     return get(tx, server)
 
 
-_GET = sa.select(*record_columns(servers)).where(servers.c.id == sa.bindparam("b_server"))
+_GET = Ready(sa.select(*record_columns(servers)).where(servers.c.id == sa.bindparam("b_server")))
 
 
 def get(tx: Tx, server: ServerId) -> Server | None:

@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ServerId
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
@@ -35,7 +35,7 @@ class ExternalEvent(msgspec.Struct, frozen=True):
 
 
 @cache
-def _put_placed(dialect: str) -> sa.Executable:
+def _put_placed(dialect: str) -> Ready:
     """Keep one event, if the region knows its server and a cell has it: looking and writing are one statement."""
     given = [
         servers.c.id,
@@ -43,10 +43,12 @@ def _put_placed(dialect: str) -> sa.Executable:
     ]
     placed = sa.select(*given).where(servers.c.id == sa.bindparam("b_server"), servers.c.cell.is_not(None))
     statement = insert(dialect, inbox).from_select([each.name for each in inbox.c], placed)
-    return statement.on_conflict_do_update(
-        index_elements=["server", "name", "tag"],
-        set_={name: statement.excluded[name] for name in ("status", "seen_at")},
-    ).returning(inbox.c.server)
+    return Ready(
+        statement.on_conflict_do_update(
+            index_elements=["server", "name", "tag"],
+            set_={name: statement.excluded[name] for name in ("status", "seen_at")},
+        ).returning(inbox.c.server)
+    )
 
 
 def put_placed(tx: Tx, events: Iterable[ExternalEvent]) -> set[tuple[str, str, str]]:

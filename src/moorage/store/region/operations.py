@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId, OperationId, ServerId, new_uuid
 from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.store.region.tables import region_metadata
 
 JOURNAL_MAX_BYTES = 64 * 1024
@@ -105,9 +105,9 @@ def accept(tx: Tx, accepted: Sequence[Accepted]) -> None:
     )
 
 
-_insert = operations.insert()
+_insert = Ready(operations.insert())
 
-_append = (
+_append = Ready(
     operations.update()
     .where(
         operations.c.id == sa.bindparam("b_id"),

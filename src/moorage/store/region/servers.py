@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.server import Server, TaskState
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.store.region.tables import region_metadata
 from moorage.store.servers import (
     charged_to_projects,
@@ -67,7 +67,7 @@ class Held(msgspec.Struct, frozen=True):
     """Set when somebody else holds it; `seq` is then the one to come."""
 
 
-_insert = servers.insert()
+_insert = Ready(servers.insert())
 
 
 def insert(tx: Tx, born: Sequence[Server]) -> None:
@@ -75,7 +75,7 @@ def insert(tx: Tx, born: Sequence[Server]) -> None:
     tx.run(_insert, [{**server_values(each), "op_seq": 1, "cell": None, "task": None} for each in born])
 
 
-_place = (
+_place = Ready(
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
     .values(cell=sa.bindparam("b_cell"), generation=servers.c.generation + 1)
@@ -129,7 +129,7 @@ def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> 
     return None if held is None else Held(seq=0, holder=held.operation)
 
 
-_let_go = (
+_let_go = Ready(
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
     .values(
@@ -187,9 +187,11 @@ def unplace(tx: Tx, server: ServerId, operation: OperationId) -> None:
     tx.run(servers.update().where(servers.c.id == server, servers.c.operation == operation).values(cell=None))
 
 
-_FIND = sa.select(
-    *record_columns(servers), servers.c.id, servers.c.project, servers.c.cell, servers.c.op_seq, servers.c.task
-).where(servers.c.id == sa.bindparam("b_server"))
+_FIND = Ready(
+    sa.select(
+        *record_columns(servers), servers.c.id, servers.c.project, servers.c.cell, servers.c.op_seq, servers.c.task
+    ).where(servers.c.id == sa.bindparam("b_server"))
+)
 """Made once: every show runs it, and making it costs as much as running it."""
 
 

@@ -8,49 +8,55 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.embedded.network.store.tables import addresses, ports, records, shares
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 
 Doc: TypeAlias = dict[str, Any]
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
-_GET = sa.select(records.c.doc).where(records.c.id == sa.bindparam("id"), records.c.noun == sa.bindparam("noun"))
-_GET_LOCKED = _GET.with_for_update()
-_GET_PORT = sa.select(ports.c.doc).where(ports.c.id == sa.bindparam("id"))
-_GET_PORT_LOCKED = _GET_PORT.with_for_update()
-_ADD = sa.insert(records)
-_ADD_PORT = sa.text(
-    "INSERT INTO network_ports (id, project, network, mac, device, owner, host, doc) VALUES"
-    " (:id, :project, :network, :mac, :device, :owner, :host, :doc) ON CONFLICT DO NOTHING RETURNING id"
+_FIND = sa.select(records.c.doc).where(records.c.id == sa.bindparam("id"), records.c.noun == sa.bindparam("noun"))
+_FIND_PORT = sa.select(ports.c.doc).where(ports.c.id == sa.bindparam("id"))
+_GET, _GET_LOCKED = Ready(_FIND), Ready(_FIND.with_for_update())
+_GET_PORT, _GET_PORT_LOCKED = Ready(_FIND_PORT), Ready(_FIND_PORT.with_for_update())
+_ADD = Ready(sa.insert(records))
+_ADD_PORT = Ready(
+    sa.text(
+        "INSERT INTO network_ports (id, project, network, mac, device, owner, host, doc) VALUES"
+        " (:id, :project, :network, :mac, :device, :owner, :host, :doc) ON CONFLICT DO NOTHING RETURNING id"
+    )
 )
-_PUT = (
+_PUT = Ready(
     sa.update(records)
     .where(records.c.id == sa.bindparam("b_id"))
     .values(key=sa.bindparam("b_key"), doc=sa.bindparam("b_doc"), project=sa.bindparam("b_project"))
 )
-_PUT_PORT = (
+_PUT_PORT = Ready(
     sa.update(ports)
     .where(ports.c.id == sa.bindparam("b_id"))
     .values({name: sa.bindparam(f"b_{name}") for name in ("mac", "device", "owner", "host", "doc")})
 )
-_REMOVE = sa.delete(records).where(records.c.id == sa.bindparam("b_id"))
-_REMOVE_PORT = sa.delete(ports).where(ports.c.id == sa.bindparam("b_id")).returning(ports.c.id)
-_MAC_TAKEN = sa.select(ports.c.id).where(ports.c.network == sa.bindparam("network"), ports.c.mac == sa.bindparam("mac"))
+_REMOVE = Ready(sa.delete(records).where(records.c.id == sa.bindparam("b_id")))
+_REMOVE_PORT = Ready(sa.delete(ports).where(ports.c.id == sa.bindparam("b_id")).returning(ports.c.id))
+_MAC_TAKEN = Ready(
+    sa.select(ports.c.id).where(ports.c.network == sa.bindparam("network"), ports.c.mac == sa.bindparam("mac"))
+)
 
-_AROUND = sa.union_all(
-    sa.select(records.c.noun, records.c.key, records.c.doc).where(
-        records.c.id.in_(sa.bindparam("ids", expanding=True))
-    ),
-    sa.select(records.c.noun, records.c.key, records.c.doc).where(
-        records.c.parent == sa.bindparam("network"), records.c.noun.in_(["subnet", "segment"])
-    ),
-    sa.select(records.c.noun, records.c.key, records.c.doc).where(
-        records.c.noun == "security_group", records.c.key == sa.bindparam("default_group")
-    ),
-    sa.select(records.c.noun, records.c.key, records.c.doc).where(
-        records.c.noun == "agent", records.c.key == sa.bindparam("host")
-    ),
+_AROUND = Ready(
+    sa.union_all(
+        sa.select(records.c.noun, records.c.key, records.c.doc).where(
+            records.c.id.in_(sa.bindparam("ids", expanding=True))
+        ),
+        sa.select(records.c.noun, records.c.key, records.c.doc).where(
+            records.c.parent == sa.bindparam("network"), records.c.noun.in_(["subnet", "segment"])
+        ),
+        sa.select(records.c.noun, records.c.key, records.c.doc).where(
+            records.c.noun == "security_group", records.c.key == sa.bindparam("default_group")
+        ),
+        sa.select(records.c.noun, records.c.key, records.c.doc).where(
+            records.c.noun == "agent", records.c.key == sa.bindparam("host")
+        ),
+    )
 )
 
 

@@ -17,7 +17,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.errors import Internal
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.store.region.placement.claims import Key, Owner
 from moorage.store.region.placement.tables import Stamp
 
@@ -62,9 +62,11 @@ JOIN inventories AS i ON i.provider = w.provider AND i.class = w.class
 ORDER BY i.provider, i.class FOR UPDATE OF i"""
 ).bindparams(*(sa.bindparam(name, type_=sa.Text) for name in ("provider", "class")))
 
-_LOCK_SQLITE = sa.text(
-    """SELECT i.provider, i.class, i.used, i.cap, i.min_unit, i.max_unit, i.step, i.version
+_LOCK_SQLITE = Ready(
+    sa.text(
+        """SELECT i.provider, i.class, i.used, i.cap, i.min_unit, i.max_unit, i.step, i.version
 FROM json_each(:want) AS w CROSS JOIN inventories AS i ON i.provider = w.value ->> 0 AND i.class = w.value ->> 1"""
+    )
 )
 
 _AGAIN = """ON CONFLICT (uuid) DO UPDATE SET generation = consumers.generation + 1, project = excluded.project,
@@ -110,23 +112,29 @@ RETURNING i.provider, i.class, i.used, i.cap, i.version"""
     sa.bindparam("now", type_=sa.BigInteger),
 )
 
-_COUNT_SQLITE = sa.text(
-    """UPDATE inventories AS i
+_COUNT_SQLITE = Ready(
+    sa.text(
+        """UPDATE inventories AS i
 SET used = i.used + (w.value ->> 2), changed = :stamp, version = :stamp
 FROM json_each(:want) AS w
 WHERE i.provider = w.value ->> 0 AND i.class = w.value ->> 1 AND i.used + (w.value ->> 2) <= i.cap
 RETURNING provider, class, used, cap, version"""
+    )
 )
-OWN_SQLITE = sa.text(
-    f"""INSERT INTO consumers ({_OWNED})
+OWN_SQLITE = Ready(
+    sa.text(
+        f"""INSERT INTO consumers ({_OWNED})
 SELECT value ->> 0, 1, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
     value ->> 8, :now FROM json_each(:owners) WHERE true
 {_AGAIN}"""
+    )
 )
-ALLOCATE_SQLITE = sa.text(
-    f"""INSERT INTO allocations (consumer, provider, class, used)
+ALLOCATE_SQLITE = Ready(
+    sa.text(
+        f"""INSERT INTO allocations (consumer, provider, class, used)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows) WHERE true
 {_ADDED}"""
+    )
 )
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.verdict import Row
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.store.region.placement.tables import Stamp, allocations, consumers, inventories
 
 INSTANCE = "INSTANCE"
@@ -82,16 +82,16 @@ RETURNING i.provider, i.class, i.used, i.cap, i.version"""
 
 
 @lru_cache(maxsize=64)
-def _take_sqlite(count: int) -> sa.TextClause:
+def _take_sqlite(count: int) -> Ready:
     rows = ", ".join(f"(:p{n}, :c{n}, :d{n}, :l{n}, :m{n}, :u{n})" for n in range(count))
-    return sa.text(
-        f"""WITH want(provider, class, change, least, most, unit) AS (VALUES {rows})
+    return Ready(
+        sa.text(f"""WITH want(provider, class, change, least, most, unit) AS (VALUES {rows})
 UPDATE inventories AS i
 SET used = i.used + w.change, changed = :stamp, version = :stamp
 FROM want AS w
 WHERE i.provider = w.provider AND i.class = w.class
     AND {_GUARD}
-RETURNING provider, class, used, cap, version"""
+RETURNING provider, class, used, cap, version""")
     )
 
 
@@ -140,7 +140,7 @@ ON CONFLICT (uuid) DO UPDATE SET generation = consumers.generation + 1, project 
     attempt = excluded.attempt, server_group = excluded.server_group, group_policy = excluded.group_policy,
     updated_at = excluded.updated_at"""
 
-_OWN_SQLITE = sa.text(_OWN)
+_OWN_SQLITE = Ready(sa.text(_OWN))
 _OWN_TYPES: tuple[sa.BindParameter[Any], ...] = (
     *(
         sa.bindparam(name, type_=sa.Text)
@@ -163,11 +163,13 @@ ON CONFLICT (consumer, provider, class) DO UPDATE SET used = allocations.used + 
 
 
 @lru_cache(maxsize=64)
-def _write_sqlite(count: int) -> sa.TextClause:
+def _write_sqlite(count: int) -> Ready:
     rows = ", ".join(f"(:uuid, :p{n}, :c{n}, :u{n})" for n in range(count))
-    return sa.text(
-        f"""INSERT INTO allocations (consumer, provider, class, used) VALUES {rows}
+    return Ready(
+        sa.text(
+            f"""INSERT INTO allocations (consumer, provider, class, used) VALUES {rows}
 ON CONFLICT (consumer, provider, class) DO UPDATE SET used = allocations.used + excluded.used"""
+        )
     )
 
 
@@ -201,12 +203,12 @@ def write(tx: Tx, owner: Owner, amounts: Mapping[Key, int], now: int) -> None:
 
 
 _A, _C = allocations.c, consumers.c
-_DROP = (
+_DROP = Ready(
     sa.delete(allocations).where(_A.consumer == sa.bindparam("consumer")).returning(_A.provider, _A["class"], _A.used)
 )
-_FORGET = sa.delete(consumers).where(_C.uuid == sa.bindparam("consumer")).returning(*_C)
-_OWNER = sa.select(*_C).where(_C.uuid == sa.bindparam("consumer"))
-_HELD = sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bindparam("consumer"))
+_FORGET = Ready(sa.delete(consumers).where(_C.uuid == sa.bindparam("consumer")).returning(*_C))
+_OWNER = Ready(sa.select(*_C).where(_C.uuid == sa.bindparam("consumer")))
+_HELD = Ready(sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bindparam("consumer")))
 
 
 def drop(tx: Tx, consumer: str) -> dict[Key, int]:

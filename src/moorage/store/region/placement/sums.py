@@ -18,7 +18,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.store.region.placement import batches
 from moorage.store.region.placement.batches import Level, column, texts
 from moorage.store.region.placement.claims import Key, Owner
@@ -148,13 +148,15 @@ RETURNING i.provider, i.class, i.used, i.cap, i.version"""
     sa.bindparam("now", type_=sa.BigInteger),
 )
 
-_COUNT_SQLITE = sa.text(
-    """UPDATE inventories AS i
+_COUNT_SQLITE = Ready(
+    sa.text(
+        """UPDATE inventories AS i
 SET used = i.used + (w.value ->> 2), changed = :stamp, version = :stamp
 FROM json_each(:want) AS w
 WHERE i.provider = w.value ->> 0 AND i.class = w.value ->> 1 AND i.used + (w.value ->> 2) <= i.cap
     AND w.value ->> 3 >= i.min_unit AND w.value ->> 4 <= i.max_unit AND (w.value ->> 5) % i.step = 0
 RETURNING provider, class, used, cap, version"""
+    )
 )
 
 

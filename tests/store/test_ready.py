@@ -1,0 +1,104 @@
+"""Statements that are made ready say the same as SQLAlchemy does, on both databases."""
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from moorage.model.errors import Internal
+from moorage.sql import Database, Ready, Tx
+
+metadata = sa.MetaData()
+things = sa.Table(
+    "things",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("kind", sa.String(36), nullable=False),
+    sa.Column("good", sa.Boolean),
+    sa.Column("class", sa.BigInteger),
+)
+_INSERT = things.insert()
+_BETTER = (
+    things.update()
+    .where(things.c.id == sa.bindparam("b_id"), things.c.kind == "k")
+    .values(good=sa.bindparam("b_good"))
+    .returning(things.c.id, things.c.good)
+)
+_SOME = sa.union_all(
+    sa.select(things).where(
+        things.c.id.in_(sa.bindparam("ids", expanding=True)), things.c.kind == sa.bindparam("kind")
+    ),
+    sa.select(things).where(things.c.kind.in_(["x", "y"]), things.c["class"] > sa.bindparam("least")),
+)
+_RAW = sa.text('SELECT id, "class" AS size FROM things WHERE id = :id OR kind = :id')
+
+
+def _row(id: str, kind: str = "k", good: bool | None = None, size: int | None = None) -> dict[str, Any]:
+    return {"id": id, "kind": kind, "good": good, "class": size}
+
+
+@pytest.mark.parametrize("make", [Ready, lambda statement: statement], ids=["ready", "plain"])
+async def test_what_is_ready_says_the_same(database: Database, make: Any) -> None:
+    await database.create(metadata)
+    insert, better, some, raw = (make(each) for each in (_INSERT, _BETTER, _SOME, _RAW))
+
+    def work(tx: Tx) -> None:
+        tx.run(insert, _row("a"))
+        tx.run(insert, [_row("b", good=True)])
+        tx.run(insert, [_row("c", "x", size=5), _row("d", "y", size=1), _row("e", "x", good=False, size=2**40)])
+        assert tx.wrote
+        tx.run(insert, {"id": "f", "kind": "k"})
+
+    await database.write(work)
+
+    def change(tx: Tx) -> Any:
+        row = tx.row(better, {"b_id": "a", "b_good": True})
+        assert (row.id, row.good, row[0], tuple(row)) == ("a", True, "a", ("a", True))
+        assert row.good is True
+        assert tx.row(better, {"b_id": "c", "b_good": True}) is None
+        return tx.rows(better, {"b_id": "b", "b_good": None})
+
+    assert [tuple(row) for row in await database.write(change)] == [("b", None)]
+
+    def look(tx: Tx) -> Any:
+        found = [
+            sorted(row.id for row in tx.rows(some, {"ids": ids, "kind": "k", "least": 2}))
+            for ids in (["a"], ["a", "b", "c"], ["f"], [])
+        ]
+        assert not tx.wrote
+        return found, tx.rows(raw, {"id": "x"}), tx.scalar(raw, {"id": "nobody"})
+
+    found, rows, nothing = await database.read(look)
+    assert found == [["a", "c", "e"], ["a", "b", "c", "e"], ["c", "e", "f"], ["c", "e"]]
+    assert sorted((row.id, row.size) for row in rows) == [("c", 5), ("e", 2**40)]
+    assert nothing is None
+
+
+async def test_what_goes_wrong_is_told_as_ever(database: Database) -> None:
+    await database.create(metadata)
+    insert = Ready(_INSERT)
+    await database.write(lambda tx: tx.run(insert, _row("a")))
+    for rows in (_row("a"), [_row("b"), _row("a")]):
+        with pytest.raises(sa.exc.IntegrityError):
+            await database.write(lambda tx, rows=rows: tx.run(insert, rows))  # type: ignore[misc]
+    assert len(await database.read(lambda tx: tx.rows(Ready(sa.select(things))))) == 1
+
+
+async def test_each_is_counted_once(database: Database) -> None:
+    await database.create(metadata)
+    insert, find = Ready(_INSERT), Ready(_RAW)
+    database.meter.reset()
+    await database.write(lambda tx: tx.run(insert, [_row("a"), _row("b")]))
+    await database.read(lambda tx: tx.row(find, {"id": "a"}))
+    assert sum(database.meter.statements.values()) == 2
+    assert sum(database.meter.commits.values()) == 1
+
+
+async def test_defaults_of_a_table_are_not_forgotten(database: Database) -> None:
+    """SQLAlchemy fills them in while it runs a statement, so such a statement cannot be made ready."""
+    if database.dialect != "sqlite":
+        pytest.skip("on PostgreSQL it is the plain statement")
+    table = sa.Table("more", sa.MetaData(), sa.Column("id", sa.String(9)), sa.Column("n", sa.Integer, default=7))
+    await database.create(table.metadata)
+    with pytest.raises(Internal):
+        await database.write(lambda tx: tx.run(Ready(table.insert()), {"id": "a"}))
