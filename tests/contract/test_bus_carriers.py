@@ -10,6 +10,7 @@ from moorage.bus.carrier import MAX_MESSAGE_BYTES, Bus
 from moorage.bus.memory import Dials, MemoryBus
 from moorage.model.errors import Unavailable
 from moorage.testing.nats import NatsServer
+from moorage.testing.set import free_ports
 from moorage.testing.waiting import until
 
 
@@ -114,6 +115,14 @@ async def test_the_nats_carrier_comes_back_by_itself(nats_server: NatsServer) ->
 async def test_a_nats_server_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="not reachable"):
         await nats.connect(["nats://127.0.0.1:1"], patience_s=0.2)
+
+
+async def test_a_password_of_the_bus_is_not_told() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(Unavailable) as raised:
+        await nats.connect([f"nats://bob:secret@127.0.0.1:{port}"], patience_s=0.2)
+    assert f"127.0.0.1:{port}" in raised.value.private
+    assert "secret" not in f"{raised.value} {raised.value.private}"
 
 
 async def test_dials_of_the_memory_carrier_all_turn() -> None:

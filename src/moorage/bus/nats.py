@@ -123,6 +123,7 @@ async def _until_one_listens(servers: Sequence[str], patience_s: float) -> None:
                         return
                 await asyncio.sleep(0.05)
     except TimeoutError:
+        where = ", ".join(server.rpartition("@")[2] for server in servers)  # before it stand user and password
         raise Unavailable(
-            "the message bus is not reachable", private=f"{', '.join(servers)} after {patience_s:.0f} s: {last}"
+            "the message bus is not reachable", private=f"{where} after {patience_s:.0f} s: {last}"
         ) from last

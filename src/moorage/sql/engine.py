@@ -487,13 +487,12 @@ class PostgresqlDatabase:
                 if tries_after_cut == 0:
                     raise
                 tries_after_cut -= 1
-            except DBAPIError as failure:
-                if not _is_lost_race(failure) or attempt == TRIES_AFTER_DEADLOCK:
+            except (DBAPIError, LostRace) as lost:
+                if isinstance(lost, DBAPIError) and not _is_lost_race(lost):
                     raise
-            except LostRace as lost:
                 if attempt == TRIES_AFTER_DEADLOCK:
                     words = f"others were always first in the {self.name} database; try again later"
-                    raise Unavailable(words) from lost
+                    raise Unavailable(words, private=repr(lost)) from lost
         raise AssertionError("unreachable")
 
     async def _once(self, work: Work[T], again: bool) -> T:

@@ -1,0 +1,46 @@
+"""What the engine for PostgreSQL does with failures; no server is needed for that."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from moorage.model.errors import Unavailable
+from moorage.sql.engine import LOST_RACES, TRIES_AFTER_DEADLOCK, PostgresqlDatabase
+from moorage.sql.meter import Meter
+
+
+class Refusal(Exception):
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(sqlstate)
+        self.sqlstate = sqlstate
+
+
+async def tries(monkeypatch: pytest.MonkeyPatch, sqlstate: str) -> tuple[int, Exception]:
+    """How often a transaction is run that always ends so, and how its asker hears of it."""
+    database = PostgresqlDatabase("postgresql://nobody@127.0.0.1:1/none", "region", Meter())
+    made = 0
+
+    async def once(self: Any, work: Any, again: bool) -> None:
+        nonlocal made
+        made += 1
+        raise DBAPIError("UPDATE …", {}, Refusal(sqlstate))
+
+    monkeypatch.setattr(PostgresqlDatabase, "_once", once)
+    with pytest.raises(Exception, match=r".") as raised:
+        await database.write(lambda tx: None)
+    await database.close()
+    return made, raised.value
+
+
+@pytest.mark.parametrize("sqlstate", sorted(LOST_RACES))
+async def test_who_is_always_second_may_come_back_later(monkeypatch: pytest.MonkeyPatch, sqlstate: str) -> None:
+    made, said = await tries(monkeypatch, sqlstate)
+    assert made == TRIES_AFTER_DEADLOCK + 1
+    assert isinstance(said, Unavailable)
+
+
+async def test_what_is_wrong_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, said = await tries(monkeypatch, "23505")
+    assert made == 1
+    assert isinstance(said, DBAPIError)
