@@ -25,7 +25,7 @@ from guaranteed import (
 
 from moorage.drivers.dials import VerbDial
 from moorage.main.config import Hosts, UpgradeLevels
-from moorage.model.ids import new_uuid
+from moorage.model.ids import ServerId, new_uuid
 from moorage.testing.person import Person
 
 
@@ -239,6 +239,53 @@ async def test_a_direct_port_without_a_policy_is_claimed_too_and_one_elsewhere_i
         for each in (server, refused):
             await admin.gone(each["id"])
         for port in (here, there):
+            await admin.network("DELETE", f"/ports/{port['id']}")
+
+
+async def test_a_direct_physical_port_gets_a_whole_interface_and_its_mac(start: Start) -> None:
+    """One that is not divided, with the bandwidth of that same interface; a second one is refused, and no function is taken for it."""
+    hosts = Hosts(count=1, bandwidth_kbps=KBPS, virtual_functions=2, whole_interfaces=1)
+    async with start(hosts=hosts) as running:
+        admin, found = running.admin, await providers(running.admin)
+        whole, divided = found["host1:SR-IOV:enp1s0"], found["host1:SR-IOV:ens1"]
+        network, policy = await network_on(admin, "physnet1"), await policy_of(admin, kbps=4_000)
+        kind = {"binding:vnic_type": "direct-physical", "network_id": network}
+        first = await made(admin, "/ports", "port", **kind, qos_policy_id=policy)
+        second = await made(admin, "/ports", "port", **kind)
+        server = await admin.active(networks=[{"port": first["id"]}])
+        assert await used(admin, whole) == {"SRIOV_NET_VF": 1}
+        assert await used(admin, found["host1:NIC Switch agent:enp1s0"]) == {EGR: 4_000, IGR: 0}
+        bound = await show_port(admin, first["id"])
+        (group,) = bound["resource_request"]["request_groups"]
+        assert bound["binding:vif_type"] == "hostdev_physical"
+        assert bound["binding:profile"] == {
+            "allocation": {group["id"]: found["host1:NIC Switch agent:enp1s0"]},
+            "pci_slot": "0000:c0:00.0",
+            "pci_vendor_info": "8086:1572",
+            "physical_network": "physnet1",
+            "device_mac_address": "02:01:00:00:00:00",
+        }
+        assert bound["mac_address"] == "02:01:00:00:00:00"
+        shown = (await admin.compute("GET", f"/servers/{server['id']}/os-interface")).json()["interfaceAttachments"]
+        assert [each["mac_addr"] for each in shown] == ["02:01:00:00:00:00"]
+        (guest,) = running.cloud.fleet.drivers["host1"].spec_of(ServerId(server["id"])).vifs
+        assert (guest.mac, guest.profile["pci_slot"]) == ("02:01:00:00:00:00", "0000:c0:00.0")
+        refused = await admin.settled(await admin.boot(networks=[{"port": second["id"]}]))
+        assert refused["status"] == "ERROR"
+        assert "virtual functions" in refused["fault"]["message"]
+        assert await used(admin, divided) == {"SRIOV_NET_VF": 0}
+        direct = await made(admin, "/ports", "port", network_id=network, **{"binding:vnic_type": "direct"})
+        beside = await admin.active(networks=[{"port": direct["id"]}])
+        assert await used(admin, divided) == {"SRIOV_NET_VF": 1}
+        await admin.gone(server["id"])
+        assert await used(admin, whole) == {"SRIOV_NET_VF": 0}
+        left = await show_port(admin, first["id"])
+        assert left["binding:profile"] == {}
+        assert left["mac_address"] != "02:01:00:00:00:00"
+        again = await admin.active(networks=[{"port": second["id"]}])
+        for each in (again, beside, refused):
+            await admin.gone(each["id"])
+        for port in (first, second, direct):
             await admin.network("DELETE", f"/ports/{port['id']}")
 
 

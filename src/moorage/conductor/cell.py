@@ -26,7 +26,7 @@ from moorage.model.guest import PhysicalFunction
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ServerId
 from moorage.model.network_providers import SRIOV, physnet_trait, sriov_provider
-from moorage.model.request_groups import SRIOV_NET_VF, VirtualFunction
+from moorage.model.request_groups import SRIOV_NET_VF, WHOLE_INTERFACE, VirtualFunction
 from moorage.model.resources import Inventory
 from moorage.model.server import Server, VmState
 from moorage.model.turn import UNDO, Turn
@@ -283,7 +283,7 @@ class CellConductor:
 
 
 def _device(told: HostReport, physical: PhysicalFunction) -> DeviceReport:
-    """An SR-IOV interface as a provider: how many virtual functions it has, and which."""
+    """An SR-IOV interface as a provider: how many virtual functions it has, and which; without any it is given whole."""
     node = told.hypervisor_hostname or told.host
     functions = tuple(
         VirtualFunction(
@@ -295,13 +295,13 @@ def _device(told: HostReport, physical: PhysicalFunction) -> DeviceReport:
             pf_mac=physical.mac,
             card_serial_number=physical.card_serial_number,
         )
-        for number, address in enumerate(physical.functions)
+        for number, address in enumerate(physical.functions or (physical.address,))
     )
     return DeviceReport(
         hypervisor=node,
         id=sriov_provider(node, physical.address),
         name=f"{node}:{SRIOV}:{physical.interface}",
-        inventories={SRIOV_NET_VF: Inventory(len(functions))} if functions else {},
-        traits=(physnet_trait(physical.physical_network),),
+        inventories={SRIOV_NET_VF: Inventory(len(functions))},
+        traits=(physnet_trait(physical.physical_network), *(() if physical.functions else (WHOLE_INTERFACE,))),
         functions=functions,
     )

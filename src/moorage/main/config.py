@@ -13,6 +13,8 @@ import msgspec
 from moorage.model.errors import Invalid
 from moorage.model.notification import NotificationFormat, StateChanges
 
+WHOLE_INTERFACES_MAX = 32
+"""Of one physical network: devices of a PCI bus."""
 HOSTS_MAX = 10_000
 CELLS_MAX = 100
 PORT_MAX = 65_535
@@ -113,6 +115,8 @@ class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What each host can guarantee to ports in packets; 0: nothing."""
     levels: tuple[Literal[1, 2, 3], ...] = (3,)
     """Host number n has the (n mod length)-th protocol level: 1 and 2 see to their guests' ports themselves."""
+    whole_interfaces: int = 0
+    """SR-IOV interfaces on each physical network that guests may have whole, at most 32."""
     virtual_functions: int = 8
     """Of the SR-IOV interface that each host has on each of its physical networks; 0: it has none."""
     beat_s: float = 5.0
@@ -297,6 +301,10 @@ def checked(config: Config) -> Config:
     """The same. Raises Invalid for numbers that cannot be meant, and says which."""
     if not 0 <= config.hosts.count <= HOSTS_MAX:
         raise Invalid(f"{config.hosts.count} simulated hosts: from 0 to {HOSTS_MAX} are possible")
+    if not 0 <= config.hosts.whole_interfaces <= WHOLE_INTERFACES_MAX:
+        raise Invalid(
+            f"{config.hosts.whole_interfaces} whole interfaces: from 0 to {WHOLE_INTERFACES_MAX} are possible"
+        )
     if not 1 <= len(config.cells) <= CELLS_MAX:
         raise Invalid(f"{len(config.cells)} cells: from 1 to {CELLS_MAX} are possible")
     if len({cell.name for cell in config.cells}) < len(config.cells):

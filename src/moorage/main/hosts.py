@@ -36,7 +36,10 @@ def planned_hosts(config: Config) -> list[HostPlan]:
             CellId(cells[number * len(cells) // count].name),
             wires[number % len(wires)],
             levels[number % len(levels)],
-            cards(number, wires[number % len(wires)], config.hosts.virtual_functions),
+            (
+                *cards(number, wires[number % len(wires)], config.hosts.virtual_functions),
+                *whole_cards(number, wires[number % len(wires)], config.hosts.whole_interfaces),
+            ),
         )
         for number in range(count)
     ]
@@ -60,6 +63,30 @@ def cards(host: int, wires: tuple[str, ...], functions: int) -> tuple[PhysicalFu
     )
 
 
+def whole_cards(host: int, wires: tuple[str, ...], count: int) -> tuple[PhysicalFunction, ...]:
+    """Interfaces on each wire that guests may have whole."""
+    return tuple(
+        PhysicalFunction(
+            interface=f"enp{place + 1}s{number}",
+            address=f"0000:{0xC0 + place:02x}:{number:02x}.0",
+            physical_network=wire,
+            vendor_id="8086",
+            product_id="1572",
+            mac=f"02:01:{host >> 8 & 255:02x}:{host & 255:02x}:{place:02x}:{number:02x}",
+        )
+        for place, wire in enumerate(wires)
+        for number in range(count)
+    )
+
+
+def _interfaces(plan: HostPlan) -> dict[str, tuple[str, ...]]:
+    """Physical network → the interfaces on it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for one in plan.physical_functions:
+        found[one.physical_network] = (*found.get(one.physical_network, ()), one.interface)
+    return found
+
+
 def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
     """What the embedded network service is told of them: wires, and what can be guaranteed on them."""
     told = config.hosts
@@ -69,7 +96,7 @@ def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
             each.physical_networks,
             told.bandwidth_kbps,
             told.packet_rate_kpps,
-            {one.physical_network: (one.interface,) for one in each.physical_functions},
+            _interfaces(each),
         )
         for each in plans
     ]

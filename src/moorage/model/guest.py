@@ -114,7 +114,7 @@ class PhysicalFunction(msgspec.Struct, frozen=True):
     """Where it is on the host's PCI bus."""
     physical_network: str
     functions: tuple[str, ...] = ()
-    """Addresses of its virtual functions, in the order of their numbers."""
+    """Addresses of its virtual functions, in the order of their numbers; none: a guest may have the interface whole."""
     vendor_id: str = ""
     product_id: str = ""
     """Of the virtual functions."""

@@ -17,8 +17,14 @@ ALLOCATION = "allocation"
 """The key of a binding profile that names the chosen provider, or one for each group."""
 
 SRIOV_NET_VF = "SRIOV_NET_VF"
-FUNCTION_VNIC_TYPES = frozenset({"direct", "macvtap"})
-"""Ports of these types are virtual functions; which one, is chosen with the claim (S1.15)."""
+WHOLE_VNIC_TYPE = "direct-physical"
+"""Ports of this type are a whole interface."""
+
+WHOLE_INTERFACE = "CUSTOM_SRIOV_WHOLE_INTERFACE"
+"""The trait of interfaces that are not divided: guests get them whole, and count them as one function."""
+
+FUNCTION_VNIC_TYPES = frozenset({"direct", "macvtap", WHOLE_VNIC_TYPE})
+"""Ports of these types are virtual functions, or an interface; which one, is chosen with the claim (S1.15)."""
 
 Subtree: TypeAlias = tuple[str, ...]
 """Ids of groups whose providers must lie in one subtree: one of them at or above all the others."""
@@ -61,10 +67,20 @@ class VirtualFunction(msgspec.Struct, frozen=True):
         said |= {"pf_mac_address": self.pf_mac} if self.pf_mac else {}
         return said | ({"card_serial_number": self.card_serial_number} if self.card_serial_number else {})
 
+    def profile_of_whole(self) -> dict[str, Any]:
+        """The same for an interface that is not divided: its MAC becomes the port's."""
+        said: dict[str, Any] = {
+            "pci_slot": self.address,
+            "pci_vendor_info": f"{self.vendor_id}:{self.product_id}",
+            "physical_network": self.physical_network,
+        }
+        return said | ({"device_mac_address": self.pf_mac} if self.pf_mac else {})
 
-def function_group(port: str, physnets: tuple[str, ...]) -> RequestGroup:
-    """What a port that is a virtual function asks: one of an interface with these traits."""
-    return RequestGroup(f"{port}/function", {SRIOV_NET_VF: 1}, physnets, port=port)
+
+def function_group(port: str, physnets: tuple[str, ...], *, whole: bool = False) -> RequestGroup:
+    """What a port that is a virtual function asks: one of an interface with these traits; `whole`: such an interface."""
+    required, forbidden = ((*physnets, WHOLE_INTERFACE), ()) if whole else (physnets, (WHOLE_INTERFACE,))
+    return RequestGroup(f"{port}/function", {SRIOV_NET_VF: 1}, required, forbidden, port=port)
 
 
 def groups_of(request: ResourceRequest | None, port: str) -> tuple[tuple[RequestGroup, ...], tuple[Subtree, ...]]:

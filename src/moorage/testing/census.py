@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from moorage.main.config import Config
 from moorage.model.network import minted_macs
 from moorage.model.network_providers import GUARANTEED
-from moorage.model.request_groups import ALLOCATION, amounts_held
+from moorage.model.request_groups import ALLOCATION, SRIOV_NET_VF, amounts_held
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.sql import Tx, open_database
 from moorage.store.region import flat_addresses, operations, quotas
@@ -174,6 +174,12 @@ def _wrong_claims(seen: Census, placed: dict[str, Seen]) -> list[str]:
             wanted = _wanted_by(seen.ports.get(server, ()), seen.segments)
             if claimed != wanted:
                 wrong.append(f"{server} holds {claimed} for its ports, which have {dict(wanted)}")
+            functions = sum(amount for (_, resource), amount in held.items() if resource == SRIOV_NET_VF)
+            named = sum("pci_slot" in (port.get("binding:profile") or {}) for port in seen.ports.get(server, ()))
+            if functions != named:
+                wrong.append(
+                    f"{server} holds {functions} virtual functions, and the bindings of its ports name {named}"
+                )
     return wrong
 
 

@@ -160,12 +160,23 @@ def bind(call: Call, around: Surroundings, port: Doc, host: str) -> None:
     port["binding:host_id"] = host
     port["binding:vif_type"], port["binding:vif_details"] = offer["vif_type"], offer["vif_details"]
     port["_bindings"] = [each for each in port["_bindings"] if each["host"] != host]
+    if port["binding:vnic_type"] == "direct-physical":
+        _take_mac_of_device(call, port)
     bound = binding.is_bound(port)
     port["status"] = "ACTIVE" if bound and call.settings.ports_become_active and port["admin_state_up"] else "DOWN"
     if port["status"] == "ACTIVE":
         call.tell_compute("network-vif-plugged", port)
     elif was_active:
         call.tell_compute("network-vif-unplugged", port)
+
+
+def _take_mac_of_device(call: Call, port: Doc) -> None:
+    """A port that is a whole interface has its MAC, and one of its own again when it is let go."""
+    said = port["binding:profile"].get("device_mac_address") if port["binding:host_id"] else None
+    port["mac_address"] = said or new_mac()
+    holder = call.store.mac_holder(port["network_id"], port["mac_address"])
+    if holder not in (None, port["id"]):
+        raise mac_taken(port["network_id"], port["mac_address"])
 
 
 # ------------------------------------------------------------------------------------------------------ update

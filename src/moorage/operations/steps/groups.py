@@ -11,6 +11,7 @@ from moorage.model.network_providers import BANDWIDTH, guaranteed_by, physnet_tr
 from moorage.model.request_groups import (
     ALLOCATION,
     FUNCTION_VNIC_TYPES,
+    WHOLE_VNIC_TYPE,
     RequestGroup,
     ResourceRequest,
     Subtree,
@@ -53,7 +54,8 @@ def wanted(ports: Iterable[Port], networks: Mapping[str, NetworkFacts], needs: N
         groups += own
         together += same
         if is_function(port):
-            function = function_group(port.key, _wire(networks.get(port.network)))
+            whole = port.vnic_type == WHOLE_VNIC_TYPE
+            function = function_group(port.key, _wire(networks.get(port.network)), whole=whole)
             groups.append(function)
             devices += [(each.id, function.id) for each in own if set(each.resources) & set(BANDWIDTH.values())]
     policy = "none" if needs is None else needs.group_policy
@@ -95,7 +97,9 @@ def with_functions(
     found = {index: dict(said) for index, said in profiles.items()}
     for port in ports:
         if (function := functions.get(port.key)) is not None:
-            found[port.index] = found.get(port.index, {}) | function.profile()
+            whole = port.vnic_type == WHOLE_VNIC_TYPE
+            said = function.profile_of_whole() if whole else function.profile()
+            found[port.index] = found.get(port.index, {}) | said
     return found
 
 
