@@ -70,15 +70,24 @@ class Provider:
 
     __slots__ = ("_rows", "aggregates", "place", "root", "shown", "stocks", "traits", "uuid")
 
-    def __init__(self, rows: Facts, place: int) -> None:
+    def __init__(
+        self,
+        rows: Facts,
+        place: int,
+        uuid: ProviderId,
+        root: ProviderId,
+        traits: frozenset[str],
+        aggregates: frozenset[str],
+        stocks: Mapping[str, Stock],
+    ) -> None:
         self._rows = rows
         self.place = place
-        self.uuid = rows.ids[place]
-        self.root: ProviderId
-        self.stocks: Mapping[str, Stock]
-        self.traits: frozenset[str]
-        self.aggregates: frozenset[str]
-        self.shown: dict[object, bytes] | None
+        self.uuid = uuid
+        self.root = root
+        self.traits = traits
+        self.aggregates = aggregates
+        self.stocks = stocks
+        self.shown: dict[object, bytes] | None = None
         """What was written of it in answers, by their kind; forgotten when anything of it changes."""
 
     @property

@@ -103,7 +103,7 @@ class Rows:
         """Providers that were read."""
         self.trees_count = 0
         self.waste = 0
-        self._alike: dict[tuple[int, object], Mapping[str, Stock]] = {}
+        self._alike: dict[tuple[int, bytes], Mapping[str, Stock]] = {}
         self._blank = (
             *((each, -1) for each in (self.parent, self.root, self.slot, self.head, self.next, self.version)),
             *((each, 0) for each in (self.generation, self.updated_at, self.traits, self.aggregates)),
@@ -246,22 +246,24 @@ class Rows:
             newest = max((version, used), known.get(kind.resource, (version, used)), key=lambda each: each[0])
             self.stock_version[number], self.used[number] = newest
 
-    def use(self, place: int, resource: str, used: int, cap: int, version: int) -> bool:
-        """What is used of one inventory now; False: there is no such inventory, or as much or newer is known."""
+    def use(self, place: int, resource: str, used: int, cap: int, version: int) -> int | None:
+        """What is used of one inventory now. The capacity it had; None: there is none, or as much or newer is known."""
         layout = self.layouts.all[self.layout[place]]
         at = layout.at.get(resource)
-        if at is None or version < self.stock_version[self.first[place] + at]:
-            return False
+        if at is None:
+            return None
         number = self.first[place] + at
+        if version < self.stock_version[number]:
+            return None
         same = self.used[number] == used and layout.kinds[at].cap == cap
         self.used[number], self.stock_version[number] = used, version
         if same:
-            return False
+            return None
         if cap != layout.kinds[at].cap:
             kinds = [kind if kind.resource != resource else kind._replace(cap=cap) for kind in layout.kinds]
             self.layout[place] = self.layouts.of(kinds)
             self.waste += 1
-        return True
+        return layout.kinds[at].cap
 
     # ------------------------------------------------------------------------------------------------- objects
 
@@ -272,30 +274,30 @@ class Rows:
 
     def made(self, place: int) -> Provider:
         """An object that says all that is known of it."""
-        return self.fill(Provider(self, place))
+        sets = self.sets.all
+        own, tied = sets[self.traits[place]], sets[self.aggregates[place]]
+        return Provider(self, place, self.ids[place], self.ids[self.root[place]], own, tied, self.inventories(place))
 
-    def fill(self, one: Provider) -> Provider:
+    def fill(self, one: Provider) -> None:
         """What it says is what is known now."""
         place, sets = one.place, self.sets.all
         one.root = self.ids[self.root[place]]
-        one.traits = sets[self.traits[place]]
-        one.aggregates = sets[self.aggregates[place]]
+        one.traits, one.aggregates = sets[self.traits[place]], sets[self.aggregates[place]]
         one.stocks = self.inventories(place)
         one.shown = None
-        return one
 
     def inventories(self, place: int) -> Mapping[str, Stock]:
         """Its stocks by class; those of providers that are equally used, too, are one."""
         layout, first = self.layout[place], self.first[place]
         kinds = self.layouts.all[layout].kinds
-        used = self.used[first] if len(kinds) == 1 else tuple(self.used[first : first + len(kinds)])
-        found = self._alike.get((layout, used))
+        each = self.used[first : first + len(kinds)]
+        key = layout, each.tobytes()
+        found = self._alike.get(key)
         if found is None:
             if len(self._alike) >= ALIKE_MAX:
                 self._alike.clear()
-            each = self.used[first : first + len(kinds)]
-            found = {kind.resource: Stock(kind, of_it) for kind, of_it in zip(kinds, each, strict=True)}
-            self._alike[layout, used] = found
+            found = {kind.resource: Stock(kind, used) for kind, used in zip(kinds, each, strict=True)}
+            self._alike[key] = found
         return found
 
 
@@ -308,11 +310,13 @@ class Providers(dict[ProviderId, Provider]):
         self._let_go = let_go
 
     def __missing__(self, uuid: ProviderId) -> Provider:
-        place = self._rows.find(uuid)
-        if place is None:
+        rows = self._rows
+        place = rows.index.get(uuid)
+        if place is None or rows.version[place] == NOT_READ:
             raise KeyError(uuid)
-        self.make_room(1)
-        one = self[self._rows.ids[place]] = self._rows.made(place)
+        if super().__len__() >= KEPT_MAX:
+            self._let_go()
+        one = self[rows.ids[place]] = rows.made(place)
         return one
 
     @property
@@ -373,9 +377,10 @@ class Trees(dict[ProviderId, dict[ProviderId, Provider]]):
         place = self._rows.index.get(root)
         if place is None or self._rows.head[place] == NOWHERE:
             raise KeyError(root)
-        members = [self._rows.ids[each] for each in self._rows.members(place)]
-        self._providers.make_room(len(members))
-        found = self[root] = {uuid: self._providers[uuid] for uuid in members}
+        rows, providers = self._rows, self._providers
+        ids = [rows.ids[each] for each in rows.members(place)]
+        providers.make_room(len(ids))
+        found = self[rows.ids[place]] = {uuid: providers[uuid] for uuid in ids}
         return found
 
     @override

@@ -17,7 +17,7 @@ from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
 from moorage.model.verdict import Row
 from moorage.model.world import Group, HostAggregate, Mask, Segment, World
-from moorage.placement.columns import Columns
+from moorage.placement.columns import INT32_MAX, Columns, clipped
 from moorage.placement.devices import Devices
 from moorage.placement.known import NO_SLOT, HostFacts, Kind, Provider, facts_of
 from moorage.placement.rows import NOT_READ, NOWHERE, Providers, Rows, Trees
@@ -80,7 +80,8 @@ class Picture:
         for host in self._dead:
             self.set_alive(host, False)
         for uuid, resource in self._pending:
-            self._redraw_named(uuid, resource)
+            if (place := self.rows.index.get(uuid)) is not None:
+                self._show_free(place, resource)
 
     @property
     def wasteful(self) -> bool:
@@ -187,12 +188,17 @@ class Picture:
             self._wiring_stale = True
 
     def _apply_used(self, uuid: ProviderId, resource: str, used: int, cap: int, version: int) -> None:
-        place = self.rows.find(uuid)
-        if place is None or not self.rows.use(place, resource, used, cap, version):
+        rows = self.rows
+        place = rows.index.get(uuid)
+        before = None if place is None else rows.use(place, resource, used, cap, version)
+        if place is None or before is None:
             return
         if (made := self.providers.made(uuid)) is not None:
-            self.rows.fill(made)
-        self._redraw_named(uuid, resource)
+            rows.fill(made)
+        if cap == before:
+            self._show_free(place, resource)
+        elif (stock := rows.stock(place, resource)) is not None:
+            self._redraw(place, *stock)
 
     def _remove(self, uuid: ProviderId) -> None:
         place = self.rows.find(uuid)
@@ -300,11 +306,23 @@ class Picture:
         if resource == IPV4_ADDRESS and (segment := self._segments.get(uuid)) is not None:
             segment.free, segment.total = free, kind.cap
 
-    def _redraw_named(self, uuid: ProviderId, resource: str) -> None:
-        """The same, for whoever may not be there."""
-        place = self.rows.find(uuid)
-        if place is not None and (stock := self.rows.stock(place, resource)) is not None:
-            self._redraw(place, *stock)
+    def _show_free(self, place: int, resource: str) -> None:
+        """What is free changed and nothing else; for who has no such inventory, nothing did."""
+        rows = self.rows
+        layout = rows.layouts.all[rows.layout[place]]
+        at = layout.at.get(resource)
+        if at is None:
+            return
+        uuid = rows.ids[place]
+        free = layout.kinds[at].cap - rows.used[rows.first[place] + at] - self._pending.get((uuid, resource), 0)
+        slot = self.slots.get(HostId(uuid))
+        columns = self.columns if slot is not None else self.devices.columns
+        if slot is None:
+            slot = rows.slot[place]
+        if slot != NO_SLOT:
+            columns.free[resource][slot] = free if -INT32_MAX <= free <= INT32_MAX else clipped(free)
+        if resource == IPV4_ADDRESS and (segment := self._segments.get(uuid)) is not None:
+            segment.free = free
 
     def _give_slot(self, host: HostId) -> None:
         slot = self.slots.pop(host)
@@ -332,7 +350,8 @@ class Picture:
                 self._pending[uuid, resource] = left
             else:
                 self._pending.pop((uuid, resource), None)
-            self._redraw_named(uuid, resource)
+            if (place := self.rows.index.get(uuid)) is not None:
+                self._show_free(place, resource)
 
     def settle(self, rows: Iterable[Row]) -> None:
         """Values that came back from a statement of our own."""

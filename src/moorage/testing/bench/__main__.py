@@ -18,6 +18,7 @@ from moorage.testing.bench import (
     network_bound,
     peers,
     peers_placement,
+    picture,
     placement,
     rates,
     reads,
@@ -28,7 +29,7 @@ from moorage.testing.bench.table import Table, say
 
 PARTS = (
     *("counts", "rates", "reads", "growth", "startup"),
-    *("placement", "claims", "candidates", "nested", "network"),
+    *("placement", "claims", "candidates", "nested", "picture", "network"),
 )
 
 
@@ -61,6 +62,8 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
     if "placement" in parts:
         table.title(f"Placement in process, SQLite (durability {arguments.durability})")
         await placement.placement(table, arguments.durability)
+    if "picture" in parts:
+        await picture.picture(table, kinds)
     if "claims" in parts:
         table.title("Durable claims, PostgreSQL; PUT /allocations over HTTP, another process's load")
         await claims.claims(table)
