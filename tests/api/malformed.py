@@ -23,7 +23,7 @@ QUERIES = (
     "resources=VCPU:1&required=!in:COMPUTE_NODE", "resources=VCPU:1&member_of=in:x", "resources=VCPU:1&in_tree=x",
     "resources=VCPU:1&group_policy=x", "resources=VCPU:1&same_subtree=", "resources1=VCPU:1&same_subtree=1,2",
     "resources_%C3%A4=VCPU:1", "resources=VCPU:1&root_required=!", "resources=VCPU:1;limit=1", "%ff=1", "&", "=",
-    "resources=VCPU:1&required=%00",
+    "resources=VCPU:1&required=%00", "resources_A=VCPU:1&required_C=!HW_CPU_X86_AVX&same_subtree=_A,_C&group_policy=none",
 )  # fmt: skip
 PROVIDER, CONSUMER = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000009"
 AT = f"/resource_providers/{PROVIDER}"

@@ -35,7 +35,11 @@ class Thing:
 
 @dataclass(frozen=True)
 class Part:
-    """One group of a request; of each set in `required` and `member_of` one is enough. `in_tree` counts the providers."""
+    """One group of a request; of each set in `required` and `member_of` one is enough. `in_tree` counts the providers.
+
+    Without resources it wants a provider for its traits or aggregates alone.  The real Placement finds none for a group that
+    only forbids, and does not look at the tree of such a group; ours neither.
+    """
 
     resources: Mapping[str, int]
     required: tuple[frozenset[str], ...] = ()
@@ -45,7 +49,8 @@ class Part:
     in_tree: int | None = None
 
     def said(self, suffix: str, things: Sequence[Thing]) -> Iterator[tuple[str, str]]:
-        yield f"resources{suffix}", ",".join(f"{name}:{amount}" for name, amount in self.resources.items())
+        if self.resources:
+            yield f"resources{suffix}", ",".join(f"{name}:{amount}" for name, amount in self.resources.items())
         for name, some, none in (
             ("required", self.required, self.forbidden),
             ("member_of", self.member_of, self.not_member_of),
@@ -72,6 +77,16 @@ class Asked:
     root_forbidden: frozenset[str] = frozenset()
     together: bool = False
     """All groups with a suffix in one subtree."""
+    apart: frozenset[str] = frozenset()
+    """Suffixes that are a subtree of their own."""
+
+    @property
+    def subtrees(self) -> list[frozenset[str]]:
+        """What `same_subtree` says, each time it is said; groups without resources must be in one."""
+        suffixed = frozenset(suffix for suffix in self.parts if suffix)
+        said = [suffixed] if self.together and suffixed else []
+        own = self.apart & suffixed | {suffix for suffix in suffixed if not said and not self.parts[suffix].resources}
+        return said + ([own] if own else [])
 
     def said(self, things: Sequence[Thing]) -> list[tuple[str, str]]:
         """The query string."""
@@ -82,9 +97,7 @@ class Asked:
         if self.root_required or self.root_forbidden:
             roots = [*sorted(self.root_required), *("!" + word for word in sorted(self.root_forbidden))]
             words.append(("root_required", ",".join(roots)))
-        if self.together and suffixed:
-            words.append(("same_subtree", ",".join(suffixed)))
-        return words
+        return words + [("same_subtree", ",".join(sorted(each))) for each in self.subtrees]
 
 
 def capacity(inventory: Mapping[str, Any]) -> int:
@@ -149,7 +162,9 @@ class Oracle:
                 return False
         if part.forbidden & thing.traits or (suffix and not all(each & thing.traits for each in part.required)):
             return False
-        if part.in_tree is not None and thing.root != part.tree(self._things).root:
+        if not one and not part.required and not part.member_of:
+            return False
+        if one and part.in_tree is not None and thing.root != part.tree(self._things).root:
             return False
         banned, gathered = thing.aggregates, all(each & thing.aggregates for each in part.member_of)
         if not suffix:  # what the root is in, its tree is in
@@ -172,12 +187,11 @@ class Oracle:
             spread = frozenset[str]().union(*(traits[uuid] for uuid in serving[""]))
             if not all(each & spread for each in asked.parts[""].required):
                 return False
-        single = [next(iter(uuids)) for suffix, uuids in serving.items() if suffix]
-        if asked.policy == "isolate" and len(set(single)) < len(single):
+        single = {suffix: next(iter(uuids)) for suffix, uuids in serving.items() if suffix}
+        if asked.policy == "isolate" and len(set(single.values())) < len(single):
             return False
-        return not (asked.together and single) or any(
-            all(top in self._upwards(uuid) for uuid in single) for top in single
-        )
+        near = [{single[suffix] for suffix in subtree} for subtree in asked.subtrees]
+        return all(any(all(top in self._upwards(uuid) for uuid in each) for top in each) for each in near)
 
     def _upwards(self, uuid: str) -> set[str]:
         found: set[str] = set()
@@ -192,13 +206,22 @@ class Oracle:
 
 
 _resources = st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 3), min_size=1).map(Part)
-_bare = st.fixed_dictionaries({"": _resources}, optional={"_A": _resources}) | st.fixed_dictionaries(
-    {"_A": _resources, "_B": _resources}, optional={"": _resources}
-)
 
 
 def _words(words: tuple[str, ...], most: int) -> st.SearchStrategy[frozenset[str]]:
     return st.frozensets(st.sampled_from(words), min_size=1, max_size=most)
+
+
+_nothing = st.builds(
+    lambda traits, aggregates: Part({}, required=traits, member_of=aggregates),
+    st.lists(_words(TRAITS, 2), max_size=1).map(tuple),
+    st.lists(_words(AGGREGATES, 2), max_size=1).map(tuple),
+).filter(lambda part: part.required or part.member_of)
+_bare = st.one_of(
+    st.fixed_dictionaries({"": _resources}, optional={"_A": _resources, "_C": _nothing}),
+    st.fixed_dictionaries({"_A": _resources, "_B": _resources}, optional={"": _resources}),
+    st.fixed_dictionaries({"_A": _resources, "_C": _nothing}, optional={"": _resources, "_D": _nothing}),
+)
 
 
 _twist = st.one_of(
@@ -213,8 +236,14 @@ _twist = st.one_of(
 """One more thing that a request or one of its groups asks; few of them together, or nothing is left to compare."""
 
 
-def _twisted(parts: dict[str, Part], policy: str, together: bool, twists: list[tuple[int, tuple[str, Any]]]) -> Asked:
-    asked = Asked(parts, policy, together=together)
+def _twisted(
+    parts: dict[str, Part],
+    policy: str,
+    together: bool,
+    apart: frozenset[str],
+    twists: list[tuple[int, tuple[str, Any]]],
+) -> Asked:
+    asked = Asked(parts, policy, together=together, apart=apart)
     for where, (kind, value) in twists:
         if kind.startswith("root"):
             asked = replace(asked, **{kind: value})
@@ -234,5 +263,6 @@ requests = st.builds(
     _bare,
     st.sampled_from(["none", "isolate"]),
     st.booleans(),
+    st.frozensets(st.sampled_from(["_A", "_C"]), max_size=2),
     st.lists(st.tuples(st.integers(0, 2), _twist), max_size=3),
 )

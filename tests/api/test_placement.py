@@ -323,3 +323,20 @@ async def test_an_inventory_of_no_class_is_refused_after_all_else(client: Client
         ({"total": 4, "resource_provider_generation": 1}, 404),
     ):
         assert (await client("PUT", path, body)).status_code == status
+
+
+async def test_groups_without_resources_as_placement_judges_them(client: Client) -> None:
+    """A wanted trait or aggregate finds their provider; who only forbids finds none, and `in_tree` narrows nothing."""
+    root = await client.make("root", traits=("HW_CPU_X86_AVX",))
+    child = await client.make("child", {"VCPU": 8}, parent=root)
+    other = await client.make("other")
+    asked = "/allocation_candidates?resources_A=VCPU:1&same_subtree=_A,_C&group_policy=isolate&"
+    for more, found in (
+        ("required_C=HW_CPU_X86_AVX", [{"_A": [child], "_C": [root]}]),
+        (f"required_C=HW_CPU_X86_AVX&in_tree_C={other}", [{"_A": [child], "_C": [root]}]),
+        (f"required_C=HW_CPU_X86_AVX&in_tree_C={uuid.uuid4()}", []),
+        ("required_C=!COMPUTE_NODE", []),
+        (f"in_tree_C={root}", []),
+    ):
+        answer = await client("GET", asked + more)
+        assert [each["mappings"] for each in answer.json()["allocation_requests"]] == found, more

@@ -10,6 +10,9 @@ from moorage.api.microversions import Bridge, Query, Version
 from moorage.model.asker import Asker
 from moorage.model.errors import Invalid
 
+DIGITS_MAX = 1000
+"""Python reads no number of more than 4,300 digits."""
+
 BodyT = TypeVar("BodyT")
 
 MARKERS = ("limit", "marker")
@@ -90,7 +93,7 @@ class Call(Generic[BodyT]):
         limit, most = self.first("limit"), self.desk.config.page_max_rows
         if limit is None or limit == "":
             return most, self.first("marker")
-        if not limit.isdecimal():
+        if not limit.isdecimal() or len(limit) > DIGITS_MAX:
             raise Invalid(
                 "limit param must be an integer" if not limit.startswith("-") else "limit param must be positive"
             )

@@ -31,6 +31,8 @@ class Param:
 
 
 NUMBER = "^[0-9]*$"
+CHARS_MAX = 1000
+"""Of a value that has a form: Python reads no number of more than 4,300 digits."""
 LIMIT = Param(form=NUMBER)
 TEXT = Param()
 
@@ -55,7 +57,7 @@ class Params:
                 raise Invalid(f"Invalid input for query parameters {name}. Value: {values}. {values!r} is too long")
             if param.form is not None:
                 for value in values:
-                    if not re.search(param.form, value):
+                    if not re.search(param.form, value) or value.endswith("\n") or len(value) > CHARS_MAX:
                         why = f"is not a '{param.format}'" if param.format else f"does not match '{param.form}'"
                         raise Invalid(f"Invalid input for query parameters {name}. Value: {value}. {value!r} {why}")
             kept[name] = values

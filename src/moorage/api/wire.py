@@ -279,7 +279,7 @@ def read_json(raw: bytes) -> Json:
     """A request's bytes as plain JSON values; raises Invalid."""
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as failure:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:
         raise Invalid("Malformed request body", private=str(failure)) from failure
 
 

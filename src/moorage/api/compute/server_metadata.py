@@ -1,6 +1,7 @@
 """`/servers/{id}/metadata` and `/servers/{id}/tags`."""
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from msgspec import Meta
 
@@ -62,7 +63,7 @@ async def all_metadata(call: Call[Any]) -> Reply:
 
 
 async def add_metadata(call: Call[MetadataBody]) -> Reply:
-    server = await _writable(call, "create", "create")
+    server = await _writable(call, "create", "update metadata")
     most = await metadata_most(call, server.project)
     after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=False, most=most))
     return Reply(200, {"metadata": after.metadata})
@@ -139,7 +140,7 @@ async def add_tag(call: Call[Any]) -> Reply:
     if tag in server.tags:
         return Reply(204)
     await _changed(call, server, writes.with_tag(tag, TAGS_MAX))
-    return Reply(201, None, {"Location": call.self_link(f"servers/{server.id}/tags/{tag}")})
+    return Reply(201, None, {"Location": call.self_link(f"servers/{server.id}/tags/{quote(tag)}")})
 
 
 async def drop_tag(call: Call[Any]) -> Reply:

@@ -13,6 +13,7 @@ from moorage.placement import nouns
 from moorage.placement.candidates import find, find_alone
 from moorage.placement.known import Provider
 from moorage.placement.trees import Candidate, Group
+from moorage.placement.world import Picture
 from moorage.sql import Tx
 
 SHOWN_KINDS_MAX = 4
@@ -36,11 +37,26 @@ async def index(req: Req) -> Rep:
         raise Invalid(f"No such trait(s): {', '.join(missing)}.")
     await req.engine.catch_up()
     picture, asked = req.engine.picture, list(groups.values())
+    if not _bare_as_placement_does(asked, picture):
+        return Rep(raw=_raw([], req, (), classes))
     if req.since(12) and (alone := find_alone(picture, asked, wide)) is not None:
         return Rep(raw=_raw(_fragments(req, asked[0], alone), req, alone, classes))
     found = find(picture, asked, wide)
     requests = [msgspec.json.encode(_request(req, one)) for one in found]
     return Rep(raw=_raw(requests, req, _concerned(req, found), classes))
+
+
+def _bare_as_placement_does(groups: list[Group], picture: Picture) -> bool:
+    """Groups without resources: Placement finds providers for one by a wanted trait or aggregate alone, and does not look at
+    `in_tree` if there is such a tree. False when one of them can find none."""
+    for group in groups:
+        if group.resources:
+            continue
+        if group.in_tree is not None and ProviderId(group.in_tree) in picture.providers:
+            group.in_tree = None
+        if not group.required and not group.member_of:
+            return False
+    return True
 
 
 def _raw(requests: list[bytes], req: Req, providers: Iterable[Provider], classes: list[str]) -> bytes:

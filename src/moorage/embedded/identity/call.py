@@ -113,7 +113,7 @@ class Call:
                 raise TooLarge(f"Request is too large: a body has at most {BODY_MAX_BYTES} bytes.")
         try:
             whole = msgspec.json.decode(bytes(raw))
-        except msgspec.DecodeError as failure:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:
             raise Invalid("The request body is not valid JSON.") from failure
         if not isinstance(whole, dict):
             raise Invalid("The request body must be a JSON object.")

@@ -84,7 +84,7 @@ class Call:
             raise bad("Body expected in request.")
         try:
             return _decode(b"".join(chunks))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise bad("Malformed JSON in request body.") from None
 
 

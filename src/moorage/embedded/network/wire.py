@@ -168,7 +168,7 @@ async def _body(request: Request) -> Any:
         raise bad("Body contains invalid data: a NUL character")
     try:
         said = _decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise bad("Malformed request body: it is not JSON.") from None
     if not isinstance(said, dict):
         raise bad("Body contains invalid data")

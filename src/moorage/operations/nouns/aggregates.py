@@ -85,7 +85,7 @@ async def remove_host(region: Database, cells: Mapping[str, Database], number: i
         if zone != found.zone and await _servers_on(cells, host):
             raise Conflict(
                 f"Cannot remove host from aggregate {number}. Reason: The availability zone of host {host} would change from "
-                f"'{found.zone}' to '{zone}', and it has servers."
+                f"'{found.zone}' to {repr(zone) if zone else 'the default'}, and it has servers."
             )
     return await region.write(lambda tx: take_out(tx, number, host, now))
 
@@ -148,7 +148,7 @@ async def _refuse_other_zone(region: Database, cells: Mapping[str, Database], ho
     now = await region.read(lambda tx: _zone_of(tx, host))
     if now is None and await _servers_on(cells, host):  # a second zone is refused for every host, below
         raise Conflict(
-            f"{doing} Reason: The availability zone of host {host} would change from '{now}' to '{zone}', and it has servers."
+            f"{doing} Reason: The availability zone of host {host} would change from the default to '{zone}', and it has servers."
         )
 
 

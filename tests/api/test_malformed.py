@@ -1,0 +1,28 @@
+"""The Compute API refuses what nobody should send: never with a 500, and never by hanging up."""
+
+from typing import Any
+
+from moorage.testing.frontdesk import ADMIN, token
+from moorage.testing.servers import a_server
+
+DEEP = 2_000
+
+
+async def test_json_too_deep_for_python(servers: Any) -> None:
+    said = {"X-Auth-Token": token(ADMIN), "Content-Type": "application/json"}
+    for body in (b'{"server":' * DEEP + b"1" + b"}" * DEEP, b"[" * DEEP):
+        answer = await servers.http.post("/v2.1/servers", content=body, headers=said)
+        assert (answer.status_code, answer.json()["badRequest"]["message"]) == (400, "Malformed request body")
+
+
+async def test_a_tag_with_control_characters_has_a_location(servers: Any) -> None:
+    await servers.keep(a_server(1))
+    answer = await servers.ask("PUT", f"/servers/{a_server(1).id}/tags/a%0Ab", at="latest")
+    assert answer.status_code == 201
+    assert answer.headers["location"].endswith("/tags/a%0Ab")
+
+
+async def test_numbers_in_queries(servers: Any) -> None:
+    for path in ("/os-server-groups?offset=%0A", "/os-server-groups?limit=%0A", f"/servers?limit={'9' * 5000}"):
+        assert (await servers.get(path)).status_code == 400, path
+    assert (await servers.get(f"/os-server-groups?offset={'9' * 30}")).json() == {"server_groups": []}
