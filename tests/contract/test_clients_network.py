@@ -20,8 +20,9 @@ from moorage.model.errors import (
     Stale,
     UnknownOutcome,
 )
-from moorage.model.network import NicAsk, mint_mac
+from moorage.model.network import NicAsk, SubnetsBeside, mint_mac
 from moorage.operations.steps.groups import expected
+from moorage.operations.steps.ports import subnets_beside
 
 
 async def test_ports_are_made_once_however_often_they_are_asked_for(ground: Ground) -> None:
@@ -130,26 +131,59 @@ async def test_a_segments_other_subnets_have_addresses_too(ground: Ground) -> No
         server = server_id()
         made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
         ground.raw_network.calls.clear()
-        (bound,) = await ground.network.bind_ports(server, host, "nova", made, subnets={0: first}, spare={0: (more,)})
+        (bound,) = await ground.network.bind_ports(
+            server, host, "nova", made, subnets={0: first}, beside={0: SubnetsBeside(spare=(more,))}
+        )
         assert [each.subnet for each in bound.fixed_ips] == [more if number else first]
         assert (
             ground.raw_network.calls["PUT ports"] == (1, 2, 1)[number]
         )  # one that was full is asked last the next time
         (again,) = await ground.network.bind_ports(
-            server, host, "nova", made, subnets={0: first}, spare={0: (more,)}, tried=(host,), unsure=True
+            server,
+            host,
+            "nova",
+            made,
+            subnets={0: first},
+            beside={0: SubnetsBeside(spare=(more,))},
+            tried=(host,),
+            unsure=True,
         )
         assert again.fixed_ips == bound.fixed_ips  # told of again: the address it has is as good
 
     async def one_more() -> None:
         server = server_id()
         made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
-        await ground.network.bind_ports(server, "cmp1", "nova", made, subnets={0: first}, spare={0: (more,)})
+        await ground.network.bind_ports(
+            server, "cmp1", "nova", made, subnets={0: first}, beside={0: SubnetsBeside(spare=(more,))}
+        )
 
     for _ in range(3):
         await one_more()
     with pytest.raises(BindRefused) as refused:
         await one_more()
     assert refused.value.code == "IpAddressGenerationFailure"
+
+
+async def test_a_segments_ipv6_comes_with_the_address_that_was_claimed(ground: Ground) -> None:
+    """By the MAC where it is automatic, and asked for where it is managed; on the other segment, that one's."""
+    tenant, server = await ground.tenant(), server_id()
+    routed = await ground.routed(tenant)
+
+    async def six(row: int, mode: str) -> str:
+        on = {"network_id": routed.network, "segment_id": routed.segments[row], "ip_version": 6}
+        modes = {"ipv6_ra_mode": mode, "ipv6_address_mode": mode}
+        return str(
+            (await ground.make("subnet", cidr=f"fd00:{row}::/64", project_id=tenant.project, **on, **modes))["id"]
+        )
+
+    automatic, managed = await six(0, "slaac"), await six(1, "dhcpv6-stateful")
+    made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
+    facts = await ground.network.network(routed.network)
+    for host, row, beside in (("cmp1", 0, automatic), ("cmp3", 1, managed), ("cmp2", 0, automatic)):
+        chosen = {0: routed.subnets[row]}
+        also = subnets_beside(made, {routed.network: facts}, chosen)
+        (bound,) = await ground.network.bind_ports(server, host, "nova", made, subnets=chosen, beside=also)
+        assert {each.subnet for each in bound.fixed_ips} == {routed.subnets[row], beside}
 
 
 async def test_a_host_of_no_segment_is_refused_by_name(ground: Ground) -> None:

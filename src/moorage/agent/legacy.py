@@ -22,7 +22,7 @@ from moorage.drivers.driver import Driver
 from moorage.model.errors import HostFailed, Internal, Problem, Unavailable, UnknownOutcome
 from moorage.model.guest import GuestSpec
 from moorage.model.ids import ServerId
-from moorage.model.network import NetworkFacts, NicAsk, Port
+from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
 from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed, vif_of
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class PortPlumber(Protocol):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
-        spare: Mapping[int, Sequence[str]] | None = None,
+        beside: Mapping[int, SubnetsBeside] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,
@@ -136,7 +136,7 @@ class Plumbing:
                 order.availability_zone,
                 ports,
                 subnets=order.subnets,
-                spare=order.spare,
+                beside=order.beside,
                 profiles=order.profiles,
                 tried=order.tried,
                 unsure=unsure or order.unsure,

@@ -35,6 +35,19 @@ class SubnetFacts(msgspec.Struct, frozen=True):
     """First and last address of each allocation pool."""
     routes: tuple[tuple[str, str], ...] = ()
     """Destination and next hop."""
+    automatic: bool = False
+    """IPv6: every port on its wire has the address that follows from its MAC, unasked."""
+
+
+class SubnetsBeside(msgspec.Struct, frozen=True):
+    """What else a segment has beside the subnet that an IPv4 address is asked of."""
+
+    spare: tuple[str, ...] = ()
+    """Its other IPv4 subnets, for when that one has no address left."""
+    v6: str | None = None
+    """The subnet its ports have an IPv6 address of that must be asked for."""
+    elsewhere: tuple[str, ...] = ()
+    """Automatic IPv6 subnets of the network's other segments: a port that was there keeps those addresses until told."""
 
 
 class SegmentFacts(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifAddress, VifData
-from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetFacts
+from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetFacts, SubnetsBeside
 
 MTU_DEFAULT = 1500
 
@@ -30,8 +30,8 @@ class PortOrder(msgspec.Struct, frozen=True):
     networks: dict[str, NetworkFacts] = {}
     subnets: dict[int, str] = {}
     """NIC index → the subnet its address is to come from, on routed networks."""
-    spare: dict[int, tuple[str, ...]] = {}
-    """NIC index → the segment's other subnets, for when that one has no address left."""
+    beside: dict[int, SubnetsBeside] = {}
+    """NIC index → what else that subnet's segment has."""
     profiles: dict[int, dict[str, Any]] = {}
     """NIC index → what is added to its binding profile: `allocation`, where its resources are claimed."""
     security_groups: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ from moorage.operations.steps import groups, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import HOST_SILENT, errand, unplug_or_leave
-from moorage.operations.steps.ports import nic_of, segments_for, spare_subnets, vif_of
+from moorage.operations.steps.ports import nic_of, segments_for, subnets_beside, vif_of
 from moorage.operations.steps.servers import Found
 from moorage.placement.claims import amounts_of, portions
 from moorage.saga import Run, Saga, step
@@ -193,7 +193,7 @@ async def bind_port(run: AttachRun) -> Port:
         server.availability_zone or run.rooms.settings.default_availability_zone,
         (port,),
         subnets=subnets,
-        spare=spare_subnets((port,), run.asked.networks, subnets),
+        beside=subnets_beside((port,), run.asked.networks, subnets),
         profiles=given.profiles,
         unsure=run.unsure,
     )

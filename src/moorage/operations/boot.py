@@ -34,7 +34,7 @@ from moorage.operations.steps.ports import (
     nics_of,
     plugged_ports,
     segments_for,
-    spare_subnets,
+    subnets_beside,
     vif_of,
 )
 from moorage.saga import Run, Saga, on_some_host, step
@@ -260,7 +260,7 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
         claim.availability_zone,
         await late_ports.made_late(run, ports),
         subnets=claim.subnets,
-        spare=spare_subnets(ports, _networks(run), claim.subnets),
+        beside=subnets_beside(ports, _networks(run), claim.subnets),
         profiles=claim.profiles,
         tried=names_of(run.rooms.placement.world(), run.tried),
         unsure=run.unsure or run.attempt > 1,

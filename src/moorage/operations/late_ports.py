@@ -25,7 +25,7 @@ from moorage.model.turn import UNDO, Turn
 from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.hosts import names_of
-from moorage.operations.steps.ports import nics_of, spare_subnets, vif_of
+from moorage.operations.steps.ports import nics_of, subnets_beside, vif_of
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Cause, Run
 
@@ -166,7 +166,7 @@ def order_for(run: Run[AsksPorts, Rooms], place: Place, ports: tuple[Port, ...])
         ports=known,
         networks={**boot.networks, **left.networks},
         subnets=place.subnets,
-        spare=spare_subnets(known or ports, {**boot.networks, **left.networks}, place.subnets),
+        beside=subnets_beside(known or ports, {**boot.networks, **left.networks}, place.subnets),
         profiles=place.profiles,
         security_groups=boot.security_groups,
         tried=names_of(run.rooms.placement.world(), run.tried),
@@ -202,7 +202,7 @@ async def _start_bound(
         place.availability_zone,
         await made_late(run, ports),
         subnets=place.subnets,
-        spare=spare_subnets(ports, boot.networks, place.subnets),
+        beside=subnets_beside(ports, boot.networks, place.subnets),
         profiles=place.profiles,
         tried=names_of(run.rooms.placement.world(), run.tried),
         unsure=True,

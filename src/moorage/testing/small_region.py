@@ -20,7 +20,17 @@ from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.errors import HostFailed, NotFound, Stale
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import CellId, FlavorId, OperationId, ProviderId, SegmentId, ServerId
-from moorage.model.network import FixedIp, NetworkFacts, NicAsk, Port, SegmentFacts, SubnetFacts, mint_mac, minted_macs
+from moorage.model.network import (
+    FixedIp,
+    NetworkFacts,
+    NicAsk,
+    Port,
+    SegmentFacts,
+    SubnetFacts,
+    SubnetsBeside,
+    mint_mac,
+    minted_macs,
+)
 from moorage.model.notification import Notification
 from moorage.model.request_groups import ALLOCATION, amounts_held
 from moorage.model.resources import Inventory, needs_of
@@ -132,7 +142,7 @@ class DictNetwork:
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
-        spare: Mapping[int, Sequence[str]] | None = None,
+        beside: Mapping[int, SubnetsBeside] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,

@@ -29,6 +29,7 @@ from moorage.model.network import (
     NicAsk,
     Port,
     SubnetFacts,
+    SubnetsBeside,
     minted_macs,
 )
 
@@ -226,7 +227,7 @@ class FlatNetwork(NetworkClient):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
-        spare: Mapping[int, Sequence[str]] | None = None,
+        beside: Mapping[int, SubnetsBeside] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,

@@ -30,6 +30,7 @@ from moorage.model.network import (
     FixedIp,
     NicAsk,
     Port,
+    SubnetsBeside,
     minted_macs,
 )
 
@@ -56,15 +57,15 @@ class Ports(Making):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
-        spare: Mapping[int, Sequence[str]] | None = None,
+        beside: Mapping[int, SubnetsBeside] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,
     ) -> tuple[Port, ...]:
         """Bind every port to `host`, each by one PUT, together; the same call binds first and rebinds later.
 
-        `subnets`: for a claimed NIC index, the subnet its address comes from; `spare`: the segment's other subnets, asked in
-        turn when that one has no address left. `profiles`: what is added to the binding profile (`allocation`, a PCI
+        `subnets`: for a claimed NIC index, the subnet its address comes from; `beside`: what else its segment has, the other
+        IPv4 subnets being asked in turn when that one has no address left. `profiles`: what is added to the binding profile (`allocation`, a PCI
         device). Raises BindRefused when another host may do.
 
         `tried`: hosts where earlier attempts of this operation may have left a port, though their results are not in
@@ -72,11 +73,12 @@ class Ports(Making):
         as the port is still this server's.  `unsure` costs nothing: a repeat is told from the revision.
         """
         ours = None if tried is None else frozenset(tried) | {host, ""}
-        subnet_of, spare_of, profile_of = subnets or {}, spare or {}, profiles or {}
+        subnet_of, beside_of, profile_of = subnets or {}, beside or {}, profiles or {}
 
         def wanted(at: int) -> _Bind:
-            named = (subnet_of[at], *spare_of.get(at, ())) if at in subnet_of else ()
-            return _Bind(host, az, self._subnets.in_turn(named), profile_of.get(at, {}), ours)
+            others = beside_of.get(at, SubnetsBeside())
+            named = (subnet_of[at], *others.spare) if at in subnet_of else ()
+            return _Bind(host, az, self._subnets.in_turn(named), others, profile_of.get(at, {}), ours)
 
         return tuple(await all_of([self._bind(server, port, wanted(port.index)) for port in ports]))
 
@@ -255,6 +257,7 @@ class _Bind:
     az: str
     subnets: tuple[str, ...]
     """Of one segment; an address of any of them will do, and a new one is asked of the first."""
+    beside: SubnetsBeside
     profile: Mapping[str, Any]
     ours: frozenset[str] | None
     """Hosts where this operation may have put it; None: any."""
@@ -272,7 +275,11 @@ def _binding(server: str, port: Port, wanted: _Bind) -> Json:
     if profile != port.profile:
         body["binding:profile"] = profile
     if wanted.subnets and not port.address_chosen and not wanted.address_on(port):
-        body["fixed_ips"] = [{"subnet_id": wanted.subnets[0]}]
+        left = {each.subnet for each in port.fixed_ips} & set(wanted.beside.elsewhere)
+        body["fixed_ips"] = [
+            *({"subnet_id": each} for each in (wanted.subnets[0], wanted.beside.v6) if each),
+            *({"subnet_id": each, "delete_subnet": True} for each in sorted(left)),
+        ]
     return body
 
 

@@ -71,6 +71,9 @@ def segment_of(body: Mapping[str, Any]) -> SegmentFacts:
     )
 
 
+AUTOMATIC_MODES = frozenset({"slaac", "dhcpv6-stateless"})
+
+
 def subnet_of(body: Mapping[str, Any]) -> SubnetFacts:
     return SubnetFacts(
         id=body["id"],
@@ -83,6 +86,7 @@ def subnet_of(body: Mapping[str, Any]) -> SubnetFacts:
         dhcp=body.get("enable_dhcp", True),
         pools=tuple((pool["start"], pool["end"]) for pool in body.get("allocation_pools", ())),
         routes=tuple((route["destination"], route["nexthop"]) for route in body.get("host_routes", ())),
+        automatic=not {body.get("ipv6_address_mode"), body.get("ipv6_ra_mode")}.isdisjoint(AUTOMATIC_MODES),
     )
 
 

@@ -202,9 +202,14 @@ def _give_automatic(call: Call, port: Doc, subnet: Doc) -> dict[str, str]:
 
 
 def change(call: Call, around: Surroundings, port: Doc, host: str, asked: list[dict[str, Any]]) -> None:
-    """Replace a port's addresses by what is asked, keeping each that is asked for again."""
+    """Replace a port's addresses by what is asked, keeping each that is asked for again.
+
+    Automatic ones stay in any case, unless their subnet is named with `delete_subnet`, as Neutron has it.
+    """
     assert around.network is not None  # the caller has looked
     _check_count(asked)
+    leaving = {each.get("subnet_id") for each in asked if each.get("delete_subnet")}
+    asked = [each for each in asked if each.get("subnet_id") not in leaving]
     kept: list[dict[str, str]] = []
     missing: list[dict[str, Any]] = []
     rest = list(port["fixed_ips"])
@@ -215,13 +220,23 @@ def change(call: Call, around: Surroundings, port: Doc, host: str, asked: list[d
         else:
             rest.remove(match)
             kept.append(match)
+    unasked = {each["id"] for each in around.subnets if automatic(each)} - leaving
+    staying = [each for each in rest if each["subnet_id"] in unasked]
+    rest = [each for each in rest if each not in staying]
     subnets = candidates(around, host, port["device_owner"], missing + kept) if missing or kept else []
     for each in kept:
         if each["subnet_id"] not in {subnet["id"] for subnet in subnets}:
             raise not_compatible(host, port["id"])
     take_back(call, around.subnets, port["id"], rest)
+    kept = kept + staying
     port["fixed_ips"] = kept
     port["fixed_ips"] = kept + [_give_asked(call, around, port, subnets, each) for each in missing]
+    seen = {
+        each["subnet_id"] for each in (*port["fixed_ips"], *rest)
+    }  # one that was taken away does not come back by itself
+    port["fixed_ips"].extend(
+        _give_automatic(call, port, each) for each in subnets if each["id"] in unasked and each["id"] not in seen
+    )
 
 
 def _matches(held: dict[str, str], asked: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from moorage.model.errors import HostFailed
 from moorage.model.ids import ProviderId, ServerId
-from moorage.model.network import NetworkFacts, NicAsk, Port
+from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
 from moorage.model.plumbing import vif_of
 from moorage.model.request_groups import ALLOCATION, amounts_held, groups_of, providers_in
 from moorage.model.resources import IPV4_ADDRESS
@@ -110,28 +110,36 @@ def segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
     offered = brought or tuple(
         dict.fromkeys(subnet.segment for subnet in network.subnets if subnet.segment and subnet.version == 4)
     )
+    if not offered:  # nothing to count, and wired to it a host must be all the same
+        return SegmentAsk(network.name or network.id, physnets=_physnets(network))
     return SegmentAsk(
         network.name or network.id,
         segments=tuple(ProviderId(segment) for segment in offered),
-        addresses=0 if port.ip_allocation == "none" else 1,
+        addresses=0 if port.ip_allocation == "none" or _only_ipv6(port) else 1,
     )
 
 
-def spare_subnets(
+def _only_ipv6(port: Port) -> bool:
+    return bool(port.fixed_ips) and all(":" in each.address for each in port.fixed_ips)
+
+
+def subnets_beside(
     ports: Sequence[Port], networks: Mapping[str, NetworkFacts], chosen: Mapping[int, str]
-) -> dict[int, tuple[str, ...]]:
-    """For each NIC with a chosen subnet, the other IPv4 subnets of its segment: the claim counted their addresses too."""
-    found: dict[int, tuple[str, ...]] = {}
+) -> dict[int, SubnetsBeside]:
+    """For each NIC with a chosen subnet, what else its segment has: the claim counted all its IPv4 addresses."""
+    found: dict[int, SubnetsBeside] = {}
     for port in ports:
         network, first = networks.get(port.network), chosen.get(port.index)
         if network is None or first is None:
             continue
         segment = next((subnet.segment for subnet in network.subnets if subnet.id == first), None)
-        others = tuple(
-            each.id for each in network.subnets if each.segment == segment and each.version == 4 and each.id != first
-        )
-        if segment is not None and others:
-            found[port.index] = others
+        others = [each for each in network.subnets if each.id != first]
+        beside = [each for each in others if each.segment == segment]
+        spare = tuple(each.id for each in beside if each.version == 4)
+        v6 = next((each.id for each in beside if each.version == 6 and not each.automatic), None)
+        elsewhere = tuple(each.id for each in others if each.automatic and each.segment != segment)
+        if segment is not None and (spare or v6 or elsewhere):
+            found[port.index] = SubnetsBeside(spare, v6, elsewhere)
     return found
 
 

@@ -1,0 +1,52 @@
+"""What a port on a routed network asks of the scheduler (S3.4)."""
+
+from moorage.model.network import FixedIp, NetworkFacts, Port, SegmentFacts, SubnetFacts, SubnetsBeside
+from moorage.operations.steps.ports import segments_for, subnets_beside
+
+SEGMENTS = (SegmentFacts("a", physical_network="left"), SegmentFacts("b", physical_network="right"))
+
+
+def subnet(name: str, segment: str, version: int = 4, *, automatic: bool = False) -> SubnetFacts:
+    cidr = "10.0.0.0/24" if version == 4 else "fd00::/64"
+    return SubnetFacts(name, cidr, version=version, segment=segment, automatic=automatic)
+
+
+def network(*subnets: SubnetFacts) -> NetworkFacts:
+    return NetworkFacts("net", "net", segments=SEGMENTS, subnets=subnets)
+
+
+def port(*addresses: tuple[str, str]) -> Port:
+    return Port("port", "net", "", fixed_ips=tuple(FixedIp(*each) for each in addresses))
+
+
+def test_a_port_without_an_address_may_go_to_any_segment_and_takes_one() -> None:
+    asked = segments_for(port(), network(subnet("a4", "a"), subnet("b4", "b"), subnet("b6", "b", 6)))
+    assert (set(asked.segments), asked.addresses) == ({"a", "b"}, 1)
+
+
+def test_an_address_brought_along_narrows_it_and_ipv6_is_not_counted() -> None:
+    facts = network(subnet("a4", "a"), subnet("b4", "b"), subnet("b6", "b", 6))
+    four = segments_for(port(("b4", "10.0.0.9")), facts)
+    assert (four.segments, four.addresses) == (("b",), 1)
+    six = segments_for(port(("b6", "fd00::9")), facts)
+    assert (six.segments, six.addresses) == (("b",), 0)
+
+
+def test_a_network_of_ipv6_alone_has_nothing_to_count_but_wires() -> None:
+    asked = segments_for(port(), network(subnet("a6", "a", 6), subnet("b6", "b", 6)))
+    assert asked.segments == ()
+    assert set(asked.physnets) == {"left", "right"}
+
+
+def test_what_a_segment_has_beside_the_chosen_subnet() -> None:
+    facts = network(
+        subnet("a4", "a"),
+        subnet("more", "a"),
+        subnet("b4", "b"),
+        subnet("a6", "a", 6),
+        subnet("auto", "a", 6, automatic=True),
+    )
+    beside = subnets_beside((port(),), {"net": facts}, {0: "a4"})
+    assert (beside[0].spare, beside[0].v6) == (("more",), "a6")
+    assert subnets_beside((port(),), {"net": facts}, {0: "b4"}) == {0: SubnetsBeside(elsewhere=("auto",))}
+    assert subnets_beside((port(),), {"net": facts}, {}) == {}
