@@ -21,7 +21,7 @@ from moorage.model.verdict import Claimed, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory
 from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport
-from moorage.placement.loading import load
+from moorage.placement.loading import Loading
 from moorage.placement.world import Picture
 from moorage.sql import Database, Tx, label
 from moorage.store.region.placement.changes import NEVER, Changes, since
@@ -136,9 +136,10 @@ class Engine:
     async def _load(self) -> None:
         """Read everything into a picture beside the one in use, which it then replaces (CORE P12)."""
         with _no_search_for_garbage():
-            fresh, horizon = await self._region.read(partial(load, self.picture.successor))
+            loading = await self._region.read(partial(Loading.read, self.picture.successor))
+            fresh = await asyncio.to_thread(loading.finish)
         fresh.take_over(self.picture)
-        self.picture, self._horizon = fresh, horizon
+        self.picture, self._horizon = fresh, loading.horizon
 
     def apply(self, changes: Changes) -> None:
         """Take in what was read."""

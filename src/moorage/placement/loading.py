@@ -18,33 +18,47 @@ from moorage.placement.known import HostFacts
 from moorage.placement.rows import NOWHERE, Rows
 from moorage.placement.world import Picture
 from moorage.sql import Tx
-from moorage.store.region.placement.changes import Everything, Plain
+from moorage.store.region.placement.changes import NEVER, Everything, Plain
 
 Places = NDArray[np.intp]
 
 
-def load(successor: Callable[[], Picture], tx: Tx) -> tuple[Picture, int]:
-    """All there is in a new picture, and the horizon to go on from."""
-    everything, picture = Everything(tx), successor()
-    rows, horizon = picture.rows, everything.horizon()
-    for some in everything.providers():
-        _providers(rows, some)
-    stocks = _Stocks(rows)
-    for some in everything.stocks():
-        stocks.take(some)
-    stocks.settle()
-    for some in everything.traits():
-        _sets(rows, rows.traits, some)
-    for some in everything.aggregates():
-        for place in _sets(rows, rows.aggregates, some):
-            for aggregate in rows.sets.all[rows.aggregates[place]]:
-                picture.members.setdefault(aggregate, set()).add(rows.ids[place])
-    for some in everything.hosts():
-        _hosts(picture, some)
-    picture.apply(everything.groups())
-    rows.join_all()
-    _draw(picture, stocks)
-    return picture, horizon
+class Loading:
+    """One reading of everything: `read` in a transaction, which is not kept waiting for `finish`."""
+
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self.horizon = NEVER
+        """To go on from."""
+        self._stocks = _Stocks(picture.rows)
+
+    @classmethod
+    def read(cls, successor: Callable[[], Picture], tx: Tx) -> "Loading":
+        """All there is, for a new picture."""
+        everything, self = Everything(tx), cls(successor())
+        picture, rows = self.picture, self.picture.rows
+        self.horizon = everything.horizon()
+        for some in everything.providers():
+            _providers(rows, some)
+        for some in everything.stocks():
+            self._stocks.take(some)
+        for some in everything.traits():
+            _sets(rows, rows.traits, some)
+        for some in everything.aggregates():
+            for place in _sets(rows, rows.aggregates, some):
+                for aggregate in rows.sets.all[rows.aggregates[place]]:
+                    picture.members.setdefault(aggregate, set()).add(rows.ids[place])
+        for some in everything.hosts():
+            _hosts(picture, some)
+        picture.apply(everything.groups())
+        return self
+
+    def finish(self) -> Picture:
+        """Who has what, who is below whom, and the columns."""
+        self._stocks.settle()
+        self.picture.rows.join_all()
+        _draw(self.picture, self._stocks)
+        return self.picture
 
 
 # ------------------------------------------------------------------------------------------------------- the rows
