@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from moorage.sql import Tx
+from moorage.sql import Tx, Words
 from moorage.store.region.placement.tables import (
-    counter,
     gone,
     group_homes,
     group_hosts,
@@ -134,29 +133,31 @@ def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | Non
     changes = Changes(following, everything=horizon == NEVER)
     if not any(news):
         return changes
-    p, i = providers.c, inventories.c
+    i = inventories.c
     fresh = _unknown(tx, horizon, known) if news[0] else None
     if fresh is not None:
-        changes.providers = tx.rows(sa.select(*p).where(fresh))
+        changes.providers = tx.rows(sa.select(*providers.c).where(fresh))
         changes.whole = _of_providers(tx, inventories, fresh)
         changes.traits = _of_providers(tx, provider_traits, fresh)
         changes.aggregates = _of_providers(tx, provider_aggregates, fresh)
         changes.hosts = _of_providers(tx, hosts, fresh)
     if news[1] and horizon != NEVER:
         changes.inventories = tx.rows(
-            sa.select(i.provider, i["class"].label("resource"), i.used, i.cap, i.version).where(i.changed >= horizon)
+            sa.select(i.provider, i["class"].label("resource"), i.used, i.cap, i.version).where(
+                _fresh(inventories, horizon)
+            )
         )
     if news[2]:
-        changes.gone = [row[0] for row in tx.rows(sa.select(gone.c.provider).where(gone.c.changed >= horizon))]
+        changes.gone = [row[0] for row in tx.rows(sa.select(gone.c.provider).where(_fresh(gone, horizon)))]
     if news[3]:
-        changes.group_hosts = tx.rows(sa.select(*group_hosts.c).where(group_hosts.c.changed >= horizon))
-        changes.group_homes = tx.rows(sa.select(*group_homes.c).where(group_homes.c.changed >= horizon))
+        changes.group_hosts = tx.rows(sa.select(*group_hosts.c).where(_fresh(group_hosts, horizon)))
+        changes.group_homes = tx.rows(sa.select(*group_homes.c).where(_fresh(group_homes, horizon)))
     return changes
 
 
 def _unknown(tx: Tx, horizon: int, known: Callable[[str], int | None] | None) -> sa.ColumnElement[bool] | None:
     """Which of the changed providers are to be read; None: the reader has them all."""
-    fresh = providers.c.changed >= horizon
+    fresh = _fresh(providers, horizon)
     if known is None:
         return fresh
     changed = tx.rows(sa.select(providers.c.uuid, providers.c.version).where(fresh))
@@ -175,23 +176,33 @@ def _of_providers(tx: Tx, table: sa.Table, fresh: sa.ColumnElement[bool]) -> Seq
     )
 
 
+_AT = Words(sqlite="SELECT at FROM placement_counter WHERE id = 1", writes=False)
+_NEWEST = ", ".join(
+    f"coalesce((SELECT max(changed) FROM {table.name}) >= :horizon, false)"
+    for table in (providers, inventories, gone, group_hosts)
+)
+"""The newest of each, from the end of its index. Whether there *exists* a newer one PostgreSQL finds out by reading the whole table: it
+does not know how few there are."""
+_NEWS = Words(
+    sqlite=f"SELECT 0, {_NEWEST}",
+    postgresql=f"SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, {_NEWEST}",
+    writes=False,
+)
+_NO_END = sa.literal_column(str(2**63 - 1), sa.BigInteger)
+
+
+def _fresh(table: sa.Table, horizon: int) -> sa.ColumnElement[bool]:
+    """Rows since then. With an upper end, too, PostgreSQL expects few of them and asks the index; without one, a third of the table."""
+    return (table.c.changed >= horizon) & (table.c.changed < _NO_END)
+
+
 def _look(tx: Tx, horizon: int) -> tuple[int, tuple[bool, bool, bool, bool]]:
     """The next horizon, and which kinds of rows have news."""
+    following = 0
     if tx.dialect == "sqlite":
-        at = tx.scalar(sa.select(counter.c.at).where(counter.c.id == 1)) or 0
-        if at < horizon:
-            return at + 1, (False, False, False, False)
-        following = at + 1
-    else:
-        following = 0
-    parts = [
-        sa.exists(sa.select(sa.literal(1)).where(table.c.changed >= horizon))
-        for table in (providers, inventories, gone)
-    ]
-    groups = sa.exists(sa.select(sa.literal(1)).where(group_hosts.c.changed >= horizon))
-    xmin = sa.literal_column(
-        "pg_snapshot_xmin(pg_current_snapshot())::text::bigint" if tx.dialect == "postgresql" else "0", sa.BigInteger
-    )
-    found = tx.row(sa.select(xmin, *parts, groups))
-    assert found is not None
-    return (following or found[0]), (bool(found[1]), bool(found[2]), bool(found[3]), bool(found[4]))
+        at = tx.found(_AT, {})
+        following = (at[0][0] if at else 0) + 1
+        if following <= horizon:
+            return following, (False, False, False, False)
+    xmin, *news = tx.found(_NEWS, {"horizon": horizon})[0]
+    return following or xmin, (bool(news[0]), bool(news[1]), bool(news[2]), bool(news[3]))
