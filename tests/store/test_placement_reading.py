@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
@@ -17,7 +18,8 @@ from moorage.placement.inventory import HostReport
 from moorage.placement.known import Provider
 from moorage.placement.world import Picture
 from moorage.sql import Database, Tx, open_database
-from moorage.store.region.placement import changes, placement_metadata
+from moorage.store.region.placement import changes, placement_metadata, tables
+from moorage.testing.bench.fleet import fill
 
 
 def _unranked(ask: Ask, world: World) -> Verdict:
@@ -218,3 +220,31 @@ async def test_everything_is_read_anew_when_much_of_it_is_no_more(
     assert engine.picture.rows.waste == 0
     assert int(engine.world().capacity["VCPU"][engine.world().slots[host]]) == 11
     await engine.close()
+
+
+@pytest.mark.postgres
+async def test_news_are_found_without_reading_the_tables(postgres_url: str) -> None:
+    """Several times a second, however large the fleet: as PostgreSQL plans it when it does not know the horizon."""
+    database = await open_database(postgres_url, name="region")
+    await database.create(placement_metadata)
+    await database.write(lambda tx: fill(tx, 2_000))
+
+    def plans(tx: Tx) -> str:
+        tx.run(sa.text("SET LOCAL plan_cache_mode = force_generic_plan"))
+        said: list[str] = []
+        columns = sa.text("1")
+        for number, table in enumerate((None, tables.providers, tables.inventories)):
+            fresh = changes._NEWS.numbered
+            if table is not None:
+                chosen = sa.select(columns).select_from(table).where(changes._fresh(table, 7))
+                compiled = str(chosen.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}))
+                fresh = compiled.replace("7", "$1", 1)
+            tx.run(sa.text(f"PREPARE news_{number}(bigint) AS {fresh.replace(':', chr(92) + ':')}"))
+            said += [row[0] for row in tx.rows(sa.text(f"EXPLAIN EXECUTE news_{number}(999999)"))]
+        return "\n".join(said)
+
+    plan = await database.write(plans)
+    assert "ix_inventories_changed" in plan
+    assert "ix_providers_changed" in plan
+    assert "Seq Scan" not in plan, plan
+    await database.close()
