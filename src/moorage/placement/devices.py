@@ -103,7 +103,7 @@ class Devices:
         """New ones for all of these; whose child each is comes later."""
         first = self.columns.take_slots(len(places))
         self.grown = True
-        self._places.extend(places.tolist())
+        self._places.frombytes(places.astype(np.int32).tobytes())
         self._make_room()
         slots = np.arange(first, first + len(places))
         np.frombuffer(self._rows.slot, dtype=np.int32)[places] = slots

@@ -18,7 +18,7 @@ from moorage.placement.known import HostFacts
 from moorage.placement.rows import NOWHERE, Rows
 from moorage.placement.world import Picture
 from moorage.sql import Tx
-from moorage.store.region.placement.changes import NEVER, Everything, Plain
+from moorage.store.region.placement.changes import NEVER, ROWS_AT_ONCE, Everything, Plain
 
 Places = NDArray[np.intp]
 
@@ -142,11 +142,18 @@ class _Stocks:
         if not len(order):
             return
         begin = np.flatnonzero(np.append(True, self.place[1:] != self.place[:-1]))
-        layouts, kinds = rows.layouts, self.kind.tolist()
-        begins = begin.tolist()
-        numbers = [layouts[tuple(kinds[a:b])] for a, b in zip(begins, [*begins[1:], len(kinds)], strict=True)]
-        np.frombuffer(rows.layout, dtype=np.int32)[self.place[begin]] = numbers
         np.frombuffer(rows.first, dtype=np.int64)[self.place[begin]] = begin
+        end = np.append(begin[1:], len(order))
+        for some in range(0, len(begin), ROWS_AT_ONCE):  # in numbers of Python's own it would be in memory once more
+            self._lay_out(begin[some : some + ROWS_AT_ONCE], end[some : some + ROWS_AT_ONCE])
+
+    def _lay_out(self, begin: Places, end: Places) -> None:
+        """Whose inventories begin and end here has which layout."""
+        first, layouts = begin[0], self._rows.layouts
+        kinds = self.kind[first : end[-1]].tolist()
+        bounds = zip((begin - first).tolist(), (end - first).tolist(), strict=True)
+        numbers = [layouts[tuple(kinds[a:b])] for a, b in bounds]
+        np.frombuffer(self._rows.layout, dtype=np.int32)[self.place[begin]] = numbers
 
     def classes(self) -> tuple[NDArray[np.intp], list[str]]:
         """The class of each kind by its number in the order of names, and the names."""

@@ -259,7 +259,7 @@ class Picture:
         self.host_ids += hosts
         self.names += names
         self.nodes += names
-        self.root_places.extend(places.tolist())
+        self.root_places.frombytes(places.astype(np.int32).tobytes())
         slots = range(first, first + len(places))
         self.slots.update(zip(hosts, slots, strict=True))
         self.columns.masks["alive"][first : slots.stop] = True
