@@ -245,6 +245,7 @@ async def test_zones(cloud: Client) -> None:
     }
     detail = (await cloud.get("/os-availability-zone/detail")).json()["availabilityZoneInfo"]
     assert [zone["zoneName"] for zone in detail] == ["internal", "nova"]
+    assert all(service["updated_at"] for service in detail[0]["hosts"]["control"].values())
     assert sorted(detail[0]["hosts"]["control"]) == ["nova-conductor", "nova-scheduler"]
     assert detail[1]["hosts"]["host1"]["nova-compute"]["available"] is True
     assert (await cloud.get("/os-availability-zone/detail", by=MEMBER)).status_code == 403

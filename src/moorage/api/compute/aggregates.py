@@ -198,13 +198,14 @@ async def zones_detail(call: Call[None]) -> Reply:
     call.require(ZONES + "detail", {})
     hosts, _ = await every_host(call)
     by_host = await zones_of(call)
-    living = await call.desk.region.read(conductors.living)
+    tellers = await call.desk.region.read(conductors.listed)
     inside = {
         name: {
-            binary: {"available": True, "active": True, "updated_at": None}
+            binary: {"available": True, "active": True, "updated_at": micros(int((until_s - conductors.LEASE_S) * 1e6))}
             for binary in ("nova-conductor", "nova-scheduler")
         }
-        for name in sorted({name for _, _, name in living})
+        for name, lives, until_s in tellers
+        if lives
     }
     enabled: dict[str, dict[str, Any]] = {}
     for host in hosts:
