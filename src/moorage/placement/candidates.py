@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moorage.model.ids import ProviderId
 from moorage.placement.known import Provider
@@ -126,14 +127,20 @@ def _somewhere(picture: Picture, groups: Sequence[Group], wide: Wide) -> Iterato
     slots = picture.anchors()
     start = 0 if wide.limit is None or len(slots) < 2 else random.randrange(len(slots))
     soon = min(len(slots), max(SEEN_FIRST, 2 * (wide.limit or 0)))
-    providers, ids, places = picture.providers, picture.rows.ids, picture.root_places
-    for slot in slots.take(range(start, start + soon), mode="wrap").tolist():
-        yield providers[ids[places[slot]]]
+    first = slots[start : start + soon]
+    if len(first) < soon:
+        first = np.concatenate((first, slots[: soon - len(first)]))
+    yield from _at(picture, first)
     rest = np.roll(slots, -start)[soon:] if soon < len(slots) else slots[:0]
     if len(rest) and not picture.sharing(SHARES):
         rest = rest[promising(picture, groups, wide)[rest]]
-    for slot in rest.tolist():
-        yield providers[ids[places[slot]]]
+    yield from _at(picture, rest)
+
+
+def _at(picture: Picture, slots: NDArray[np.int32]) -> Iterator[Provider]:
+    providers, ids = picture.providers, picture.rows.ids
+    for place in np.frombuffer(picture.root_places, dtype=np.int32)[slots].tolist():
+        yield providers[ids[place]]
 
 
 def _roots(picture: Picture, groups: Sequence[Group], wide: Wide) -> Iterator[Provider]:
