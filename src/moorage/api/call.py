@@ -32,6 +32,10 @@ class Reply:
     """True when `status` is not to be replaced by what older versions were answered."""
 
 
+NUMBER_MAX = 2**31 - 1
+"""Of rows, and of what a database takes for an offset."""
+
+
 @dataclass(slots=True)
 class Call(Generic[BodyT]):
     """What a handler sees.  `body` is decoded into the route's `takes`, in today's shape; `path` has the path's parameters."""
@@ -97,7 +101,12 @@ class Call(Generic[BodyT]):
             raise Invalid(
                 "limit param must be an integer" if not limit.startswith("-") else "limit param must be positive"
             )
-        return min(int(limit), most), self.first("marker")
+        return min(self.number("limit"), most), self.first("marker")
+
+    def number(self, name: str) -> int:
+        """A query parameter in decimal digits, 0 without one; a number that nothing has so many of is NUMBER_MAX."""
+        digits = (self.first(name) or "").strip().lstrip("0")
+        return NUMBER_MAX if len(digits) > len(str(NUMBER_MAX)) else min(int(digits or 0), NUMBER_MAX)
 
     # ---------------------------------------------------------------------------------------------- links
 

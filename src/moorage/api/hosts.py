@@ -73,7 +73,7 @@ async def by_service(call: Call[Any], service: str) -> tuple[Host, Database] | N
     for cell in cells_of(call).values():
         if service.isdecimal():
             hosts = await cell.read(cell_hosts.listed)
-            host = next((each for each in hosts if past_number(each.service) == int(service)), None)
+            host = next((each for each in hosts if str(past_number(each.service)) == service), None)
         else:
             host = await cell.read(lambda tx: cell_hosts.by_service(tx, service))
         if host is not None:

@@ -112,7 +112,7 @@ def _filters(call: Call[None]) -> dict[str, str]:
 
 async def _listed(call: Call[None]) -> tuple[list[Json], int]:
     most = call.desk.config.page_max_rows
-    limit = min(int(call.first("limit") or 0) or most, most)
+    limit = min(call.number("limit") or most, most)
     rows = await images_of(call).list_as(call.token, _filters(call), limit=limit, marker=call.first("marker"))
     return rows, limit
 

@@ -190,8 +190,8 @@ async def index(call: Call[None]) -> Reply:
     everybodys = call.is_admin and "all_tenants" in call.query
     asked = {} if everybodys else {"project_id": call.project}
     found = await network_of(call).list_as(call.token, groups.GROUPS, asked)
-    offset, most = int(call.first("offset") or 0), call.desk.config.page_max_rows
-    limit = min(most, int(call.first("limit") or 0) or most)
+    offset, most = call.number("offset"), call.desk.config.page_max_rows
+    limit = min(most, call.number("limit") or most)
     return Reply(200, {"security_groups": _in_order(await shown(call, found[offset : offset + limit]))})
 
 

@@ -13,8 +13,6 @@ from moorage.operations.nouns import server_groups as writes
 from moorage.store.region import quotas, user_quotas
 from moorage.store.region import server_groups as reads
 
-OFFSET_MAX = 1_000_000
-"""Nobody has so many; larger numbers would not fit into the database."""
 RULE = "os_compute_api:os-server-groups:"
 
 
@@ -76,7 +74,7 @@ async def index(call: Call[None]) -> Reply:
         project = None
     limit, _ = call.page()
     limit = limit or call.desk.config.page_max_rows
-    offset = min(int(call.first("offset") or 0), OFFSET_MAX)
+    offset = call.number("offset")
     found = await call.desk.region.read(lambda tx: reads.listed(tx, project, limit, offset))
     return Reply(body={"server_groups": [_shown(group) for group in found]})
 

@@ -71,9 +71,8 @@ def named(tx: Tx, host: str) -> Host | None:
 
 
 def by_service(tx: Tx, service: str) -> Host | None:
-    """By the service's UUID, or by its number as text."""
-    is_it = hosts.c.number == int(service) if service.isdigit() else hosts.c.service == service
-    row = tx.row(sa.select(hosts).where(is_it))
+    """By the service's UUID."""
+    row = tx.row(sa.select(hosts).where(hosts.c.service == service))
     return None if row is None else _host(row)
 
 

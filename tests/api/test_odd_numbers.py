@@ -1,0 +1,37 @@
+"""Numbers in queries that no database takes are numbers all the same: an empty or a whole page, or refused, never a 500."""
+
+from typing import Any
+
+import pytest
+
+from moorage.testing.frontdesk import ADMIN
+from moorage.testing.servers import a_server
+
+LONG = ("9" * 30, "9" * 5000)
+"""The second is longer than Python reads as a number."""
+SERVER = f"/servers/{a_server(1).id}"
+PATHS = (
+    "/servers?limit={}",
+    "/servers/detail?limit={}",
+    "/flavors?limit={}",
+    "/os-keypairs?limit={}",
+    "/os-hypervisors?limit={}",
+    "/os-simple-tenant-usage?limit={}",
+    "/os-server-groups?limit={}",
+    "/os-server-groups?offset={}",
+    SERVER + "/os-instance-actions?limit={}",
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_page_of_any_size(servers: Any, path: str) -> None:
+    await servers.keep(a_server(1))
+    for number in LONG:
+        status = (await servers.get(path.format(number), by=ADMIN)).status_code
+        assert status == 200 or (status == 400 and number == LONG[1])
+
+
+async def test_a_service_of_any_number(servers: Any) -> None:
+    for number in (*LONG, "%C2%B2", "%D9%A3"):
+        answer = await servers.ask("DELETE", f"/os-services/{number}", at="2.1", by=ADMIN)
+        assert answer.status_code in {400, 404}
