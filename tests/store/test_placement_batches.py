@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from moorage.model.errors import Internal
 from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
@@ -288,6 +289,6 @@ async def test_a_failure_of_the_database_reaches_who_waits(engine: Engine, datab
     await stock(engine, hosts=1)
     claimer = Claimer(engine, database)
     await database.write(lambda tx: tx.run(sa.text("ALTER TABLE consumers RENAME TO elsewhere")))
-    with pytest.raises(sa.exc.DBAPIError):
+    with pytest.raises(DBAPIError):
         await claimer.place(Ask(resources={"VCPU": 1}), Owner(str(uuid.UUID(int=1)), "p", "u"))
     assert engine.picture._pending == {}

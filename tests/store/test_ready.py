@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from moorage.model.errors import Internal
 from moorage.sql import Database, Ready, Tx
@@ -79,7 +80,7 @@ async def test_what_goes_wrong_is_told_as_ever(database: Database) -> None:
     insert = Ready(_INSERT)
     await database.write(lambda tx: tx.run(insert, _row("a")))
     for rows in (_row("a"), [_row("b"), _row("a")]):
-        with pytest.raises(sa.exc.IntegrityError):
+        with pytest.raises(IntegrityError):
             await database.write(lambda tx, rows=rows: tx.run(insert, rows))  # type: ignore[misc]
     assert len(await database.read(lambda tx: tx.rows(Ready(sa.select(things))))) == 1
 

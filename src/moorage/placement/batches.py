@@ -73,7 +73,7 @@ def _together(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
             if known is None:
                 kind = tuple(Part(name, n, n, n, n) for name, n in ask.resources.items() if n > 0)
                 known = flat[id(ask)] = kind, book.kind(kind)
-            mine = [(host, known[0])]
+            mine = [(str(host), known[0])]
             book.take(bid.owner.consumer, host, known[1])
         taken.append(mine)
     now = sums.take(tx, book, stamp(tx), now_s())
