@@ -6,6 +6,7 @@ from conftest import Start
 from moorage.agent import serve
 from moorage.conductor import cell
 from moorage.operations import gate_watch
+from moorage.store.cell import hosts as cell_hosts
 from moorage.testing.waiting import until
 
 
@@ -48,3 +49,20 @@ async def test_a_host_forgets_servers_that_are_gone(start: Start, monkeypatch: p
             await agent._ask_what_to_forget()
         await until(lambda: not any(gone in agent._journal.turns() for agent in agents))
         assert any(stays in agent._journal.turns() for agent in agents)
+
+
+async def test_who_was_forced_down_is_known_without_reading_every_host(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start() as running:
+        region = running.cloud.region
+        conductor, name = region.cells[0], running.cloud.plans[0].host
+        database = region.databases.cells[conductor.cell]
+        await database.write(lambda tx: cell_hosts.set_forced_down(tx, name, True, 1))
+
+        def listed(tx: object) -> None:
+            raise AssertionError("every record was read")
+
+        monkeypatch.setattr(cell_hosts, "listed", listed)
+        await conductor.flush()
+        assert conductor._forced_down == {name}

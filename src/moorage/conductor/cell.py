@@ -1,7 +1,7 @@
 """A cell's conductor: takes the reports of its hosts, answers those that come home, and writes what they observe.
 
 It writes observed columns only; intent is the sagas' (RULES §3).  Heartbeats are kept in memory and reach the database for
-many hosts at once, every half minute.
+many hosts at once, every other second.
 """
 
 import asyncio
@@ -273,7 +273,7 @@ class CellConductor:
 
         def work(tx: Tx) -> set[str]:
             cell_hosts.heard(tx, names, now)
-            return {host.host for host in cell_hosts.listed(tx) if host.forced_down}
+            return cell_hosts.forced_down(tx)
 
         with label("hosts"):
             forced = await self._database.write(work)

@@ -52,7 +52,7 @@ def report(tx: Tx, told: Host, now: int) -> Host:
 
 
 def heard(tx: Tx, names: Collection[str], now: int) -> None:
-    """They gave a sign of life; written for many at once, every half minute."""
+    """They gave a sign of life; written for many at once."""
     if names:
         tx.run(hosts.update().where(hosts.c.host.in_(names)).values(seen_at=now))
 
@@ -60,6 +60,11 @@ def heard(tx: Tx, names: Collection[str], now: int) -> None:
 def listed(tx: Tx) -> Sequence[Host]:
     """All hosts of the cell, by name."""
     return [_host(row) for row in tx.rows(sa.select(hosts).order_by(hosts.c.host))]
+
+
+def forced_down(tx: Tx) -> set[str]:
+    """Whom operators said to be down; asked all the time, so no record is read for it."""
+    return {row.host for row in tx.rows(sa.select(hosts.c.host).where(hosts.c.forced_down))}
 
 
 _NAMED = sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host"))
