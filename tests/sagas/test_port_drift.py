@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from moorage.conductor.events import Events
+from moorage.conductor.reconcilers import port_drift
 from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
 from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId
 from moorage.model.network import FixedIp, Port
@@ -125,6 +126,19 @@ async def test_a_port_that_is_gone_takes_its_card_and_its_claim_along(small: Sma
     after = await small.held()
     assert (after["cards"], after["vifs"]) == (before["cards"] - 1, [])
     assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+
+
+async def test_ports_that_vanish_from_many_servers_at_once_are_not_believed(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who may not see ports any more is shown an empty list, and no service's word is worth every card of the fleet."""
+    monkeypatch.setattr(port_drift, "LOST_AT_ONCE_MAX", 0)
+    before = await small.held(), await record(small)
+    small.network.ports.clear()
+    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1, amiss=(SERVER,))
+    assert (await small.held())["cards"] == before[0]["cards"]
+    assert await record(small) == before[1]
+    assert "may the service user still see all ports" in caplog.text
 
 
 async def test_a_server_that_is_held_waits(small: SmallRegion) -> None:
