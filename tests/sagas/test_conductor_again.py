@@ -120,12 +120,31 @@ async def test_a_stuck_operation_that_another_adopted_meanwhile_is_left_to_it(
     conductor = await a_conductor(small, clock)
     await conductor.look()
     await quiet(conductor)
-    await small.region.write(lambda tx: operations.adopt(tx, OTHER, [ME]))
+    await small.region.write(lambda tx: operations.adopt(tx, OTHER, [ME], {saga.name}))
     clock.time += STUCK_AGAIN_S
     await conductor.look()
     await quiet(conductor)
     kept = await row(small)
     assert (kept.owner, kept.epoch, len(told.unsure)) == (OTHER, 2, 1)
+
+
+async def test_what_another_release_began_is_left_to_a_conductor_of_that_release(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RULES §19: in the middle of an upgrade the dead may have told sagas that this conductor has never heard of."""
+    told = Told()
+    told.bad = False
+    saga = a_saga(told)
+    await write(small, saga, [FIRST], OTHER)
+    conductor = await a_conductor(small, Clock())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker.conductors, "dead", lambda tx, all_but=None: [OTHER])
+        assert await conductor.adopt() == 0
+        assert (await row(small)).owner == OTHER
+        monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+        assert await conductor.adopt() == 1
+    await quiet(conductor)
+    assert (await row(small)).status is OperationStatus.DONE
 
 
 async def test_a_stuck_operation_waits_for_a_conductor_that_has_its_hands_full(

@@ -175,7 +175,7 @@ class Conductor:
             dead = [each for each in dead if each != self.id]
             if not dead:
                 return 0
-            taken = await self.rooms.region.write(lambda tx: operations.adopt(tx, self.id, dead))
+            taken = await self.rooms.region.write(lambda tx: operations.adopt(tx, self.id, dead, SAGAS))
         for operation in taken:
             if operation.after is None:
                 self._begin(operation)

@@ -5,7 +5,7 @@ same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lin
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -169,13 +169,16 @@ def append(
     return True, row.cancel
 
 
-def adopt(tx: Tx, me: ConductorId, dead: Sequence[ConductorId]) -> Sequence[Operation]:
-    """Take over all open operations of the dead: a new owner and a new epoch, so the old teller can write no more."""
+def adopt(tx: Tx, me: ConductorId, dead: Sequence[ConductorId], knows: Collection[str]) -> Sequence[Operation]:
+    """Take over the open operations of the dead: a new owner and a new epoch, so the old teller can write no more.
+
+    Only those of sagas I know: what another release began is left to a conductor of that release (RULES §19).
+    """
     if not dead:
         return ()
     rows = tx.rows(
         operations.update()
-        .where(operations.c.owner.in_(dead), operations.c.ended_at.is_(None))
+        .where(operations.c.owner.in_(dead), operations.c.ended_at.is_(None), operations.c.saga.in_(sorted(knows)))
         .values(owner=me, epoch=operations.c.epoch + 1)
         .returning(*operations.c)
     )
