@@ -20,7 +20,8 @@ from moorage.testing.process import moorage_process
 
 pytestmark = pytest.mark.real
 
-HOSTS = ("host1", "host2")
+HOSTS = ("host1", "host2", "host3", "host4")
+"""All that agents of tests before this one may have reported a wire of: Neutron ties each of them that has this wire."""
 PASSED_ON = {"x-auth-token", "openstack-api-version", "content-type", "accept", "x-openstack-request-id"}
 FOLDED = {"transfer-encoding", "content-length", "date"}
 
@@ -64,7 +65,7 @@ async def admin(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Desk]:
         door = Doorway("placement", listen)
         await door.open(below)
         compute = moorage_beside(
-            real_stack, tmp_path / "compute", Hosts(count=2), compute_port=site.our_compute_port,
+            real_stack, tmp_path / "compute", Hosts(count=len(HOSTS)), compute_port=site.our_compute_port,
             placement_port=free_port(), reported=True,
         )  # fmt: skip
         async with compute as config:
@@ -86,7 +87,8 @@ async def test_neutron_reports_segments_and_bandwidth(admin: Desk) -> None:
     assert {"CUSTOM_PHYSNET_PHYSNET4", "CUSTOM_VNIC_TYPE_NORMAL"} <= bridge["traits"]
     assert bridge["inventories"]["NET_BW_IGR_KILOBIT_PER_SEC"]["total"] == 5_000_000
 
-    await report(admin, state("host2", "physnet2"))
+    for host, wire in (("host2", "physnet2"), ("host3", "physnet1"), ("host4", "physnet2")):
+        await report(admin, state(host, wire))
     provider = {"provider:network_type": "vlan", "provider:physical_network": "physnet4"}
     made = await admin("network", "POST", "/networks", {"network": {"name": "alone", "shared": True, **provider}})
     network = made["network"]["id"]
