@@ -22,7 +22,7 @@ import httpx
 from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import Config, read_config
 from moorage.main.embedded import admin_password, demo_password
-from moorage.main.hosts import planned_hosts
+from moorage.main.hosts import HostPlan, planned_hosts
 from moorage.testing.nats import NatsServer
 from moorage.testing.postgres import Durability, Server, start_postgres
 
@@ -84,6 +84,7 @@ class TrialSet:
     durability: Durability = "power"
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     postgres: Server | None = None
+    nats: NatsServer | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -96,7 +97,7 @@ class TrialSet:
         shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
         self.postgres = start_postgres(durability=self.durability)
         self._stack.callback(self.postgres.stop)
-        nats = self._stack.enter_context(NatsServer())
+        self.nats = self._stack.enter_context(NatsServer())
         urls = {name: self.postgres.create_database(name) for name in ("region", "cell1", "cell2")}
         names = ("identity", "image", "network", "compute", "placement")
         usual = [base + self.port_shift for base in (5000, 9292, 9696, 8774, 8778)]
@@ -105,7 +106,7 @@ class TrialSet:
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
         self.config_path.write_text(
             CONFIG.format(
-                data=self.directory / "data", bus=nats.url, hosts=self.hosts, service_password="set-" + os.urandom(8).hex(),
+                data=self.directory / "data", bus=self.nats.url, hosts=self.hosts, service_password="set-" + os.urandom(8).hex(),
                 **urls, **ports,
             )
             + self.settings
@@ -114,13 +115,7 @@ class TrialSet:
             "embedded", "embedded"
         )  # it makes the tables and the service's user; the others may start side by side
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
-        begun += [
-            self.launch(
-                f"agent-{plan.host}", "agent", "--host", plan.host, "--cell", plan.cell,
-                "--physical-networks", ",".join(plan.physical_networks),
-            )
-            for plan in planned_hosts(self.config)
-        ]  # fmt: skip
+        begun += [self.launch(f"agent-{plan.host}", *self.agent_words(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_words(number)) for number in range(self.apis)]
         for each in begun:
             self.wait_ready(*each)
@@ -129,6 +124,23 @@ class TrialSet:
     def api_words(self, number: int) -> tuple[str, ...]:
         """How the API process with this number (from 0) is started."""
         return "api", "--port", str(self.api_ports[number]), "--placement-port", str(self.placement_ports[number])
+
+    @staticmethod
+    def agent_words(plan: HostPlan) -> tuple[str, ...]:
+        """How the agent of this host is started."""
+        wires = ",".join(plan.physical_networks)
+        return "agent", "--host", plan.host, "--cell", plan.cell, "--physical-networks", wires
+
+    def words_of(self, name: str) -> tuple[str, ...]:
+        """How the process with this name is started again."""
+        role, _, which = name.partition("-")
+        match role:
+            case "api":
+                return self.api_words(int(which) - 1)
+            case "agent":
+                return self.agent_words(next(plan for plan in planned_hosts(self.config) if plan.host == which))
+            case _:
+                return (role,)
 
     @property
     def config(self) -> Config:
