@@ -366,10 +366,10 @@ def main(argv: Sequence[str]) -> int:
     )
     arguments = parser.parse_args(argv)
     directory = arguments.directory or Path(tempfile.mkdtemp(prefix="moorage-faults-"))
-    if arguments.outages:
-        totals = asyncio.run(outages(arguments.seed, directory))
-    else:
-        totals = asyncio.run(play(arguments.rounds, arguments.seed, directory))
+    work = (
+        outages(arguments.seed, directory) if arguments.outages else play(arguments.rounds, arguments.seed, directory)
+    )
+    totals = asyncio.run(work)
     for line in (*totals.lines(), *totals.lost, *totals.leaked, f"logs: {directory}"):
         sys.stdout.write(line + "\n")
     return 1 if totals.lost or totals.leaked else 0
