@@ -137,7 +137,9 @@ class Rounds:
         dice, orders = self._dice, Orders()
         faults = self.draw() if faults is None else faults
         async with Person(self.trial.config, urls=self.trial.api_urls()) as admin:
-            work = [self._boot(admin, orders, number) for number in range(dice.randint(*BOOTS_PER_ROUND))]
+            work: list[Awaitable[None]] = [
+                self._boot(admin, orders, number) for number in range(dice.randint(*BOOTS_PER_ROUND))
+            ]
             work += self._on_standing(admin, orders)
             dice.shuffle(work)
             await asyncio.gather(*(self._inject(fault) for fault in faults), *(self._paced(each) for each in work))
