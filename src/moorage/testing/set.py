@@ -79,6 +79,8 @@ class TrialSet:
     apis: int = 2
     conductors: int = 2
     port_shift: int = 0
+    level: int = 3
+    """Of every agent."""
     settings: str = ""
     """More of the TOML file: tables that it does not have yet."""
     durability: Durability = "power"
@@ -125,11 +127,11 @@ class TrialSet:
         """How the API process with this number (from 0) is started."""
         return "api", "--port", str(self.api_ports[number]), "--placement-port", str(self.placement_ports[number])
 
-    @staticmethod
-    def agent_words(plan: HostPlan) -> tuple[str, ...]:
+    def agent_words(self, plan: HostPlan) -> tuple[str, ...]:
         """How the agent of this host is started."""
         wires = ",".join(plan.physical_networks)
-        return "agent", "--host", plan.host, "--cell", plan.cell, "--physical-networks", wires
+        place = ("--host", plan.host, "--cell", plan.cell)
+        return "agent", *place, "--physical-networks", wires, "--level", str(self.level)
 
     def words_of(self, name: str) -> tuple[str, ...]:
         """How the process with this name is started again."""

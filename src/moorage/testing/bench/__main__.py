@@ -22,6 +22,7 @@ from moorage.testing.bench import (
     placement,
     rates,
     reads,
+    shift,
     startup,
 )
 from moorage.testing.bench.clouds import Kind, backing, cloud
@@ -29,7 +30,7 @@ from moorage.testing.bench.table import Table, say
 
 PARTS = (
     *("counts", "rates", "reads", "growth", "startup"),
-    *("placement", "claims", "candidates", "nested", "picture", "network"),
+    *("placement", "claims", "candidates", "nested", "picture", "network", "shift"),
 )
 
 
@@ -57,6 +58,11 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
     if "startup" in parts:
         table.title("Start")
         startup.start_up(table)
+    if "shift" in parts and "postgresql" in kinds:
+        table.title(
+            "Who makes and binds the ports: the hosts (level 1) or the conductor (level 3); processes, PostgreSQL and NATS"
+        )
+        await shift.shift(table)
     if "network" in parts and "sqlite" in kinds:
         await network_bound.network_bound(table, arguments.durability)
     if "placement" in parts:
