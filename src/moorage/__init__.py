@@ -8,7 +8,7 @@
     store          remembers: the region's database, and one per cell
     bus            carries messages to the hosts
     agent          on each host: hears, and obeys
-    drivers        makes guests: simulated, or with libvirt
+    drivers        makes guests; the one driver so far is the simulated one
 
 The conductor tells the stories and tidies at night.  `main` is where rooms are joined.  `model` is
 the language spoken in all of them.  You may walk down, never up; `make rooms` checks.

@@ -1,4 +1,5 @@
-"""Kinds of problem → status and Nova's error body.  The only file that knows the status numbers of problems."""
+"""Kinds of problem → status and Nova's error body.  The Compute API takes the status of a problem from here; the
+Placement API (`api/placement/app.py`) and the embedded services have bodies of their own, and statuses beside them."""
 
 from moorage.api.wire import write_json
 from moorage.model import errors

@@ -1,4 +1,4 @@
-"""The Placement API, 1.0 to 1.39, over the engine that the scheduler uses: the two can never disagree.
+"""The Placement API, 1.0 to 1.39, over the engine that the scheduler uses: both read one picture and the same tables.
 
 app         authenticate, negotiate the version, find the route, word the errors
 web         what a handler is given and gives
