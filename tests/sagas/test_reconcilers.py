@@ -113,7 +113,8 @@ async def test_stray_claims_already_fine(small: SmallRegion) -> None:
 
 
 async def lose_the_server(small: SmallRegion) -> None:
-    """Its rows in the cells are gone; the claim is not."""
+    """It was deleted, and its rows in the cells are gone; the claim is not."""
+    await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     for database in small.cells.values():
         await database.write(lambda tx: tx.run(sa.delete(cell_servers.servers)))
 

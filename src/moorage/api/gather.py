@@ -51,7 +51,7 @@ def cells_of(desk: Desk) -> Mapping[str, Database]:
 
 
 async def find_server(desk: Desk, server_id: str, *, deleted: bool = False) -> Server:
-    """The server wherever its record is. Raises NotFound; Unavailable when its cell is out."""
+    """The server wherever its record is. Raises NotFound; Unavailable when its cell is out, or has lost the record."""
     where = await desk.region.glance(lambda tx: region_servers.find(tx, server_id))
     server: Server | None = None
     if where is not None:
@@ -59,6 +59,11 @@ async def find_server(desk: Desk, server_id: str, *, deleted: bool = False) -> S
         if database is not None:
             server = await database.glance(lambda tx: cell_servers.get(tx, ServerId(server_id)))
         server = server or where.order
+        if server is None and database is not None and where.recorded_in is not None:
+            raise Unavailable(
+                f"The record of instance {server_id} is missing in {where.recorded_in}: the cell's database is older than the "
+                "region's, or another one. Nothing was removed; an administrator sees more in `moorage status`."
+            )
         if server is not None:
             server = with_task(server, where.task)
     if server is None or (server.deleted and not deleted):

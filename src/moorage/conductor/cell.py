@@ -177,8 +177,9 @@ class CellConductor:
         """Guests that do not belong there: the host was silent while their servers were deleted or went elsewhere."""
         await self._send_wrong(told.host, tuple(told.guests))
 
-    async def _send_wrong(self, host: str, asked: tuple[ServerId, ...]) -> None:
-        wrong = tuple(each for each in await self.servers_of(host, asked) if not each.here)
+    async def _send_wrong(self, host: str, asked: tuple[ServerId, ...], *, turns_only: bool = False) -> None:
+        told = await self.servers_of(host, asked, turns_only=turns_only)
+        wrong = tuple(each for each in told if not each.here)
         if wrong:
             await self._bus.publish(subjects.to_host(self.cell, host), encode(ServersOfHost("", wrong)))
 
@@ -206,15 +207,20 @@ class CellConductor:
         """Tell a host that came home which servers are its own; it destroys the others (RULES §10)."""
         self._hear_of(returned.host, returned.boot)
         if returned.home:
-            await self._send_wrong(returned.host, returned.guests)
+            await self._send_wrong(returned.host, returned.guests, turns_only=True)
             return
         answer = ServersOfHost(returned.boot, await self.servers_of(returned.host, returned.guests))
         await self._bus.publish(subjects.to_host(self.cell, returned.host), encode(answer))
 
-    async def servers_of(self, host: str, asked: tuple[ServerId, ...]) -> tuple[ServerTurn, ...]:
+    async def servers_of(
+        self, host: str, asked: tuple[ServerId, ...], *, turns_only: bool = False
+    ) -> tuple[ServerTurn, ...]:
         """What the cell and the region know of each server the host spoke of.
 
-        A server whose operation is still being told is left to that operation: its turns decide.
+        A server whose operation is still being told is left to that operation: its turns decide.  Nothing is said of one
+        that the region has in this cell and the cell does not know, or that neither knows: a store that was restored
+        from a backup knows less than its hosts, and absence is not a word (RULES §22).  `turns_only`: the host has no
+        guests of them, only turns to forget.
         """
         mine = {server.id: server for server in await self._database.read(lambda tx: cell_servers.on_host(tx, host))}
         others = [each for each in asked if each not in mine]
@@ -222,20 +228,27 @@ class CellConductor:
         def elsewhere(tx: Tx) -> Mapping[ServerId, region_servers.Whereabouts | None]:
             return {each: region_servers.find(tx, each) for each in others}
 
-        def deleted(tx: Tx) -> set[ServerId]:
+        def recorded(tx: Tx) -> dict[ServerId, bool]:
             rows = {each: cell_servers.get(tx, each) for each in others}
-            return {each for each, row in rows.items() if row is not None and row.deleted}
+            return {each: row.deleted for each, row in rows.items() if row is not None}
 
         known = await self._region.read(elsewhere)
-        gone = await self._database.read(deleted)
+        there = await self._database.read(recorded)
+        gone = {each for each, deleted in there.items() if deleted}
         told = [self._here(server) for server in mine.values()]
         for each in others:
             where = known[each]
-            if where is None or (
-                where.operation is None and (each in gone or (where.order is None and not where.cell))
-            ):
+            if where is None and turns_only:
                 told.append(ServerTurn(each, here=False, gone=True))
-            elif where.operation is None:
+            elif where is None or (where.recorded_in == self.cell and each not in there):
+                logger.warning(
+                    "host %s has a guest of server %s, whose record is missing: it is left alone", host, each
+                )
+            elif where.operation is not None:
+                continue
+            elif where.deleted or each in gone or (where.order is None and not where.cell):
+                told.append(ServerTurn(each, here=False, gone=True))
+            else:
                 told.append(ServerTurn(each, Turn(where.op_seq, LAST_ATTEMPT, UNDO), here=False))
         return tuple(told)
 

@@ -1,4 +1,7 @@
-"""Claims of servers that are no more, and counters that do not say what the allocations say (RULES §5)."""
+"""Claims of servers that are no more, and counters that do not say what the allocations say (RULES §5).
+
+A server whose record its cell has lost is not one that is no more: its claim stays (RULES §22).
+"""
 
 import msgspec
 
@@ -42,6 +45,8 @@ class StrayClaims:
         if where is None or where.operation is not None:
             return False
         found = await records.find(self._rooms, server)
+        if found.missing_in is not None:
+            return False
         return found.server is None or found.server.deleted or found.server.host is None
 
     async def _release(self, server: ServerId) -> tuple[Row, ...]:

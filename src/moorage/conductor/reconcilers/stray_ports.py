@@ -2,7 +2,7 @@
 
 A port is stray when no operation holds its server and the server's record does not list it.  Ours (its MAC was minted for that
 server) is deleted, a user's is let go.
-Ports of devices that are no servers of ours are never touched.
+Ports of devices that are no servers of ours are never touched, nor those of a server whose record its cell has lost (RULES §22).
 """
 
 import asyncio
@@ -48,6 +48,8 @@ class StrayPorts:
         if where is None or where.operation is not None:
             return False
         found = await records.find(self._rooms, server)
+        if found.missing_in is not None:
+            return False
         listed = set()
         if found.server is not None and not found.server.deleted:
             listed = {str(nic.port) for nic in found.server.nics if nic.port is not None}

@@ -37,6 +37,8 @@ class Found(msgspec.Struct, frozen=True):
     """None: there is no such server any more."""
     cell: CellId | None = None
     """None: the record is the region's."""
+    missing_in: CellId | None = None
+    """The region says that this cell has the record, and it has not: nothing may be concluded from that (RULES §22)."""
 
 
 def fence(run: Run[AboutServer, Rooms]) -> Fence:
@@ -53,7 +55,7 @@ async def find(rooms: Rooms, server: ServerId) -> Found:
         row = await rooms.cells[where.cell].glance(lambda tx: cell_servers.get(tx, server))
         if row is not None:
             return Found(row, where.cell)
-    return Found(where.order)
+    return Found(where.order, missing_in=where.recorded_in)
 
 
 async def change(

@@ -57,6 +57,13 @@ class Whereabouts(msgspec.Struct, frozen=True):
     task: TaskState | None
     order: Server | None
     """The order, while the region still has it."""
+    deleted: bool = False
+    """A delete was carried out: it is no more, whatever another store says."""
+
+    @property
+    def recorded_in(self) -> CellId | None:
+        """The cell that must have its record: the boot ended there, and nothing was deleted since (RULES §22)."""
+        return None if self.deleted or self.order is not None else self.cell
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -189,7 +196,13 @@ def unplace(tx: Tx, server: ServerId, operation: OperationId) -> None:
 
 _FIND = Ready(
     sa.select(
-        *record_columns(servers), servers.c.id, servers.c.project, servers.c.cell, servers.c.op_seq, servers.c.task
+        *record_columns(servers),
+        servers.c.id,
+        servers.c.project,
+        servers.c.cell,
+        servers.c.op_seq,
+        servers.c.task,
+        servers.c.deleted_at.label("removed_at"),
     ).where(servers.c.id == sa.bindparam("b_server"))
 )
 """Made once: every show runs it, and making it costs as much as running it."""
@@ -255,4 +268,5 @@ def _whereabouts(row: Any) -> Whereabouts:
         op_seq=row.op_seq,
         task=None if row.task is None else TaskState(row.task),
         order=None if row.doc is None else server_of(row),
+        deleted=row.removed_at is not None,
     )

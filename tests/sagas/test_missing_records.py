@@ -1,0 +1,131 @@
+"""The region knows a server that its cell does not: nothing is destroyed, released or unplugged, and it is said (RULES §22)."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from moorage.api.gather import find_server
+from moorage.bus import subjects
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import HostReport, ServersOfHost, encode, read
+from moorage.conductor.cell import CellConductor
+from moorage.conductor.reconcilers.stray_claims import StrayClaims
+from moorage.conductor.reconcilers.stray_ports import StrayPorts
+from moorage.model.clock import SystemClock
+from moorage.model.errors import NotFound, Unavailable
+from moorage.model.guest import PowerState, ResourceInventory
+from moorage.model.ids import CellId, OperationId, ServerId
+from moorage.operations.all import SAGAS
+from moorage.operations.steps import servers as records
+from moorage.saga import Paper, first_lines, tell
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import servers as region_servers
+from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+
+BOOT = OperationId("boot")
+UNKNOWN = ServerId("0d0c0b0a-0000-4000-8000-00000000dead")
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
+    """One server, booted, that nobody holds."""
+    region = await SmallRegion.open(tmp_path)
+    await region.fresh(a_server(), BOOT)
+    boot = SAGAS["boot/1"]
+    await tell(boot, BOOT, a_boot(BOOT), region.rooms, Paper(first_lines(boot), region.transact))
+    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT, drop_order=True))
+    yield region
+    await region.close()
+
+
+async def lose_the_record(small: SmallRegion) -> CellId:
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.cell is not None
+    await small.cells[where.cell].write(lambda tx: tx.run(sa.delete(cell_servers.servers)))
+    return where.cell
+
+
+async def told_wrong(small: SmallRegion, cell: CellId, *guests: ServerId) -> list[ServerId]:
+    """Which of its guests a host is told to destroy when it reports them."""
+    host = next(host for host, _ in small.hosts.guests)
+    bus = MemoryBus()
+    wrong: list[ServerId] = []
+    last = asyncio.Event()
+
+    async def hear(_: str, payload: bytes) -> None:
+        message = read(payload)
+        assert isinstance(message, ServersOfHost)
+        if message.boot == "the last":
+            last.set()
+        wrong.extend(each.server for each in message.servers if not each.here)
+
+    await bus.subscribe(subjects.to_host(cell, host), hear)
+    conductor = CellConductor(cell, small.cells[cell], small.region, small.engine, bus, SystemClock())
+    await conductor.take_report(
+        HostReport(
+            host=host,
+            cell=cell,
+            host_id="x",
+            boot="b",
+            inventory={"VCPU": ResourceInventory(8)},
+            guests=dict.fromkeys(guests, PowerState.RUNNING),
+        )
+    )
+    await bus.publish(subjects.to_host(cell, host), encode(ServersOfHost("the last", ())))
+    async with asyncio.timeout(10):
+        await last.wait()
+    await bus.close()
+    return wrong
+
+
+async def test_a_lost_record_costs_no_guest_port_or_claim(small: SmallRegion) -> None:
+    before = await small.held()
+    cell = await lose_the_record(small)
+    assert (await StrayPorts(small.rooms).run()).mended == 0
+    assert (await StrayClaims(small.rooms).run()).released == ()
+    assert await told_wrong(small, cell, SERVER) == []
+    after = await small.held()
+    assert (after["ports"], after["claims"], after["guests"]) == (before["ports"], before["claims"], before["guests"])
+    assert before["claims"]
+
+
+async def test_a_guest_that_no_store_knows_is_left_alone(small: SmallRegion) -> None:
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.cell is not None
+    assert await told_wrong(small, where.cell, SERVER, UNKNOWN) == []
+
+
+async def test_a_delete_that_was_carried_out_is_a_word(small: SmallRegion) -> None:
+    """The region's own mark suffices, whether or not the cell still has the record."""
+    cell = await lose_the_record(small)
+    await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
+    assert await told_wrong(small, cell, SERVER) == [SERVER]
+    assert (await StrayClaims(small.rooms).run()).released == (SERVER,)
+
+
+async def test_who_asks_for_a_missing_server_is_told_so(small: SmallRegion) -> None:
+    cell = await lose_the_record(small)
+    assert (await records.find(small.rooms, SERVER)).missing_in == cell
+
+    @dataclasses.dataclass
+    class Cells:
+        def all(self) -> dict[str, object]:
+            return dict(small.cells)
+
+    @dataclasses.dataclass
+    class Desk:
+        region: object
+        cells: object
+
+    desk = Desk(small.region, Cells())
+    with pytest.raises(Unavailable, match=f"missing in {cell}"):
+        await find_server(desk, SERVER)  # type: ignore[arg-type]
+    await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
+    with pytest.raises(NotFound):
+        await find_server(desk, SERVER)  # type: ignore[arg-type]
