@@ -34,9 +34,7 @@ TRAITS = {
 
 @pytest.fixture(scope="module")
 def ceilometer() -> Path:
-    return install(
-        REPOSITORY / ".venv-ceilometer", HERE / "requirements-ceilometer.txt", HERE / "constraints-ceilometer.txt"
-    )
+    return install("ceilometer", HERE / "requirements-ceilometer.txt", HERE / "constraints-ceilometer.txt")
 
 
 def told() -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from parts import every_part
 
 from moorage.main.flat import Book
 from moorage.model.flat import Wanted
@@ -12,7 +13,7 @@ from moorage.operations.all import SAGAS
 from moorage.operations.delete import Delete
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.testing.flat import FlatRegion, a_flat_boot, pools
-from moorage.testing.sagas import PROVED_OPERATION, prove
+from moorage.testing.sagas import PROVED_OPERATION, Part, prove
 from moorage.testing.small_region import CELLS, HOSTS, SERVER, a_server
 
 BOOTED = OperationId("booted")
@@ -34,21 +35,19 @@ async def booted(flat: FlatRegion) -> FlatRegion:
     return flat
 
 
-@pytest.mark.slow
+@every_part
 @pytest.mark.parametrize("address", [None, "10.0.1.5"])
-async def test_a_boot_is_proved(flat: FlatRegion, address: str | None) -> None:
+async def test_a_boot_is_proved(flat: FlatRegion, address: str | None, part: Part) -> None:
     """With an address that was asked for, whichever host has the server last: it is of one cell, and of one server."""
     flat.pools = pools(8, 8 if address is None else 0)
     asked = a_flat_boot(PROVED_OPERATION, flat.pools, address)
-    proof = await prove(BOOT, asked, lambda: flat.fresh(a_server(), PROVED_OPERATION))
-    assert proof.total > 50, proof.cases
+    await prove(BOOT, asked, lambda: flat.fresh(a_server(), PROVED_OPERATION), part)
 
 
-@pytest.mark.soak
-async def test_a_delete_is_proved(flat: FlatRegion) -> None:
+@every_part
+async def test_a_delete_is_proved(flat: FlatRegion, part: Part) -> None:
     asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete")
-    proof = await prove(DELETE, asked, lambda: booted(flat))
-    assert proof.total > 50, proof.cases
+    await prove(DELETE, asked, lambda: booted(flat), part)
 
 
 async def test_the_address_is_of_the_hosts_cell_and_the_server_shows_it(flat: FlatRegion) -> None:

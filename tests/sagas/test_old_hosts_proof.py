@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from parts import every_part
 
 from moorage.model.ids import OperationId
 from moorage.model.network import mint_mac
@@ -13,7 +14,7 @@ from moorage.operations.boot import Boot
 from moorage.operations.delete import Delete
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.testing.old_hosts import OldRegion
-from moorage.testing.sagas import PROVED_OPERATION, prove
+from moorage.testing.sagas import PROVED_OPERATION, Part, prove
 from moorage.testing.small_region import SERVER, USERS_PORT, a_boot, a_server
 
 BOOTED = OperationId("booted")
@@ -30,7 +31,7 @@ WORST = "level 1 and 2, no credentials"
 
 def worlds(*soon: str) -> list[Any]:
     """All of them, these in every run and the others in `make soak`."""
-    return [pytest.param(name, marks=pytest.mark.slow if name in soon else pytest.mark.soak) for name in sorted(WORLDS)]
+    return [pytest.param(name, marks=() if name in soon else pytest.mark.soak) for name in sorted(WORLDS)]
 
 
 @pytest.fixture
@@ -58,19 +59,19 @@ async def booted(old: OldRegion) -> OldRegion:
     return old
 
 
+@every_part
 @pytest.mark.parametrize("name", worlds("every level", WORST))
-async def test_a_boot_is_proved(name: str, old: OldRegion) -> None:
+async def test_a_boot_is_proved(name: str, part: Part, old: OldRegion) -> None:
     await world(old, name)
-    proof = await prove(BOOT, boot_in(old, PROVED_OPERATION), lambda: old.fresh(a_server(), PROVED_OPERATION))
-    assert proof.total > 50, proof.cases
+    await prove(BOOT, boot_in(old, PROVED_OPERATION), lambda: old.fresh(a_server(), PROVED_OPERATION), part)
 
 
+@every_part
 @pytest.mark.parametrize("name", worlds(WORST))
-async def test_a_delete_is_proved(name: str, old: OldRegion) -> None:
+async def test_a_delete_is_proved(name: str, part: Part, old: OldRegion) -> None:
     await world(old, name)
     asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete", gates=old.gates())
-    proof = await prove(DELETE, asked, lambda: booted(old))
-    assert proof.total > 50, proof.cases
+    await prove(DELETE, asked, lambda: booted(old), part)
 
 
 @pytest.mark.parametrize("name", sorted(WORLDS))
@@ -106,12 +107,14 @@ async def test_the_record_says_which_ports_are_ours(name: str, old: OldRegion) -
 
 
 @pytest.mark.soak
+@every_part
 @pytest.mark.parametrize("name", ["all of level 1", "level 2 and 3"])
-async def test_a_boot_whose_hosts_are_upgraded_before_they_build_is_proved(name: str, old: OldRegion) -> None:
+async def test_a_boot_whose_hosts_are_upgraded_before_they_build_is_proved(
+    name: str, part: Part, old: OldRegion
+) -> None:
     await world(old, name)
     old.upgraded = True
-    proof = await prove(BOOT, boot_in(old, PROVED_OPERATION), lambda: old.fresh(a_server(), PROVED_OPERATION))
-    assert proof.total > 50, proof.cases
+    await prove(BOOT, boot_in(old, PROVED_OPERATION), lambda: old.fresh(a_server(), PROVED_OPERATION), part)
 
 
 @pytest.mark.parametrize("name", ["all of level 1", "level 2 and 3"])

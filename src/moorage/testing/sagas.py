@@ -3,6 +3,9 @@ the teller dies, is cancelled, or is overtaken by another at every point; then t
 
     proof = await prove(BOOT, asked, new_world)
 
+A proof has parts (`PARTS`), which need nothing of one another, so that a suite can spread them over its workers:
+`await prove(BOOT, asked, new_world, part)`.  Together they are the whole of it.
+
 `new_world` makes a fresh world each time, with what the story may touch (`rooms`) and what it holds (`held()`).  A world
 may also have `transact` (the region's transactions; see `Paper`), `heard` (a `Herald`: what is said to others with each
 commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be empty again when the story is taken back, and whole when it
@@ -14,14 +17,14 @@ import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
 from moorage.model.ids import OperationId
 from moorage.saga import Fenced, Killed, Paper, Saga, Step, Stuck, Unwound, first_lines, tell
-from moorage.testing.stage import CANCEL_WORD, Fault, HeldClock, Springs, StagedLog, Trapdoor, When, staged
+from moorage.testing.stage import CANCEL_WORD, Fault, HeldClock, Springs, StagedLog, Trapdoor, When, is_commit, staged
 
 AskedT = TypeVar("AskedT", bound=Struct)
 RoomsT = TypeVar("RoomsT")
@@ -29,7 +32,34 @@ Rooms_co = TypeVar("Rooms_co", covariant=True)
 
 PROVED_OPERATION = OperationId("proved-operation")
 WAIT_S_MAX = 10.0
+Way: TypeAlias = Literal["failing", "repeating", "dying at commits", "dying", "cancelling", "overtaken"]
 WHEN: tuple[When, ...] = ("before", "after")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One way of breaking a saga, and which of its cases: those at `share` of every `of`."""
+
+    way: Way
+    share: int = 0
+    of: int = 1
+
+    @property
+    def quick(self) -> bool:
+        """A few seconds at most: for every run of the suite. The others are the whole matrix of crashes."""
+        return self.way in {"failing", "repeating", "dying at commits"}
+
+    def __str__(self) -> str:
+        return self.way.replace(" ", "-") + (f"-{self.share + 1}-of-{self.of}" if self.of > 1 else "")
+
+
+PARTS: tuple[Part, ...] = (
+    Part("failing"),
+    Part("repeating"),
+    Part("dying at commits"),
+    *(Part(way, share, of) for way, of in (("dying", 2), ("cancelling", 2), ("overtaken", 3)) for share in range(of)),
+)
+"""All of a proof; `dying` is without what `dying at commits` has."""
 
 
 class World(Protocol[Rooms_co]):
@@ -68,17 +98,20 @@ async def prove(
     saga: Saga[AskedT, RoomsT],
     asked: AskedT,
     new_world: NewWorld[RoomsT],
-    *,
+    *parts: Part,
     operation: OperationId = PROVED_OPERATION,
 ) -> Proof:
-    """Break the saga in every way; raises Disproved at the first way that leaves something behind, or loses something."""
+    """Break the saga in every way, or in those of the parts that are named.
+
+    Raises Disproved at the first way that leaves something behind or loses something, and when a part had nothing to try.
+    """
     prover = _Prover(saga, asked, new_world, operation)
     await prover.measure()
-    await prover.failing()
-    await prover.repeating()
-    await prover.dying()
-    await prover.cancelling()
-    await prover.overtaken()
+    for part in parts or PARTS:
+        before = prover.proof.total
+        await prover.try_part(part)
+        if prover.proof.total == before:
+            raise Disproved(f"{saga.name}: nothing was tried of {part}")
     return prover.proof
 
 
@@ -153,6 +186,10 @@ class _Plot:
     """The same, when the next teller ends it; None: either (the fault may lie before what is durable already)."""
 
 
+_Point: TypeAlias = tuple[_Plot, int, bool]
+"""In which plot, the how manyth, and whether a cancel may interrupt there."""
+
+
 class _Prover(Generic[AskedT, RoomsT]):
     def __init__(
         self, saga: Saga[AskedT, RoomsT], asked: AskedT, new_world: NewWorld[RoomsT], operation: OperationId
@@ -177,6 +214,21 @@ class _Prover(Generic[AskedT, RoomsT]):
         assert act.log is not None
         self.proof.commits = 1 + act.log.commits
         self.proof.cases["plain"] += 1
+
+    async def try_part(self, part: Part) -> None:
+        match part.way:
+            case "failing":
+                await self.failing()
+            case "repeating":
+                await self.repeating()
+            case "dying at commits":
+                await self.dying(await self._points(part, at_commits=True))
+            case "dying":
+                await self.dying(await self._points(part, at_commits=False))
+            case "cancelling":
+                await self.cancelling(await self._points(part))
+            case "overtaken":
+                await self.overtaken(await self._points(part))
 
     async def failing(self) -> None:
         """Each step fails, for good, once, and for want of a neighbour."""
@@ -213,9 +265,9 @@ class _Prover(Generic[AskedT, RoomsT]):
         if never_undone:
             raise Disproved(f"{self.saga.name}: {', '.join(sorted(never_undone))} was never undone")
 
-    async def dying(self) -> None:
+    async def dying(self, points: Sequence[_Point]) -> None:
         """The teller dies at every point; the next one brings the story to the same end."""
-        for plot, at, _ in await self._points():
+        for plot, at, _ in points:
             for then_cancel in (False, True):
                 act, door = await self.act(plot.faults()), Trapdoor(at, "kill")
                 died = await act.tell(door)
@@ -229,10 +281,10 @@ class _Prover(Generic[AskedT, RoomsT]):
                 await self._judge(act, outcome, what, None if then_cancel else plot.told_on)
                 self.proof.cases["killed, then cancelled" if then_cancel else "killed"] += 1
 
-    async def cancelling(self) -> None:
+    async def cancelling(self, points: Sequence[_Point]) -> None:
         """A cancel lands at every point: found at the next commit, or at once in a do that waits for ever."""
         springs: tuple[Springs, ...] = ("cancel", "interrupt")
-        for plot, at, may_stop in await self._points():
+        for plot, at, may_stop in points:
             for way in springs if may_stop else springs[:1]:
                 act, door = await self.act(plot.faults()), Trapdoor(at, way)
                 outcome = await asyncio.wait_for(act.tell(door), WAIT_S_MAX)
@@ -244,9 +296,9 @@ class _Prover(Generic[AskedT, RoomsT]):
                 await self._judge(act, outcome, what, None)
                 self.proof.cases[way] += 1
 
-    async def overtaken(self) -> None:
+    async def overtaken(self, points: Sequence[_Point]) -> None:
         """A teller falls asleep at every point, another adopts and ends the story, the first wakes: it changes nothing."""
-        for plot, at, _ in await self._points():
+        for plot, at, _ in points:
             for cancelled in (False, True):
                 await self._overtakes(plot, at, cancelled)
 
@@ -274,13 +326,18 @@ class _Prover(Generic[AskedT, RoomsT]):
             elif at == self.no_return_at:
                 yield _Plot(f"{step.name} failing", _fault(step.name, "before"), whole=False, told_on=False)
 
-    async def _points(self) -> list[tuple[_Plot, int, bool]]:
-        points: list[tuple[_Plot, int, bool]] = []
+    async def _points(self, part: Part, at_commits: bool | None = None) -> list[_Point]:
+        """Every point of every plot, at commits or elsewhere or both; of them the part's share."""
+        points: list[_Point] = []
         for plot in self.plots():
             door, act = Trapdoor(), await self.act(plot.faults())
             await self._judge(act, await act.tell(door), plot.name, plot.whole)
-            points += [(plot, at, may_stop) for at, (_, may_stop) in enumerate(door.seen)]
-        return points
+            points += [
+                (plot, at, may_stop)
+                for at, (name, may_stop) in enumerate(door.seen)
+                if at_commits is None or is_commit(name) is at_commits
+            ]
+        return points[part.share :: part.of]
 
     async def _fails(self, fault: Fault, whole: bool) -> None:
         act = await self.act([fault])

@@ -128,6 +128,11 @@ def _staged_step(
     )
 
 
+def is_commit(point: str) -> bool:
+    """A point of `StagedLog`, and not one of a step."""
+    return point.startswith(("before commit ", "after commit "))
+
+
 class StagedLog:
     """A journal with a point before and after each commit."""
 
