@@ -6,8 +6,11 @@ ARGS   ?=
 SAGA   ?=
 WORLD  ?=
 ASK    ?=
+# How many tests run at once; more than there are processors makes them wait for one another.
+WORKERS ?= 2
+SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 
-.PHONY: help up set demo test test-real check ci fmt lint types rooms prove soak revision bless why bench bench-peers clean
+.PHONY: help up set demo test test-all test-real check ci dev fmt fmt-check lint types rooms prove soak revision bless why bench bench-peers clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +27,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[client,nats,notifications,postgres,dev]'
 	@touch $(VENV)/.up $@
 
+dev: $(VENV)/.dev  ## only install
+
 up: $(VENV)/.up  ## a whole cloud in one process: API, conductor, two cells, six simulated hosts, embedded services
 	@$(BIN)/moorage up $(ARGS)
 
@@ -33,15 +38,20 @@ set: $(VENV)/.dev  ## the same as separate processes on this machine: PostgreSQL
 demo: $(VENV)/.up  ## boot servers on a running cloud, and say where each one landed and why
 	@$(BIN)/moorage demo $(ARGS)
 
-test: $(VENV)/.dev  ## the whole test suite (narrow it: make test ARGS="-k boot")
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not soak and not real" $(ARGS)
+test: $(VENV)/.dev  ## the tests of every day, in some minutes (narrow it: make test ARGS="-k boot")
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not matrix and not soak and not real" $(ARGS)
 
-test-real: $(VENV)/.dev  ## boot through a real Neutron, Keystone and Glance, installed from PyPI into .venv-real
+test-all: $(VENV)/.dev  ## those, the whole matrix of crashes, and all that starts and kills processes: what CI runs
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not real" $(ARGS)
+
+test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance and Placement, installed from PyPI once for this machine
+	@$(BIN)/python -m moorage.testing.peers.install
 	@$(BIN)/python -m pytest -q -m real tests/real tests/contract $(ARGS)
 
-check: fmt-check lint types rooms test  ## what CI runs, in the order that fails fastest
+check: fmt-check lint types rooms test  ## before a commit, in the order that fails fastest
 
-ci: check test-real  ## all of it
+ci:  ## all that CI runs (the soak tests and benchmarks are not in it)
+	@.ci/run
 
 fmt: $(VENV)/.dev  ## format in place
 	@$(BIN)/ruff format src tests
@@ -61,10 +71,10 @@ rooms: $(VENV)/.dev  ## who may import whom
 	@PYTHONPATH=src $(BIN)/lint-imports
 
 prove: $(VENV)/.dev  ## break one operation, or all of them: fail, repeat and kill every step (SAGA=boot)
-	@$(BIN)/python -m pytest -q tests/sagas $(if $(SAGA),-k $(SAGA)) $(ARGS)
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/sagas $(if $(SAGA),-k $(SAGA)) $(ARGS)
 
 soak: $(VENV)/.dev  ## the long tests
-	@$(BIN)/python -m pytest -q -m soak $(ARGS)
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m soak $(ARGS)
 
 revision: $(VENV)/.dev  ## draft a revision of changed tables: make revision TREE=region SAYS="hosts have a rack"
 	@$(BIN)/python -m moorage.testing.revise $(TREE) "$(SAYS)"
@@ -82,4 +92,4 @@ bench-peers: $(VENV)/.dev  ## the benchmarks beside the real Placement and Neutr
 	@$(BIN)/python -m moorage.testing.bench --peers $(ARGS)
 
 clean:  ## remove what the targets made (not the data of `make up`)
-	rm -rf $(VENV) .venv-real .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -5,5 +5,5 @@ import pytest
 from moorage.testing.sagas import PARTS
 
 every_part = pytest.mark.parametrize(
-    "part", [pytest.param(part, id=str(part), marks=() if part.quick else pytest.mark.matrix) for part in PARTS]
+    "part", [pytest.param(part, id=part.name, marks=() if part.quick else pytest.mark.matrix) for part in PARTS]
 )

@@ -49,16 +49,20 @@ class Part:
         """A few seconds at most: for every run of the suite. The others are the whole matrix of crashes."""
         return self.way in {"failing", "repeating", "dying at commits"}
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
         return self.way.replace(" ", "-") + (f"-{self.share + 1}-of-{self.of}" if self.of > 1 else "")
 
 
-PARTS: tuple[Part, ...] = (
-    Part("failing"),
-    Part("repeating"),
-    Part("dying at commits"),
-    *(Part(way, share, of) for way, of in (("dying", 2), ("cancelling", 2), ("overtaken", 3)) for share in range(of)),
-)
+_SHARES: dict[Way, int] = {
+    "failing": 1,
+    "repeating": 1,
+    "dying at commits": 1,
+    "dying": 2,
+    "cancelling": 2,
+    "overtaken": 3,
+}
+PARTS = tuple(Part(way, share, of) for way, of in _SHARES.items() for share in range(of))
 """All of a proof; `dying` is without what `dying at commits` has."""
 
 
@@ -111,7 +115,7 @@ async def prove(
         before = prover.proof.total
         await prover.try_part(part)
         if prover.proof.total == before:
-            raise Disproved(f"{saga.name}: nothing was tried of {part}")
+            raise Disproved(f"{saga.name}: nothing was tried of {part.name}")
     return prover.proof
 
 

@@ -47,8 +47,9 @@ def install(name: str = "peers", requirements: Path = REQUIREMENTS, constraints:
 
     Raises RuntimeError with the installer's last words.
     """
-    pinned = requirements.read_bytes() + constraints.read_bytes() + sys.version.encode()
-    venv = cache() / f"{name}-{hashlib.sha256(pinned).hexdigest()[:16]}"
+    lines = [line for file in (requirements, constraints) for line in file.read_text().splitlines() if line[:1] != "#"]
+    pinned = hashlib.sha256("\n".join([sys.version, *lines]).encode()).hexdigest()
+    venv = cache() / f"{name}-{pinned[:16]}"
     mark, python = venv / "installed", venv / "bin" / "python"
     if mark.exists():
         return python

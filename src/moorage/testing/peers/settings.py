@@ -93,7 +93,8 @@ def _keystone(site: Site) -> Sections:
         "token": {"provider": "fernet", "expiration": 3600},
         "fernet_tokens": {"key_repository": str(site.etc("fernet"))},
         "credential": {"key_repository": str(site.etc("credential"))},
-        "cache": {"enabled": "false"},
+        # Without a cache it asks SQLite 200 times about each token. One process: what it changes it forgets at once.
+        "cache": {"enabled": "true", "backend": "dogpile.cache.memory"},
     }
 
 
