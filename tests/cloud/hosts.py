@@ -61,6 +61,7 @@ class Cell:
         self.knows: dict[ServerId, ServerTurn] = {}
         self.answers = True
         self.heard: list[Message] = []
+        self.left: list[Heartbeat] = []
 
     async def start(self) -> None:
         for pattern in (
@@ -74,6 +75,9 @@ class Cell:
     async def hear(self, _: str, payload: bytes) -> None:
         message = read(payload)
         assert message is not None
+        if isinstance(message, Heartbeat) and message.leaving:
+            self.left.append(message)
+            return
         self.heard.append(message)
         if isinstance(message, AgentReturned) and self.answers:
             told = ServersOfHost(message.boot, tuple(self.knows.values()))
@@ -89,15 +93,30 @@ class Cell:
         return [each for each in self.heard if isinstance(each, Result)]
 
 
+class MachineClock(SystemClock):
+    """A machine's own: its hands may be wrong, and it may have been suspended."""
+
+    def __init__(self) -> None:
+        self.wrong_s = 0.0
+        self.suspended_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.wrong_s
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.suspended_s
+
+
 class Host:
     """One agent that can be killed and started again; its guests and its journal stay in the directory."""
 
     def __init__(self, bus: Bus, directory: Path, dials: Dials | None = None, beat_s: float = 0.05) -> None:
         self.bus, self.directory, self.dials, self.beat_s = bus, directory, dials, beat_s
+        self.clock = MachineClock()
         self.begin()
 
     def begin(self) -> None:
-        clock = SystemClock()
+        clock = self.clock
         self.driver = SimulatedDriver(self.directory, clock, self.dials, hostname=HOST.host)
         self.file = JournalFile(self.directory / "journal.db")
         self.journal = Journal(self.file, HOST.host)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hosts import CELL, HOST, SERVER, errand, guest, place
 
-from moorage.agent import serve
+from moorage.agent import reporter, serve
 from moorage.bus import subjects
 from moorage.bus.memory import Dials as BusDials
 from moorage.bus.memory import MemoryBus
@@ -136,8 +136,8 @@ async def test_what_runs_is_asked_of_before_what_is_only_remembered(
 
 async def test_it_asks_what_it_may_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that is never restarted would remember the turn of every server it ever had."""
-    monkeypatch.setattr(serve, "TOMBSTONES_MAX", 1)
-    monkeypatch.setattr(serve, "TOMBSTONES_ASKED_MAX", 1)
+    monkeypatch.setattr(reporter, "TOMBSTONES_MAX", 1)
+    monkeypatch.setattr(reporter, "TOMBSTONES_ASKED_MAX", 1)
     third = ServerId("7f4b2c1e-0000-4000-8000-000000000003")
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER, third):

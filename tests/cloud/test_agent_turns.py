@@ -247,7 +247,19 @@ def test_an_agent_has_no_way_to_the_network_service() -> None:
     Only an agent of level 1 or 2 is given its plumbing; there is none for level 3.
     """
     assert set(inspect.signature(Agent).parameters) == {
-        *("host", "cell", "bus", "driver", "journal", "clock", "plumbing", "beat_s", "beats_per_look", "at_once")
+        *(
+            "host",
+            "cell",
+            "bus",
+            "driver",
+            "journal",
+            "clock",
+            "plumbing",
+            "beat_s",
+            "silence_s",
+            "beats_per_look",
+            "at_once",
+        )
     }
     assert inspect.signature(Agent).parameters["plumbing"].default is None
     with pytest.raises(Internal):

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.agent.converge import Plan, converge
-from moorage.agent.report import changes, digest, host_id
+from moorage.agent.report import changes, host_id
 from moorage.bus.messages import ServerTurn
-from moorage.model.guest import PowerState
+from moorage.model.guest import PowerState, digest
 from moorage.model.ids import ServerId
 from moorage.model.turn import Turn
 

@@ -1,6 +1,5 @@
 """What a host says of itself: a heartbeat often, the whole report seldom.  Nothing of it is ever written to a database by the beat."""
 
-import hashlib
 import uuid
 from collections.abc import Mapping
 
@@ -20,14 +19,6 @@ _HOSTS = uuid.UUID("8a6f2f0e-6a0f-5c0e-9f0e-2b7f5f1d9c11")
 def host_id(host: str) -> HostId:
     """A host's resource provider: made from its name, so that a host that lost its disk is still itself."""
     return HostId(str(uuid.uuid5(_HOSTS, host)))
-
-
-def digest(states: Mapping[ServerId, PowerState]) -> str:
-    """The same for the same states, whatever their order."""
-    whole = hashlib.blake2b(digest_size=8)
-    for server in sorted(states):
-        whole.update(f"{server}={int(states[server])};".encode())
-    return whole.hexdigest()
 
 
 def changes(before: Mapping[ServerId, PowerState], now: Mapping[ServerId, PowerState]) -> dict[ServerId, PowerState]:
@@ -62,6 +53,8 @@ def report(
         cpu_info=description.cpu_info,
         address=description.address,
         physical_functions=description.physical_functions,
+        guests_in_all=len(states),
+        set_aside=description.set_aside,
     )
 
 

@@ -7,16 +7,20 @@ service, for ports arrive bound (S0.20).  Only a host of level 1 or 2 is given i
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping
+from collections import deque
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import msgspec
 
-from moorage.agent.converge import converge
+from moorage.agent.authority import Authority
 from moorage.agent.journal import Journal
 from moorage.agent.lanes import Lanes
 from moorage.agent.legacy import Plumbing
-from moorage.agent.report import LEVEL, changes, described, digest, report
+from moorage.agent.report import LEVEL
+from moorage.agent.reporter import Reporter
+from moorage.agent.settle import Settler
 from moorage.agent.verbs import VERBS
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
@@ -24,15 +28,14 @@ from moorage.bus.messages import (
     EMPTY,
     MAX_LISTED,
     READS,
+    AgentRefused,
     AgentReturned,
     Command,
-    Heartbeat,
     ReportWanted,
     Result,
     ResultKey,
     ResultTaken,
     ServersOfHost,
-    ServerTurn,
     Verb,
     encode,
     pack,
@@ -41,26 +44,40 @@ from moorage.bus.messages import (
 from moorage.drivers.driver import Driver
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
-from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, ServerId
 from moorage.model.turn import Turn
 
 _log = logging.getLogger(__name__)
 
 LATE_S = 5.0
-"""Clocks of two machines may differ by so much before a command in time is taken for a late one."""
+"""A command of a release that does not say how long it is waited for: clocks of two machines may differ by so much."""
 LEAST_S = 1.0
 LEAST_DESTROY_S = 30.0
-MAX_UNTAKEN_SAID = 50
-TOMBSTONES_MAX = 1_000
-"""Turns remembered of servers without a guest, before the cell is asked which of them are gone for ever."""
-TOMBSTONES_ASKED_MAX = 500
-"""At once."""
 ASK_FIRST_S, ASK_LAST_S = 0.25, 5.0
+BEATS_PER_SILENCE = 4
+"""At least so many beats are sent in the time after which a host is taken for dead: one that is lost does no harm."""
+GIVEN_UP_WITHIN_S = 30.0
+"""For what was being done when the authority ended; a driver that does not let go is not waited for any longer."""
+QUESTIONS_KEPT = 16
+
+
+@dataclass
+class _Doing:
+    """A command that is being obeyed."""
+
+    turn: Turn
+    limit: asyncio.Timeout
+    task: "asyncio.Task[Any]"
+    dropped: bool = False
+    """The authority ended: it counts as never begun, and whoever still wants it asks again."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Agent:
-    """One host.  `start` returns at once; `home` is set when the cell has said who belongs here."""
+    """One host.  `start` returns at once; `home` is set while the cell's word on who belongs here is good.
+
+    `silence_s`: after so long without a beat the host is taken for dead by the others (`host_silence_s`).
+    """
 
     def __init__(
         self,
@@ -73,6 +90,7 @@ class Agent:
         *,
         plumbing: Plumbing | None = None,
         beat_s: float = 5.0,
+        silence_s: float = 30.0,
         beats_per_look: int = 12,
         at_once: int = 16,
     ) -> None:
@@ -87,22 +105,27 @@ class Agent:
         self.level = LEVEL if plumbing is None else plumbing.level
         self._plumbing = plumbing
         self._verbs = VERBS if plumbing is None else plumbing.verbs()
-        self._beat_s = beat_s
-        self._beats_per_look = beats_per_look
+        self._beat_s = min(beat_s, silence_s / BEATS_PER_SILENCE)
+        self._reporter = Reporter(
+            host, cell, self.boot, self.level, bus, driver, journal, beats_per_look=beats_per_look
+        )
         self._lanes = Lanes(at_once)
+        self._settler = Settler(host, driver, journal, clock, self._lanes)
+        self._authority = Authority(clock, silence_s, partial(self._leave_home, "it could not be heard for a while"))
         self._queued: set[ResultKey] = set()
-        self._doing: dict[ServerId, tuple[Turn, asyncio.Timeout]] = {}
+        self._doing: dict[ServerId, _Doing] = {}
         self._to_go: dict[ServerId, Turn] = {}
         """Servers for which a destroy waits: what is older is not begun any more."""
+        self._questions: deque[tuple[str, float]] = deque(maxlen=QUESTIONS_KEPT)
+        """The last ones whose answers are good, and when each was asked; what was asked before a pause is not among them."""
         self._answer: asyncio.Future[ServersOfHost] | None = None
+        self._refused = False
+        """Another agent speaks for this host."""
+        self._has_been_home = False
         self._subscription: Subscription | None = None
         self._life: asyncio.Task[None] | None = None
-        self._said: Mapping[ServerId, PowerState] = {}
-        self._digest = digest({})
-        self._description = b""
+        self._returning: asyncio.Task[None] | None = None
         self._was_cut = False
-        self._asked_last = ServerId("")
-        """Of the tombstones: the next time those after it are asked of."""
 
     async def start(self) -> None:
         await self._journal.open()
@@ -114,54 +137,70 @@ class Agent:
         """Leave everything where it is: what was not finished is asked again, in the same turn."""
         if self._subscription is not None:
             await self._subscription.close()
-        if self._life is not None:
-            self._life.cancel()
-            await asyncio.gather(self._life, return_exceptions=True)
+        for task in (self._life, self._returning):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self._authority.close()
+        await self._settler.stop()
         await self._lanes.stop()
+        if self.home.is_set():
+            self.home.clear()
+            await self._reporter.leave()
         await self._journal.flush()
         await self._driver.close()
 
     # ---- coming home, and the beat ---------------------------------------------------------------------------------
 
     async def _live(self) -> None:
+        await self._return_home()
+        while True:
+            try:
+                if not self._authority.held:
+                    self._leave_home("it could not be heard for a while, or was paused")
+                if not self._refused:
+                    await self._beat()
+            except Exception as failure:  # noqa: BLE001 - a host that cannot see its guests shows it by silence, and no longer
+                _log.error("%s cannot say how it is: %s", self.host, _why(failure))
+            await self._clock.sleep(self._beat_s)
+
+    def _leave_home(self, why: str) -> None:
+        """What is being done is given up, and nothing is begun before the cell has answered a question that was asked after this."""
+        self._questions.clear()
+        if not self.home.is_set():
+            return
+        self.home.clear()
+        _log.warning("%s asks its cell before it does anything more: %s", self.host, why)
+        for doing in self._doing.values():
+            doing.dropped = True
+            doing.task.cancel()
+        self._returning = asyncio.create_task(self._return_home())
+
+    async def _return_home(self) -> None:
         while not self.home.is_set():
             try:
+                if endings := [asyncio.ensure_future(each.ended.wait()) for each in self._doing.values()]:
+                    await asyncio.wait(endings, timeout=GIVEN_UP_WITHIN_S)
                 await self._come_home(await self._ask_who_belongs_here())
             except Exception as failure:  # noqa: BLE001 - whatever a driver does, the host comes home when it can
                 _log.error("%s cannot come home yet: %s", self.host, _why(failure))
                 await self._clock.sleep(ASK_LAST_S)
-        beat = 0
-        while True:
-            try:
-                await self._beat(beat)
-            except Exception as failure:  # noqa: BLE001 - a host that cannot see its guests shows it by silence, and no longer
-                _log.error("%s cannot say how it is: %s", self.host, _why(failure))
-            beat += 1
-            await self._clock.sleep(self._beat_s)
 
     async def _ask_who_belongs_here(self) -> ServersOfHost:
         wait_s = ASK_FIRST_S
         self._answer = asyncio.get_running_loop().create_future()
         while not self._answer.done():
             await self._ask()
-            await asyncio.wait([self._answer], timeout=wait_s)
+            await asyncio.wait([self._answer], timeout=ASK_LAST_S if self._refused else wait_s)
             wait_s = min(wait_s * 2, ASK_LAST_S)
         return await self._answer
 
     async def _ask(self) -> None:
         guests = sorted(await self._driver.guests())
         known = [*guests, *sorted(self._journal.turns().keys() - set(guests))]  # what may have to go is asked of first
-        question = AgentReturned(self.host, self.cell, self.boot, tuple(known[:MAX_LISTED]))
-        await self._bus.publish(subjects.returned(self.cell), encode(question))
-
-    async def _ask_what_to_forget(self) -> None:
-        """A destroy leaves its turn behind; a host that is never restarted would remember every server it ever had."""
-        tombstones = sorted(self._journal.turns().keys() - (await self._driver.guests()).keys())
-        if len(tombstones) <= TOMBSTONES_MAX:
-            return
-        asked = ([each for each in tombstones if each > self._asked_last] or tombstones)[:TOMBSTONES_ASKED_MAX]
-        self._asked_last = asked[-1]
-        question = AgentReturned(self.host, self.cell, self.boot, tuple(asked), home=True)
+        number = uuid.uuid4().hex
+        self._questions.append((number, self._clock.monotonic()))
+        question = AgentReturned(self.host, self.cell, number, tuple(known[:MAX_LISTED]), agent=self.boot)
         await self._bus.publish(subjects.returned(self.cell), encode(question))
 
     async def _ask_again_after_a_cut(self) -> None:
@@ -173,39 +212,12 @@ class Agent:
             self._was_cut = False
             await self._ask()
 
-    async def _beat(self, beat: int) -> None:
+    async def _beat(self) -> None:
         await self._ask_again_after_a_cut()
-        if beat % self._beats_per_look == 0:
-            now = described(await self._driver.describe())
-            if now != self._description:
-                await self._report()
-                self._description = now
-            await self._ask_what_to_forget()
-            await self._journal.flush()
-        states = await self._driver.guests()
-        differ: dict[ServerId, PowerState] = {}
-        if states is not self._said:
-            differ = changes(self._said, states)
-            self._said = states
-            if differ:
-                self._digest = digest(states)
-        message = Heartbeat(
-            self.host,
-            self.cell,
-            self.boot,
-            beat,
-            len(states),
-            self._digest,
-            differ if len(differ) <= MAX_LISTED else {},
-            self._journal.untaken(MAX_UNTAKEN_SAID),
-        )
-        await self._bus.publish(subjects.heartbeat(self.cell), encode(message))
-
-    async def _report(self) -> None:
-        whole = report(
-            self.host, self.cell, self.boot, await self._driver.describe(), await self._driver.guests(), self.level
-        )
-        await self._bus.publish(subjects.report(self.cell), encode(whole))
+        at = self._clock.monotonic()
+        await self._reporter.beat()
+        if self._bus.healthy:
+            self._authority.prove(at)
 
     # ---- what is heard -------------------------------------------------------------------------------------------------
 
@@ -216,24 +228,33 @@ class Agent:
                 self._take(command)
             case ServersOfHost() as answer:
                 self._believe(answer)
+            case AgentRefused() as refused if refused.agent == self.boot:
+                self._take_refusal(refused)
             case ResultTaken() as taken:
                 self._journal.taken(taken.results)
                 self._journal.forget(taken.gone)
             case ReportWanted():
-                if self.home.is_set():
-                    await self._report()
+                if self._has_been_home and not self._refused:
+                    await self._reporter.report()
             case _:
                 return
 
+    def _take_refusal(self, refused: AgentRefused) -> None:
+        if not self._refused:
+            _log.error("%s: this agent is refused, and obeys nobody until it is not: %s", self.host, refused.why)
+        self._refused = True
+        self._leave_home("another agent speaks for this host")
+
     def _take(self, command: Command) -> None:
         key = ResultKey(command.server, command.turn, command.step)
-        if key in self._queued:
-            return  # sent again while it is being done; its answer is on the way
+        if key in self._queued or self._refused:
+            return  # sent again while it is being done: its answer is on the way; or meant for the agent that is not refused
+        left_s = command.deadline + LATE_S - self._clock.now() if command.left_s is None else command.left_s
+        ends = self._clock.monotonic() + left_s
 
         async def job() -> None:
             try:
-                await self.home.wait()
-                await self._obey(key, command)
+                await self._obey(key, command, ends)
             finally:
                 self._queued.discard(key)
                 if self._to_go.get(command.server) == command.turn:
@@ -251,46 +272,83 @@ class Agent:
             return
         self._to_go[command.server] = max(command.turn, self._to_go.get(command.server, command.turn))
         doing = self._doing.get(command.server)
-        if doing is not None and doing[0] < command.turn and not doing[1].expired():
-            doing[1].reschedule(asyncio.get_running_loop().time())
+        if doing is not None and doing.turn < command.turn and not doing.limit.expired():
+            doing.limit.reschedule(asyncio.get_running_loop().time())
 
     # ---- obeying -------------------------------------------------------------------------------------------------------
 
-    async def _obey(self, key: ResultKey, command: Command) -> None:
-        """Turn first, then the deed, then the answer; the first and the last are on the disk before the next begins."""
-        if command.verb in READS:
-            await self._send(command, (await self._perform(command))[0])
-            return
-        known = self._journal.turn_of(command.server)
-        if max(command.turn, known or command.turn, self._to_go.get(command.server, command.turn)) > command.turn:
-            await self._send(
-                command, self._refuse(command, "turn_is_past", f"{command.turn} came after {known}, or is overtaken")
-            )
-            return
-        if (kept := self._journal.result_of(key)) is not None:
-            await self._bus.publish(subjects.result_for(self.cell, command.reply_to), kept)
-            return
-        if self._clock.now() > command.deadline + LATE_S and command.verb != Verb.DESTROY_GUEST:
-            await self._send(command, self._refuse(command, "too_late", "the deadline was over"))
-            return
-        if known != command.turn:
-            await self._journal.raise_turn(command.server, command.turn)
-        result, running = await self._perform(command)
-        answer = encode(result)
-        if result.ok or command.verb != Verb.DESTROY_GUEST:  # a destroy that failed is tried anew, in the same turn
-            await self._journal.keep(key, answer, running)
-        await self._bus.publish(subjects.result_for(self.cell, command.reply_to), answer)
+    async def _may_act(self) -> None:
+        """Returns when the cell's word is good (RULES §23)."""
+        while True:
+            await self.home.wait()
+            if self._authority.held:
+                return
+            self._leave_home("it could not be heard for a while, or was paused")
 
-    async def _perform(self, command: Command) -> tuple[Result, bool | None]:
+    async def _obey(self, key: ResultKey, command: Command, ends: float) -> None:
+        """Turn first, then the deed, then the answer; the first and the last are on the disk before the next begins."""
+        await self._may_act()
+        if command.verb in READS:
+            if (read_out := (await self._perform(command, ends))[0]) is not None:
+                await self._send(command, read_out)
+            return
+        if await self._raised(key, command, ends):
+            result, running = await self._perform(command, ends)
+            if result is None:
+                return
+            answer = encode(result)
+            if result.ok or command.verb != Verb.DESTROY_GUEST:  # a destroy that failed is tried anew, in the same turn
+                await self._journal.keep(key, answer, running)
+            await self._bus.publish(subjects.result_for(self.cell, command.reply_to), answer)
+
+    async def _raised(self, key: ResultKey, command: Command, ends: float) -> bool:
+        """Whether the command is to be carried out now; its turn is on the disk then.  If not, it was answered, or need not be."""
+        while True:
+            known = self._journal.turn_of(command.server)
+            if max(command.turn, known or command.turn, self._to_go.get(command.server, command.turn)) > command.turn:
+                why = f"{command.turn} came after {known}, or is overtaken"
+                await self._send(command, self._refuse(command, "turn_is_past", why))
+                return False
+            if (kept := self._journal.result_of(key)) is not None:
+                await self._bus.publish(subjects.result_for(self.cell, command.reply_to), kept)
+                return False
+            if command.verb != Verb.DESTROY_GUEST:
+                if self._clock.monotonic() > ends:
+                    await self._send(command, self._refuse(command, "too_late", "the deadline was over"))
+                    return False
+                if self._settler.in_the_way(command.server):
+                    why = "an earlier guest of this server must go first, and does not"
+                    await self._send(command, self._refuse(command, "guest_in_the_way", why))
+                    return False
+            if known == command.turn:
+                return True
+            await self._journal.raise_turn(command.server, command.turn)
+            if self.home.is_set() and self._authority.held:
+                return True
+            await (
+                self._may_act()
+            )  # the machine stood still while this was written: the cell may have said more of this server
+
+    async def _perform(self, command: Command, ends: float) -> tuple[Result | None, bool | None]:
+        """The answer, and whether the guest is meant to be on from now; no answer when it was given up with our authority."""
         verb = self._verbs.get(command.verb)
         if verb is None:
             return self._refuse(command, "not_supported", f"no verb {command.verb}"), None
+        task = asyncio.current_task()
+        assert task is not None
         least_s = LEAST_DESTROY_S if command.verb == Verb.DESTROY_GUEST else LEAST_S
+        limit = asyncio.timeout(max(ends - self._clock.monotonic(), least_s))
+        doing = _Doing(command.turn, limit, task)
         try:
-            async with asyncio.timeout(max(command.deadline - self._clock.now(), least_s)) as limit:
+            async with limit:
                 if command.verb not in READS:
-                    self._doing[command.server] = command.turn, limit
+                    self._doing[command.server] = doing
                 answer, running = await verb(self._driver, command)
+                self._doing.pop(command.server, None)
+        except asyncio.CancelledError:
+            if not doing.dropped or task.uncancel() > 0:
+                raise
+            return None, None
         except HostFailed as problem:
             return self._refuse(command, problem.code, problem.private, problem.public), None
         except TimeoutError:
@@ -303,17 +361,20 @@ class Agent:
             return self._refuse(command, "driver_broke", f"{type(error).__name__}: {error}"), None
         finally:
             self._doing.pop(command.server, None)
-        payload = pack(answer)
-        return Result(
+            doing.ended.set()
+        if command.verb == Verb.DESTROY_GUEST:
+            self._settler.gone(command.server)
+        done = Result(
             self.host,
             self.cell,
             command.server,
             command.turn,
             command.step,
             True,
-            payload=payload,
+            payload=pack(answer),
             operation=command.operation,
-        ), running
+        )
+        return done, running
 
     def _refuse(self, command: Command, code: str, private: str, public: str = "the host could not do it") -> Result:
         left = None if self._plumbing is None else self._plumbing.take_left(command.server)
@@ -338,56 +399,33 @@ class Agent:
 
     def _believe(self, answer: ServersOfHost) -> None:
         """The answer that we wait for; or, when we are home, what the cell says unasked, or says again, which changes nothing."""
+        asked = self._asked_at(answer) is not None
         if not self.home.is_set():
-            if answer.boot == self.boot and self._answer is not None and not self._answer.done():
+            if asked and self._answer is not None and not self._answer.done():
                 self._answer.set_result(answer)
-        elif answer.boot in ("", self.boot):
+        elif asked or answer.boot in ("", self.boot):
             for told in answer.servers:
-                self._lanes.submit(told.server, partial(self._settle, told))
+                self._lanes.submit(told.server, partial(self._settler.settle_in_lane, told, self._may_start))
 
     async def _come_home(self, answer: ServersOfHost) -> None:
         """All that is older goes before anything is reported, obeyed or started; only then may what was on be on again."""
-        for told in answer.servers:
-            await self._settle_but_start(told)
+        await self._settler.settle(answer.servers)
         await self._journal.flush()
+        asked_at = self._asked_at(answer)
+        if asked_at is None or not self._authority.covers(asked_at):
+            return  # the machine stood still meanwhile: the answer is too old
+        self._authority.prove(asked_at)
         _log.info("%s is home: the cell spoke of %d servers", self.host, len(answer.servers))
+        self._refused, self._has_been_home = False, True
         self.home.set()
         for told in answer.servers:
-            self._lanes.submit(told.server, partial(self._settle, told))
+            self._lanes.submit(told.server, partial(self._settler.settle_in_lane, told, self._may_start))
 
-    async def _settle(self, told: ServerTurn) -> None:
-        if await self._settle_but_start(told):
-            try:
-                await self._driver.power_on(told.server)
-            except HostFailed as problem:
-                _log.error(
-                    "%s: %s was on and does not start: %s", self.host, told.server, problem.private or problem.public
-                )
+    def _asked_at(self, answer: ServersOfHost) -> float | None:
+        return next((at for number, at in self._questions if number == answer.boot), None)
 
-    async def _settle_but_start(self, told: ServerTurn) -> bool:
-        """What `converge` says of one server is done, except that it is started: whether it should be, is returned."""
-        server = told.server
-        plan = converge(await self._driver.guests(), self._journal.turns(), self._journal.running(), (told,))
-        if plan.destroy:
-            _log.warning("%s: the guest of %s does not belong here any more and is destroyed", self.host, server)
-            await self._destroy(server)
-        for _, turn in plan.know:
-            await self._journal.raise_turn(server, turn)
-        self._journal.forget(plan.forget)
-        return bool(plan.start)
-
-    async def _destroy(self, server: ServerId) -> None:
-        """Until it works: nothing may be done for this server before."""
-        wait_s = ASK_FIRST_S
-        while True:
-            try:
-                await self._driver.destroy_guest(server)
-            except HostFailed as problem:
-                _log.error("%s: %s must go and does not: %s", self.host, server, problem.private or problem.public)
-                await self._clock.sleep(wait_s)
-                wait_s = min(wait_s * 2, ASK_LAST_S)
-            else:
-                return
+    def _may_start(self) -> bool:
+        return self.home.is_set() and self._authority.held
 
 
 def _why(failure: Exception) -> str:

@@ -80,10 +80,12 @@ class Errand(msgspec.Struct, frozen=True):
 class _Call:
     """One command under way, and everybody in this process who waits for it."""
 
-    def __init__(self, address: HostAddress, command: Command, fails_fast: bool) -> None:
+    def __init__(self, address: HostAddress, command: Command, fails_fast: bool, ends: float) -> None:
         self.address = address
         self.command = command
         self.fails_fast = fails_fast
+        self.ends = ends
+        """On our own clock: how long the host is given is said with each sending, as a duration."""
         self.waiters: set[asyncio.Future[Result]] = set()
         self.timer: asyncio.TimerHandle | None = None
 
@@ -227,6 +229,7 @@ class HostCaller:
             verb=verb,
             operation=errand.operation,
             deadline=self._clock.now() + errand.patience_s,
+            left_s=errand.patience_s,
             reply_to=self._me,
             request_id=errand.request_id,
             payload=EMPTY if payload is None else pack(payload),
@@ -238,13 +241,15 @@ class HostCaller:
             self._refuse_silent(host)
         key = ResultKey(command.server, command.turn, command.step)
         call = self._calls.get(key)
+        patience_s = max(0.0, command.deadline - self._clock.now()) if command.left_s is None else command.left_s
         waiter: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         is_new = call is None
         if call is None:
-            call = self._calls[key] = _Call(HostAddress(cell, host), command, fails_fast=not though_silent)
+            ends = self._clock.monotonic() + patience_s
+            call = self._calls[key] = _Call(HostAddress(cell, host), command, not though_silent, ends)
         call.waiters.add(waiter)
         try:
-            async with asyncio.timeout(max(0.0, command.deadline - self._clock.now())):
+            async with asyncio.timeout(patience_s):
                 if is_new:
                     await self._send(call, self._resend_s)
                 result = await waiter
@@ -276,8 +281,8 @@ class HostCaller:
             task.add_done_callback(self._sending.discard)
 
         call.timer = loop.call_later(again_s, again)
-        riders = self._some_taken(address.host)
-        command = msgspec.structs.replace(call.command, taken=riders) if riders else call.command
+        left_s = max(0.0, call.ends - self._clock.monotonic())
+        command = msgspec.structs.replace(call.command, left_s=left_s, taken=self._some_taken(address.host))
         await self._bus.publish(subjects.to_host(address.cell, address.host), encode(command))
 
     def _open(self, host: str, result: Result) -> msgspec.Raw:

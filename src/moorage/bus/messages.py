@@ -129,11 +129,14 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
     verb: str
     operation: OperationId
     deadline: float
-    """Seconds since 1970: after this nobody waits for the answer, and the host need not begin."""
+    """Seconds since 1970, for hosts of a release that does not know `left_s`: after this nobody waits for the answer."""
     reply_to: ConductorId
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: EMPTY)
     taken: tuple[ResultKey, ...] = ()
     request_id: str = ""
+    left_s: float | None = None
+    """So many seconds after it was sent nobody waits for the answer any more, and the host need not begin.  A duration, because
+    the clocks of two machines may differ; None: the sender's release knows `deadline` alone."""
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
@@ -171,15 +174,17 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     host: str
     cell: CellId
     boot: str
-    """New each time the agent starts."""
+    """New each time the agent starts: it tells two agents of one host name apart."""
     beat: int = 0
     guests: int = 0
     digest: str = ""
-    """Of all guests' power states (`digest`): whoever has another one asks with `ReportWanted`."""
+    """Of all guests' power states (`model.guest.digest`): whoever has another one asks with `ReportWanted`."""
     changed: dict[ServerId, PowerState] = {}
     """Power states that differ from the last beat's; a destroyed guest shows as NOSTATE."""
     untaken: tuple[ResultKey, ...] = ()
     """Results that nobody has said to have taken, some of the oldest."""
+    leaving: bool = False
+    """The agent stops now: another one may speak for this host at once."""
 
 
 class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
@@ -202,6 +207,10 @@ class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
     cpu_info: dict[str, Any] = {}
     address: str = ""
     physical_functions: tuple[PhysicalFunction, ...] = ()
+    guests_in_all: int | None = None
+    """More than `guests` lists when there are more than `MAX_LISTED`; None: the sender's release does not say."""
+    set_aside: tuple[str, ...] = ()
+    """Records of guests that the host could not read, and has put away."""
 
 
 class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):
@@ -211,15 +220,30 @@ class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):
 
 
 class AgentReturned(msgspec.Struct, frozen=True, tag="agent_returned"):
-    """A host has started and asks its cell: who belongs here?  It obeys nobody until it is told (RULES §10)."""
+    """A host has started, or could not be heard for a while, and asks its cell: who belongs here?
+
+    It obeys nobody until it is told (RULES §10, §23).
+    """
 
     host: str
     cell: CellId
     boot: str
+    """New with each question, and repeated in the answer, so that an answer to an earlier one is known by it."""
     guests: tuple[ServerId, ...] = ()
     """Every server that has a guest here, or whose turn is remembered here: the answer must speak of each."""
     home: bool = False
     """It is home, and asks of servers whose turns it remembers only: what is its own need not be said again."""
+    agent: str = ""
+    """The `boot` of its beats and reports; empty: the sender's release asks with that as `boot`."""
+
+
+class AgentRefused(msgspec.Struct, frozen=True, tag="agent_refused"):
+    """To an agent: another one speaks for this host already.  It obeys nobody and reports nothing until a later question is answered."""
+
+    host: str
+    agent: str
+    """The `boot` of the beats of whom is refused: both agents hear this."""
+    why: str = ""
 
 
 class ServerTurn(msgspec.Struct, frozen=True):
@@ -240,7 +264,7 @@ class ServersOfHost(msgspec.Struct, frozen=True, tag="servers_of_host"):
     """The cell's answer to `AgentReturned`; may also be sent unasked, to a host that was silent for a while."""
 
     boot: str
-    """From the question; an answer to an earlier start is ignored.  Empty: unasked."""
+    """From the question; an answer to an earlier one is ignored.  Empty: unasked."""
     servers: tuple[ServerTurn, ...] = ()
 
 
@@ -281,6 +305,7 @@ Message: TypeAlias = (
     | HostReport
     | ReportWanted
     | AgentReturned
+    | AgentRefused
     | ServersOfHost
     | OperationHint
     | ServerHint
@@ -312,6 +337,7 @@ MESSAGES: tuple[type[msgspec.Struct], ...] = (
     HostReport,
     ReportWanted,
     AgentReturned,
+    AgentRefused,
     ServersOfHost,
     OperationHint,
     ServerHint,

@@ -2,6 +2,7 @@
 
     <host's directory>/
         guests/<server>.json     one guest: its spec, its power state, what it wrote to its console
+        set-aside/               records that could not be read: an operator looks at them, and removes them
         dials.json               optional; what goes wrong (drivers/dials.py)
 
 Files are replaced whole, so a kill at any moment leaves the old guest or the new one; a first small one is written at once, and
@@ -30,6 +31,9 @@ _log = logging.getLogger(__name__)
 MAX_CONSOLE_BYTES = 100_000
 ONE_WRITE_BYTES = 4096
 """A write of a page or less is done or not done when a process is killed."""
+
+SET_ASIDE = "set-aside"
+SET_ASIDE_SAID_MAX = 100
 
 TRAITS = (
     "COMPUTE_DEVICE_TAGGING",
@@ -62,6 +66,7 @@ class SimulatedDriver:
         self._knob = Knob(self._own)
         self._dials_seen: tuple[int, int] | None = None
         self._guests: dict[ServerId, SimulatedGuest] = {}
+        self._set_aside: tuple[str, ...] = ()
         self._hanging: Counter[str] = Counter()
         self._states: dict[ServerId, PowerState] | None = None  # made when asked for, and only after a change
 
@@ -78,9 +83,29 @@ class SimulatedDriver:
             ):  # killed between making the file and writing it: that guest was never answered for
                 file.unlink()
                 continue
-            guest = msgspec.json.decode(file.read_bytes(), type=SimulatedGuest)
+            try:
+                guest = msgspec.json.decode(file.read_bytes(), type=SimulatedGuest)
+            except (msgspec.MsgspecError, OSError) as unreadable:
+                self._put_aside(file, unreadable)
+                continue
             self._guests[guest.spec.server] = guest
         self._states = None
+        room = self._room / SET_ASIDE
+        self._set_aside = (
+            tuple(sorted(each.name for each in room.iterdir()))[:SET_ASIDE_SAID_MAX] if room.is_dir() else ()
+        )
+
+    def _put_aside(self, file: Path, unreadable: Exception) -> None:
+        """One record that cannot be read stops neither the host nor its other guests; it is kept for whoever can mend it."""
+        room = self._room / SET_ASIDE
+        try:
+            room.mkdir(exist_ok=True)
+            names = (file.name, *(f"{file.name}.{number}" for number in range(1, SET_ASIDE_SAID_MAX)))
+            os.replace(file, next((room / each for each in names if not (room / each).exists()), room / names[-1]))
+        except OSError as failure:
+            _log.error("%s cannot be read (%s), nor be put aside: %s", file, unreadable, failure)
+        else:
+            _log.error("%s cannot be read and was put aside in %s: %s", file, room, unreadable)
 
     async def close(self) -> None:
         self._guests.clear()
@@ -106,6 +131,7 @@ class SimulatedDriver:
             cpu_info={"vendor": "Moorage", "model": "simulated", "arch": "x86_64"},
             address="127.0.0.1",
             physical_functions=dials.physical_functions,
+            set_aside=self._set_aside,
         )
 
     async def guests(self) -> Mapping[ServerId, PowerState]:

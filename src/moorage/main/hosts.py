@@ -141,7 +141,18 @@ class Fleet:
         beat_s = self._config.hosts.beat_s
         plumbing = plumbing_of(plan.host, plan.level, self._plumber)
         driver = self.drivers[plan.host]
-        return Agent(plan.host, plan.cell, self._bus, driver, journal, self._clock, plumbing=plumbing, beat_s=beat_s)
+        silence_s = self._config.compute.host_silence_s
+        return Agent(
+            plan.host,
+            plan.cell,
+            self._bus,
+            driver,
+            journal,
+            self._clock,
+            plumbing=plumbing,
+            beat_s=beat_s,
+            silence_s=silence_s,
+        )
 
     async def restart(self, plan: HostPlan) -> None:
         """A host comes home after it was gone: the same guests and memory, another life."""

@@ -82,7 +82,16 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
     old = mine.level < PORTS_ARRIVE_BOUND and (config.service_user.password or not config.identity.url)
     clients = make_clients(config) if old else None
     plumbing = plumbing_of(mine.host, mine.level, None if clients is None else clients.network)
-    serving = Agent(mine.host, CellId(mine.cell), bus, driver, Journal(file, mine.host), clock, plumbing=plumbing)
+    serving = Agent(
+        mine.host,
+        CellId(mine.cell),
+        bus,
+        driver,
+        Journal(file, mine.host),
+        clock,
+        plumbing=plumbing,
+        silence_s=config.compute.host_silence_s,
+    )
     await serving.start()
     _say(f"agent of {mine.host} in {mine.cell}")
     await stopping.wait()

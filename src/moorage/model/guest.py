@@ -4,6 +4,8 @@ addresses are given, ports are bound and volumes are attached before it is sent 
 These structs travel in messages and stay in journals: fields are only ever added, with defaults (RULES §19).
 """
 
+import hashlib
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -21,6 +23,14 @@ class PowerState(IntEnum):
     SHUTDOWN = 4
     CRASHED = 6
     SUSPENDED = 7
+
+
+def digest(states: Mapping[ServerId, int]) -> str:
+    """Of the power states of a host's guests: the same for the same states, whatever their order."""
+    whole = hashlib.blake2b(digest_size=8)
+    for server in sorted(states):
+        whole.update(f"{server}={int(states[server])};".encode())
+    return whole.hexdigest()
 
 
 class VifAddress(msgspec.Struct, frozen=True):
@@ -135,3 +145,5 @@ class HostDescription(msgspec.Struct, frozen=True):
     address: str = ""
     """The host's own address, for migration and consoles."""
     physical_functions: tuple[PhysicalFunction, ...] = ()
+    set_aside: tuple[str, ...] = ()
+    """Records of guests that could not be read and were put away, for an operator to look at."""

@@ -1,0 +1,100 @@
+"""What a host says of itself unasked: a beat often, its whole report when something changed, and now and then what it may forget."""
+
+from collections.abc import Mapping
+
+from moorage.agent.journal import Journal
+from moorage.agent.report import changes, described, report
+from moorage.bus import subjects
+from moorage.bus.carrier import Bus
+from moorage.bus.messages import MAX_LISTED, AgentReturned, Heartbeat, encode
+from moorage.drivers.driver import Driver
+from moorage.model.guest import PowerState, digest
+from moorage.model.ids import CellId, ServerId
+
+MAX_UNTAKEN_SAID = 50
+TOMBSTONES_MAX = 1_000
+"""Turns remembered of servers without a guest, before the cell is asked which of them are gone for ever."""
+TOMBSTONES_ASKED_MAX = 500
+"""At once."""
+
+
+class Reporter:
+    """One life of one host's agent, which `boot` names."""
+
+    def __init__(
+        self,
+        host: str,
+        cell: CellId,
+        boot: str,
+        level: int,
+        bus: Bus,
+        driver: Driver,
+        journal: Journal,
+        *,
+        beats_per_look: int,
+    ) -> None:
+        self._host = host
+        self._cell = cell
+        self._boot = boot
+        self._level = level
+        self._bus = bus
+        self._driver = driver
+        self._journal = journal
+        self._beats_per_look = beats_per_look
+        self._number = 0
+        self._said: Mapping[ServerId, PowerState] = {}
+        self._digest = digest({})
+        self._description = b""
+        self._asked_last = ServerId("")
+        """Of the tombstones: the next time those after it are asked of."""
+
+    async def beat(self) -> None:
+        """A sign of life, with what changed since the last one; every so many beats it is looked whether the host has changed."""
+        number, self._number = self._number, self._number + 1
+        if number % self._beats_per_look == 0:
+            now = described(await self._driver.describe())
+            if now != self._description:
+                await self.report()
+                self._description = now
+            await self._ask_what_to_forget()
+            await self._journal.flush()
+        states = await self._driver.guests()
+        differ: dict[ServerId, PowerState] = {}
+        if states is not self._said:
+            differ = changes(self._said, states)
+            self._said = states
+            if differ:
+                self._digest = digest(states)
+        message = Heartbeat(
+            self._host,
+            self._cell,
+            self._boot,
+            number,
+            len(states),
+            self._digest,
+            differ if len(differ) <= MAX_LISTED else {},
+            self._journal.untaken(MAX_UNTAKEN_SAID),
+        )
+        await self._bus.publish(subjects.heartbeat(self._cell), encode(message))
+
+    async def leave(self) -> None:
+        """The last beat: nobody need wait until this agent is silent before another speaks for the host."""
+        message = Heartbeat(
+            self._host, self._cell, self._boot, self._number, len(self._said), self._digest, leaving=True
+        )
+        await self._bus.publish(subjects.heartbeat(self._cell), encode(message))
+
+    async def report(self) -> None:
+        description, guests = await self._driver.describe(), await self._driver.guests()
+        whole = report(self._host, self._cell, self._boot, description, guests, self._level)
+        await self._bus.publish(subjects.report(self._cell), encode(whole))
+
+    async def _ask_what_to_forget(self) -> None:
+        """A destroy leaves its turn behind; a host that is never restarted would remember every server it ever had."""
+        tombstones = sorted(self._journal.turns().keys() - (await self._driver.guests()).keys())
+        if len(tombstones) <= TOMBSTONES_MAX:
+            return
+        asked = ([each for each in tombstones if each > self._asked_last] or tombstones)[:TOMBSTONES_ASKED_MAX]
+        self._asked_last = asked[-1]
+        question = AgentReturned(self._host, self._cell, self._boot, tuple(asked), home=True, agent=self._boot)
+        await self._bus.publish(subjects.returned(self._cell), encode(question))

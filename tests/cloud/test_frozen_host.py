@@ -1,0 +1,204 @@
+"""A host that stood still, or could not be heard: it starts and resumes nothing before its cell has answered (RULES §23)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hosts import CELL, HOST, SERVER, Place, errand, guest, place
+
+from moorage.bus import subjects
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import (
+    AgentRefused,
+    AgentReturned,
+    Command,
+    Heartbeat,
+    HostReport,
+    ReportWanted,
+    ServersOfHost,
+    ServerTurn,
+    StartGuest,
+    Verb,
+    encode,
+    pack,
+)
+from moorage.drivers.dials import Dials, VerbDial
+from moorage.model.errors import HostFailed
+from moorage.model.guest import PowerState
+from moorage.model.ids import ConductorId, OperationId, ServerId
+from moorage.model.turn import UNDO, Turn
+from moorage.testing.waiting import until
+
+OTHER = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
+LONG_S = 20.0
+"""More than half of `host_silence_s`."""
+
+
+def questions(at: Place) -> list[AgentReturned]:
+    return [each for each in at.cell.heard if isinstance(each, AgentReturned)]
+
+
+async def test_a_command_that_waited_while_the_machine_stood_still_waits_for_the_cell(tmp_path: Path) -> None:
+    """The boot went on elsewhere: what is left of it in the host's buffers starts nothing."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        at.cell.answers = False
+        at.cell.heard.clear()
+        at.host.clock.suspended_s += LONG_S
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1), guest()))
+        await until(lambda: questions(at))
+        assert await at.host.driver.guests() == {}
+        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(1, 1, UNDO), here=False)}
+        at.cell.answers = True
+        with pytest.raises(HostFailed) as refused:
+            await starting
+        assert refused.value.code == "turn_is_past"
+        assert await at.host.driver.guests() == {}
+
+
+async def test_what_was_being_started_is_given_up_and_asked_again(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="before")}))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
+        await until(lambda: at.host.driver.hanging("start_guest") == 1)
+        at.cell.answers = False
+        at.host.clock.suspended_s += LONG_S
+        await until(lambda: at.host.driver.hanging("start_guest") == 0)
+        assert not starting.done()
+        assert await at.host.driver.guests() == {}
+        at.cell.answers = True
+        assert await starting is PowerState.RUNNING, "it was sent again, and the cell has nothing against it"
+
+
+async def test_guests_run_on_and_beats_go_on_while_the_cell_does_not_answer(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        at.cell.answers = False
+        at.cell.heard.clear()
+        at.host.clock.suspended_s += LONG_S
+        await until(lambda: len(questions(at)) >= 2)
+        seen = len(at.cell.beats())
+        await until(lambda: len(at.cell.beats()) > seen)
+        assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING}
+
+
+async def test_a_host_whose_bus_was_cut_for_long_asks_first(tmp_path: Path) -> None:
+    bus = MemoryBus()
+    async with place(bus, tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        bus.dials.cut = True
+        at.host.clock.suspended_s += LONG_S
+        await until(lambda: not at.host.agent.home.is_set())
+        assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING}, "an outage stops no guest"
+        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(2), here=False)}
+        bus.dials.cut = False
+        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
+        await asyncio.wait_for(at.host.agent.home.wait(), 10)
+
+
+async def test_an_answer_from_before_the_pause_is_not_enough(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        early = questions(at)[-1]
+        at.cell.answers = False
+        at.host.clock.suspended_s += LONG_S
+        await until(lambda: not at.host.agent.home.is_set())
+        at.cell.heard.clear()
+        await until(lambda: questions(at))
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ServersOfHost(early.boot)))
+        at.cell.heard.clear()
+        await until(lambda: questions(at))
+        assert not at.host.agent.home.is_set()
+        assert {each.agent for each in questions(at)} == {at.host.agent.boot}
+
+
+async def test_a_guest_that_cannot_be_destroyed_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        for server in (SERVER, OTHER):
+            await at.caller.start_guest(HOST, errand(1), guest(server))
+        await at.host.stop()
+        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(2), here=False), OTHER: ServerTurn(OTHER, Turn(1))}
+        at.cell.heard.clear()
+        at.host.dials = Dials(verbs={"destroy_guest": VerbDial(fail_times=1_000)})
+        at.host.begin()
+        await at.host.start()
+        await until(lambda: at.cell.reports() and at.cell.beats())
+        assert at.cell.reports()[0].guests.keys() == {SERVER, OTHER}, "it is shown as long as it is there"
+        assert await at.caller.power_off(HOST, errand(2), OTHER) is PowerState.SHUTDOWN
+        with pytest.raises(HostFailed) as refused:
+            await at.caller.start_guest(HOST, errand(3), guest())
+        assert refused.value.code == "guest_in_the_way"
+        at.host.driver.turn(Dials())
+        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
+        assert await at.caller.start_guest(HOST, errand(3, step="again"), guest()) is PowerState.RUNNING
+
+
+@pytest.mark.parametrize("wrong_s", [-7200.0, 300.0])
+async def test_clocks_that_differ_or_jump_do_no_harm(tmp_path: Path, wrong_s: float) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        at.host.clock.wrong_s = wrong_s
+        assert await at.caller.start_guest(HOST, errand(1), guest()) is PowerState.RUNNING
+        at.host.clock.wrong_s = -wrong_s
+        assert await at.caller.power_off(HOST, errand(2), SERVER) is PowerState.SHUTDOWN
+
+
+async def test_a_command_of_an_earlier_release_says_a_moment_of_the_clock(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        for turn, deadline, refused in ((1, at.host.clock.now() - 60, True), (2, at.host.clock.now() + 60, False)):
+            told = Command(
+                SERVER,
+                Turn(turn),
+                "start_guest",
+                Verb.START_GUEST,
+                OperationId("o"),
+                deadline,
+                ConductorId("old"),
+                pack(StartGuest(guest())),
+            )
+            await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(told))
+            await until(lambda turn=turn: any(each.turn == Turn(turn) for each in at.cell.results()))  # type: ignore[misc]
+            assert (at.cell.results()[-1].code == "too_late") is refused
+
+
+async def test_an_agent_that_is_refused_is_quiet_until_it_is_not(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        at.cell.answers = False
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(AgentRefused(HOST.host, "somebody-else")))
+        assert await at.caller.power_off(HOST, errand(2), SERVER) is PowerState.SHUTDOWN, "that was another's"
+        refusal = AgentRefused(HOST.host, at.host.agent.boot, "another one speaks for this host")
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(refusal))
+        await until(lambda: not at.host.agent.home.is_set())
+        at.cell.heard.clear()
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ReportWanted()))
+        waiting = asyncio.create_task(at.caller.power_on(HOST, errand(3, patience_s=20.0), SERVER))
+        await until(lambda: questions(at))
+        assert not [each for each in at.cell.heard if isinstance(each, Heartbeat | HostReport)]
+        assert at.host.driver.power_of(SERVER) is PowerState.SHUTDOWN
+        at.cell.answers = True
+        assert await waiting is PowerState.RUNNING
+
+
+async def test_an_agent_that_stops_says_so(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        boot = at.host.agent.boot
+        await at.host.stop()
+        await until(lambda: at.cell.left)
+        assert at.cell.left[0].boot == boot
+
+
+async def test_a_record_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        for server in (SERVER, OTHER):
+            await at.caller.start_guest(HOST, errand(1), guest(server))
+        await at.host.stop()
+        (tmp_path / "guests" / f"{SERVER}.json").write_bytes(b'{"spec": {"server": "7f4b')
+        at.cell.heard.clear()
+        at.host.begin()
+        await at.host.start()
+        await until(at.cell.reports)
+        assert at.cell.reports()[0].guests == {OTHER: PowerState.RUNNING}
+        assert at.cell.reports()[0].set_aside == (f"{SERVER}.json",)
+        assert (tmp_path / "set-aside" / f"{SERVER}.json").read_bytes().startswith(b'{"spec"')
