@@ -1,7 +1,7 @@
 """What the network service says of ports is carried into records and claims, whether it was said or found out."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -139,6 +139,33 @@ async def test_ports_that_vanish_from_many_servers_at_once_are_not_believed(
     assert (await small.held())["cards"] == before[0]["cards"]
     assert await record(small) == before[1]
     assert "may the service user still see all ports" in caplog.text
+
+
+async def test_ports_that_are_not_shown_are_not_gone_by_that(
+    small: SmallRegion, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Our account lost its role: one server or thousands, by a round or by an event that names no port, nothing is unplugged."""
+    before = await small.held(), await record(small)
+    small.network.blind = True
+    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1, amiss=(SERVER,))
+    changed_event = ExternalEvent(SERVER, "network-changed", "", seen_at=1)
+    await small.region.write(lambda tx: inbox.put_placed(tx, [changed_event]))
+    assert await Events(small.rooms, cast("Any", None), cast("Any", None)).look() == 1
+    assert (await small.held(), await record(small)) == before
+    assert "does not say that it is gone" in caplog.text
+    small.network.blind = False
+    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+
+
+async def test_of_ports_that_are_not_shown_only_those_named_as_deleted_are_unplugged(small: SmallRegion) -> None:
+    port = routed_port(small)
+    small.network.blind = True
+    told = ExternalEvent(SERVER, "network-vif-deleted", port, seen_at=1)
+    await small.region.write(lambda tx: inbox.put_placed(tx, [told]))
+    assert await Events(small.rooms, cast("Any", None), cast("Any", None)).look() == 1
+    nics = (await record(small)).nics
+    assert len(nics) == 2
+    assert port not in {str(nic.port) for nic in nics}
 
 
 async def test_a_server_that_is_held_waits(small: SmallRegion) -> None:
@@ -292,7 +319,7 @@ async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
     told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (bad, SERVER)]
     looked: list[ServerId] = []
 
-    async def look(rooms: Rooms, server: ServerId) -> port_truth.Found:
+    async def look(rooms: Rooms, server: ServerId, *, deleted: Collection[str]) -> port_truth.Found:
         looked.append(server)
         if server == bad:
             raise KeyError("of a newer release")

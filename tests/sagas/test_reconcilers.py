@@ -1,8 +1,9 @@
 """Reconcilers: a world that is fine is left alone, and what was planted is mended, once."""
 
 import asyncio
+import dataclasses
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from moorage.bus.notifications import Message
 from moorage.conductor.reconcilers.devices import Devices, DevicesDone
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.notifications import Notifications, NotificationsDone, OutboxLimits
+from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import Mended, QuotaUsage, QuotaUsageDone
 from moorage.conductor.reconcilers.segments import ASKED_EVERY_S, Segments, SegmentsDone
 from moorage.conductor.reconcilers.stray_claims import StrayClaims, StrayClaimsDone
@@ -22,7 +24,7 @@ from moorage.conductor.reconcilers.tidy import DELETED_SERVERS_KEPT_US, Tidied, 
 from moorage.conductor.reconcilers.usage_audit import PAGE_MAX, UsageAudit, UsageAuditDone
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Unavailable
-from moorage.model.ids import ConductorId, NetworkId, OperationId, ServerId
+from moorage.model.ids import CellId, ConductorId, NetworkId, OperationId, ServerId
 from moorage.model.network import (
     AgentDevices,
     FixedIp,
@@ -40,6 +42,8 @@ from moorage.model.world import Ask
 from moorage.operations.all import SAGAS
 from moorage.operations.delete import Delete
 from moorage.operations.notifications.messages import Wording
+from moorage.operations.rooms import Cells
+from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
@@ -47,6 +51,7 @@ from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
 from moorage.store.region import aggregates, conductors, quotas, server_lists, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
+from moorage.store.region.placement.tables import placement_metadata
 from moorage.testing.small_region import NETWORK, PROJECT, SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.stage import HeldClock
 
@@ -101,6 +106,81 @@ async def test_ports_of_others_and_of_servers_at_work_are_left_alone(small: Smal
     await small.hand_to(OperationId("somebody"))
     assert await StrayPorts(small.rooms).run() == StrayPortsDone(looked_at=2, mended=0)
     assert {stranger, at_work} <= small.network.ports.keys()
+
+
+async def test_a_port_that_is_bound_where_its_server_is_stays_though_no_record_lists_it(
+    small: SmallRegion, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A record that was restored knows less than the guest has: the network service is the second witness (RULES §22)."""
+    found = (await records.find(small.rooms, SERVER)).server
+    assert found is not None
+    port = plant(small, SERVER, 5)
+    small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host=found.host or "")
+    assert await StrayPorts(small.rooms).run() == StrayPortsDone(looked_at=1, amiss=(port,))
+    assert port in small.network.ports
+    assert f"port {port} is bound where server {SERVER} is" in caplog.text
+    small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host="elsewhere")
+    assert (await StrayPorts(small.rooms).run()).mended == 1
+    assert port not in small.network.ports
+
+
+# -------------------------------------------------------------------------------------------- a cell that is out
+
+
+class Out:
+    """A cell's database that does not answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def out(*_: Any) -> Any:
+            raise Unavailable("the cell does not answer")
+
+        return out
+
+
+OTHERS = ServerId("0d0c0b0a-0000-4000-8000-0000000000aa")
+
+
+async def with_a_dead_cell(small: SmallRegion) -> tuple[str, str]:
+    """Another server, ACTIVE in the cell that is out; the cell, and the first server's."""
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT))
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    dead = next(cell for cell in small.cells if cell != where.cell)
+
+    def born(tx: Tx) -> None:
+        region_servers.insert(tx, [a_server(id=OTHERS, operation=OperationId("other"))])
+        region_servers.place(tx, OTHERS, OperationId("other"), dead)
+        region_servers.let_go(tx, OTHERS, OperationId("other"), drop_order=True)
+
+    await small.region.write(born)
+    live = {cell: small.cells[cell] for cell in small.cells if cell != dead}
+    small.rooms = dataclasses.replace(small.rooms, cells=Cells({dead: cast("Any", Out()), **live}))
+    return dead, str(where.cell)
+
+
+async def test_a_cell_that_is_out_keeps_no_reconciler_from_the_others(small: SmallRegion) -> None:
+    dead, _ = await with_a_dead_cell(small)
+    plant(small, OTHERS, 0)
+    plant(small, SERVER, 5)
+    assert await StrayPorts(small.rooms).run() == StrayPortsDone(looked_at=2, mended=1, waiting=(OTHERS,))
+
+    drifted = await PortDrift(small.rooms).run()
+    assert (drifted.looked_at, drifted.waiting) == (1, (dead,))
+    usage = await QuotaUsage(small.rooms).run()
+    assert (usage.looked_at, usage.waiting) == (0, (dead,))
+    tidied = await Tidy(small.rooms).run()
+    assert tidied.waiting == (dead,)
+
+
+async def test_a_dead_cells_claims_wait_and_those_of_others_are_given_back(small: SmallRegion) -> None:
+    _, cell = await with_a_dead_cell(small)
+    consumers = placement_metadata.tables["consumers"]
+    values = {"uuid": OTHERS, "generation": 1, "project": PROJECT, "user_id": "u", "type": "INSTANCE", "operation": "o",
+              "attempt": 0, "updated_at": 0}  # fmt: skip
+    await small.region.write(lambda tx: tx.run(consumers.insert().values(values)))
+    await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
+    await small.cells[CellId(cell)].write(lambda tx: tx.run(sa.delete(cell_servers.servers)))
+    assert await StrayClaims(small.rooms).run() == StrayClaimsDone(looked_at=2, released=(SERVER,), waiting=1)
 
 
 # -------------------------------------------------------------------------------------------------- stray claims
@@ -226,10 +306,13 @@ class TwoSegments:
         self.segments = ("segment-a", "segment-b")
         self.others: list[Port] = []
         self.grown = 0
+        self.blind = False
         self.asked = 0
         self.forgotten = 0
 
     async def networks(self) -> list[NetworkFacts]:
+        if self.blind:
+            return []
         segments = tuple(SegmentFacts(each, name=each, physical_network="wire-" + each[-1]) for each in self.segments)
         subnets = tuple(
             SubnetFacts("subnet-" + each, "10.0.0.0/24", segment=each, pools=(("10.0.0.10", "10.0.0.13"),))
@@ -245,6 +328,9 @@ class TwoSegments:
 
     def forget(self) -> None:
         self.forgotten += 1
+
+    async def segments_gone(self, segments: Collection[str]) -> frozenset[str]:
+        return frozenset() if self.blind else frozenset(segments) - set(self.segments)
 
     async def wirings(self) -> list[HostWiring]:
         return [HostWiring("host1", ("wire-a",)), HostWiring("host2", ("wire-b",))]
@@ -300,6 +386,24 @@ async def test_a_segment_that_is_gone_is_dropped(small: SmallRegion) -> None:
     network.segments = ("segment-a",)
     assert await segments.run() == SegmentsDone(looked_at=1, dropped=1)
     assert segments_of(small).keys() == {"routed/segment-a"}
+
+
+async def test_segments_that_are_shown_no_more_stay_until_the_service_says_of_each_that_it_is_gone(
+    small: SmallRegion, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who lost a role is shown empty lists, and no host may lose its addresses for that (RULES §22)."""
+    network = TwoSegments()
+    segments = Segments(cast("Any", network), small.engine)
+    await segments.run()
+    drawn = segments_of(small)
+    network.blind = True
+    assert await segments.run() == SegmentsDone(amiss=("segment-a", "segment-b"))
+    assert segments_of(small) == drawn
+    assert "may the service user still see all segments" in caplog.text
+    network.blind = False
+    assert await segments.run() == SegmentsDone(looked_at=2)
+    network.segments = ("segment-a",)
+    assert await segments.run() == SegmentsDone(looked_at=1, dropped=1)
 
 
 # ----------------------------------------------------------------------------------------------- host aggregates

@@ -23,7 +23,8 @@ from moorage.store.region.inbox import ExternalEvent
 
 logger = logging.getLogger(__name__)
 
-HEEDED = ("network-changed", "network-vif-deleted")
+DELETED = "network-vif-deleted"
+HEEDED = ("network-changed", DELETED)
 LOOK_EVERY_S = 2.0
 GATHERED_S = 0.02
 """Hints that come together are answered by one look."""
@@ -85,7 +86,7 @@ class Events:
 
         async def heed(server: ServerId) -> Sequence[ExternalEvent]:
             async with slots:
-                return by_server[server] if await self._heed(server) else ()
+                return by_server[server] if await self._heed(server, by_server[server]) else ()
 
         done = [each for some in await asyncio.gather(*map(heed, by_server)) for each in some]
         if done:
@@ -93,9 +94,10 @@ class Events:
                 await self._rooms.region.write(lambda tx: inbox.taken(tx, done))
         return len(done)
 
-    async def _heed(self, server: ServerId) -> bool:
+    async def _heed(self, server: ServerId, told: Sequence[ExternalEvent]) -> bool:
+        deleted = frozenset(each.tag for each in told if each.name == DELETED)
         try:
-            return await port_truth.look(self._rooms, server) is not Found.BUSY
+            return await port_truth.look(self._rooms, server, deleted=deleted) is not Found.BUSY
         except Problem as problem:  # the network service is out, or the cell: the word is kept
             logger.info("what happened to ports of server %s waits: %s", server, problem)
             return False

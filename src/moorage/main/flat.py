@@ -1,6 +1,6 @@
 """Flat networks of a region: the configured pools, and who holds which address in the region's database."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from moorage.clients.network.flat import FlatNetwork
@@ -33,8 +33,12 @@ class Book:
     async def holder(self, pool: FlatPool, slot: int) -> str | None:
         return await self.region.read(lambda tx: flat_addresses.holder(tx, pool, slot))
 
-    async def holders(self) -> Mapping[str, Collection[int]]:
-        return await self.region.read(flat_addresses.holders)
+    async def every(self) -> Sequence[Lease]:
+        return await self.region.read(flat_addresses.every)
+
+    async def give_back_exactly(self, leases: Sequence[Lease]) -> int:
+        with label("release_ports"):
+            return await self.region.write(lambda tx: flat_addresses.give_back_exactly(tx, leases))
 
 
 def pools_of(config: Config) -> tuple[FlatPool, ...]:

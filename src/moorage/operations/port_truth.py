@@ -10,13 +10,16 @@ here.  A server that an operation holds is left to that operation, and looked at
     addresses of segments      the claim is made to say what the ports have, in either direction
     guarantees                 bandwidth and packet rate too, of the providers that the bindings name
 
+That a list shows a port no more is not enough for that: who lost a role is shown empty lists.  It takes the event that names the
+port, or the service's word on that very id while it shows us that we may see it (RULES §22).
+
 What is in use is counted though it be more than there is: nobody else is to be promised it.  A guarantee cannot be mended where the
 binding names no provider for it, or one that is not below the server's host: then the claim stays as it is, and the operator is told.
 """
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -54,8 +57,11 @@ class Found(StrEnum):
     """Something differs that nobody but the operator can mend; it is in the log."""
 
 
-async def look(rooms: Rooms, server_id: ServerId) -> Found:
-    """Compare one server, and mend it. Raises Unavailable when the network service is out."""
+async def look(rooms: Rooms, server_id: ServerId, *, deleted: Collection[str] = ()) -> Found:
+    """Compare one server, and mend it. Raises Unavailable when the network service is out.
+
+    `deleted`: ports that the network service named in an event of their deletion.
+    """
     where = await rooms.region.read(lambda tx: region_servers.find(tx, server_id))
     if where is None:
         return Found.NO_SERVER
@@ -68,7 +74,7 @@ async def look(rooms: Rooms, server_id: ServerId) -> Found:
     carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
     ports = {port.id: port for port in await rooms.network.ports_of(server_id) if port.id in carded}
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
-        return await _let_go(rooms, server, lost)
+        return await _lost(rooms, server, lost, deleted)
     amiss = _amiss(rooms, server, ports)
     nics = [await _as_is(rooms, nic, ports, guaranteed=str(nic.port) not in amiss) for nic in server.nics]
     wanted = msgspec.structs.replace(
@@ -88,7 +94,24 @@ async def look(rooms: Rooms, server_id: ServerId) -> Found:
     return Found.MENDED if mended or wanted != server else Found.TRUE
 
 
-async def _let_go(rooms: Rooms, server: Server, lost: list[Nic]) -> Found:
+async def _lost(rooms: Rooms, server: Server, lost: Sequence[Nic], deleted: Collection[str]) -> Found:
+    """Cards whose ports the list does not show: unplugged where the port was named as deleted, and left where it was not."""
+    named = [nic for nic in lost if str(nic.port) in deleted]
+    asked = [str(nic.port) for nic in lost if nic not in named]
+    gone = await rooms.network.ports_gone(asked, server.project)
+    for port in (each for each in asked if each not in gone):
+        logger.error(
+            "server %s: the network service does not list its port %s, and does not say that it is gone: nothing is unplugged; "
+            "may the service user still see all ports?",
+            server.id,
+            port,
+        )
+    sure = [nic for nic in lost if nic in named or str(nic.port) in gone]
+    found = await _let_go(rooms, server, sure) if sure else Found.AMISS
+    return found if len(sure) == len(lost) or found is Found.BUSY else Found.AMISS
+
+
+async def _let_go(rooms: Rooms, server: Server, lost: Sequence[Nic]) -> Found:
     for nic in lost:
         logger.warning("server %s: port %s is gone from the network service", server.id, nic.port)
         try:
@@ -160,7 +183,7 @@ async def _mend_claim(rooms: Rooms, server: Server, seq: int, *, guarantees: boo
         return False
 
     def work(tx: Tx) -> tuple[Row, ...]:
-        where = region_servers.find(tx, server.id)
+        where = region_servers.find_and_hold(tx, server.id)
         if where is None or where.operation is not None or where.op_seq != seq:
             return ()
         rows: list[Row] = []

@@ -1,5 +1,6 @@
 """A small region without a network service: flat networks, whose addresses are held in the region's database (S0.16)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,8 +53,8 @@ class FlatRegion(SmallRegion):
 
     @override
     async def held(self) -> dict[str, Any]:
-        leases = await Book(self.region).holders()
-        return {**await super().held(), "leases": sorted((server, len(nics)) for server, nics in leases.items())}
+        leases = Counter(lease.server for lease in await Book(self.region).every())
+        return {**await super().held(), "leases": sorted(leases.items())}
 
 
 def _cell_of(host: str) -> CellId | None:

@@ -107,6 +107,8 @@ class DictNetwork:
     ports: dict[str, Port] = field(default_factory=dict)
     guarantees: bool = False
     """Our ports follow their network's policy (bandwidth and packets, in groups), the user's have one (the older form)."""
+    blind: bool = False
+    """Our account lost its role: every list is empty, every port unknown."""
 
     async def ensure_ports(
         self,
@@ -172,20 +174,21 @@ class DictNetwork:
                 now = self.ports[port.id]
                 device = now.device_id if now.ours else ""
                 self.ports[port.id] = msgspec.structs.replace(
-                    now, host="", vif_type="unbound", device_id=device, profile={}
+                    now, host="", vif_type="unbound", device_id=device, profile={}, revision=now.revision + 1
                 )
 
-    async def release_ports(
-        self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = (), keep: Collection[str] = ()
-    ) -> None:
+    async def release_ports(self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = ()) -> None:
         minted = minted_macs(server) | set(macs)
         for key, port in list(self.ports.items()):
-            if key in keep:
-                continue
             if port.mac in minted and port.ours:
                 del self.ports[key]
             elif port.device_id == server:
-                self.ports[key] = msgspec.structs.replace(port, device_id="", host="", vif_type="unbound", profile={})
+                self.ports[key] = self._let_go(port)
+
+    def _let_go(self, port: Port) -> Port:
+        return msgspec.structs.replace(
+            port, device_id="", host="", vif_type="unbound", profile={}, revision=port.revision + 1
+        )
 
     async def release_nic(self, server: str, nic: NicAsk) -> None:
         await self.drop_port(server, nic.port or nic.mac, ours=nic.ours)
@@ -197,20 +200,23 @@ class DictNetwork:
         if ours:
             del self.ports[port]
         else:
-            self.ports[port] = msgspec.structs.replace(found, device_id="", host="", vif_type="unbound", profile={})
+            self.ports[port] = self._let_go(found)
 
     async def ports_of(self, server: str, token: str | None = None) -> tuple[Port, ...]:
-        return tuple(port for port in self.ports.values() if port.device_id == server)
+        return tuple(port for port in self.ports.values() if port.device_id == server and not self.blind)
 
     async def port(self, port: str, token: str | None = None) -> Port:
-        if port not in self.ports:
+        if port not in self.ports or self.blind:
             raise NotFound(f"Port {port} could not be found.")
         return self.ports[port]
 
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
+        return self._by_device()
+
+    def _by_device(self) -> dict[str, dict[str, Port]]:
         found: dict[str, dict[str, Port]] = {}
         for key, port in self.ports.items():
-            if port.device_id:
+            if port.device_id and not self.blind:
                 found.setdefault(port.device_id, {})[key] = port
         return found
 
@@ -222,12 +228,26 @@ class DictNetwork:
         """Nobody has floating addresses here."""
         return {}
 
-    async def devices(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for key, port in self.ports.items():
-            if port.device_id:
-                found.setdefault(port.device_id, set()).add(key)
-        return found
+    async def devices(self) -> dict[str, dict[str, Port]]:
+        return self._by_device()
+
+    async def release_strays(self, server: str, ports: Sequence[Port]) -> int:
+        """Each only at the revision it was seen with, as the service does it."""
+        went = 0
+        for port in ports:
+            now = self.ports.get(port.id)
+            if now is None or now.revision != port.revision:
+                continue
+            went += 1
+            if now.mac in minted_macs(server):
+                del self.ports[port.id]
+            else:
+                self.ports[port.id] = self._let_go(now)
+        return went
+
+    async def ports_gone(self, ports: Collection[str], project: str) -> frozenset[str]:
+        """Who may not see ports is shown none by id either, and cannot prove otherwise."""
+        return frozenset() if self.blind else frozenset(ports) - self.ports.keys()
 
     async def network(self, network: str) -> NetworkFacts:
         return ROUTED_FACTS if network == ROUTED else NETWORK_FACTS

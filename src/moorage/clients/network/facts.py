@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from moorage.clients.http import Json, Neighbour, Params
 from moorage.clients.network.wire import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
-from moorage.model.errors import Internal, NotFound
+from moorage.model.errors import Forbidden, Internal, NotFound
 from moorage.model.network import (
     AgentDevices,
     Availability,
@@ -24,6 +24,15 @@ from moorage.model.network_providers import known
 PAGE_SIZE = 1000
 PAGES_MAX = 1000
 EXTENSIONS_KEPT_S = 600.0
+DEVICE_FIELDS = (
+    "id",
+    "network_id",
+    "mac_address",
+    "device_id",
+    "revision_number",
+    "binding:host_id",
+    "binding:profile",
+)
 HELD_FIELDS = ("id", "network_id", "mac_address", "device_id", "fixed_ips", "resource_request", "binding:profile")
 
 
@@ -49,12 +58,12 @@ class Facts:
         minted = minted_macs(server)
         return tuple([port_of(row, ours=row["mac_address"] in minted) for row in await self._rows_of(server, token)])
 
-    async def devices(self) -> dict[str, set[str]]:
-        """Every device id that has ports, with their ids."""
-        found: dict[str, set[str]] = {}
-        async for row in self._pages("ports", {"fields": ["id", "device_id"]}):
+    async def devices(self) -> dict[str, dict[str, Port]]:
+        """Device id → port id → the port as it is let go: its revision, MAC, host and binding profile."""
+        found: dict[str, dict[str, Port]] = {}
+        async for row in self._pages("ports", {"fields": list(DEVICE_FIELDS)}):
             if row["device_id"]:
-                found.setdefault(row["device_id"], set()).add(row["id"])
+                found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
         return found
 
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
@@ -64,6 +73,44 @@ class Facts:
             if row["device_id"]:
                 found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
         return found
+
+    async def ports_gone(self, ports: Collection[str], project: str) -> frozenset[str]:
+        """Those of the ports of `project`'s server that the service has no more: it says so of each by its id (RULES §22).
+
+        Who may not see a port is told the same.  So the service is believed only if it shows us something else that takes
+        those rights, before it is asked and after it has answered; where it does not, no port is gone.
+        """
+        return await self._gone("ports", ports, (("agents", {}), ("ports", {"project_id": project})))
+
+    async def segments_gone(self, segments: Collection[str]) -> frozenset[str]:
+        """The same of segments, which are the administrator's to see."""
+        return await self._gone("segments", segments, (("segments", {}), ("agents", {})))
+
+    async def _gone(
+        self, things: str, ids: Collection[str], proofs: Sequence[tuple[str, Mapping[str, str]]]
+    ) -> frozenset[str]:
+        if not ids or not await self._shows_any(proofs):
+            return frozenset()
+        gone = frozenset([each for each in ids if await self._has_no(things, each)])
+        return gone if gone and await self._shows_any(proofs) else frozenset()
+
+    async def _has_no(self, things: str, id: str) -> bool:
+        try:
+            await self._network.call("GET", path_of(things, id))
+        except NotFound:
+            return True
+        return False
+
+    async def _shows_any(self, proofs: Sequence[tuple[str, Mapping[str, str]]]) -> bool:
+        """Something that takes the rights in question: agents are shown to administrators alone, and not every service has some."""
+        for things, only in proofs:
+            try:
+                asked: Params = {**only, "limit": 1, "fields": "id"}
+                if (await self._network.call("GET", path_of(things), params=asked)).body[things]:
+                    return True
+            except (Forbidden, NotFound):  # no such rights, or no such thing
+                continue
+        return False
 
     async def ports_on(self, network: str) -> tuple[Port, ...]:
         """Every port of a network, whoever's it is."""

@@ -49,7 +49,9 @@ class AddressBook(Protocol):
 
     async def holder(self, pool: FlatPool, slot: int) -> str | None: ...
 
-    async def holders(self) -> Mapping[str, Collection[int]]: ...
+    async def every(self) -> Sequence[Lease]: ...
+
+    async def give_back_exactly(self, leases: Sequence[Lease]) -> int: ...
 
 
 class NoService(Neighbour):
@@ -182,9 +184,11 @@ class FlatNetwork(NetworkClient):
         raise NotFound(f"Port id {port} could not be found.")
 
     @override
-    async def devices(self) -> dict[str, set[str]]:
-        held = await self._book.holders()
-        return {server: {vif_id(server, nic) for nic in nics} for server, nics in held.items()}
+    async def devices(self) -> dict[str, dict[str, Port]]:
+        found: dict[str, dict[str, Port]] = {}
+        for port in map(self._bound, await self._book.every()):
+            found.setdefault(port.device_id, {})[port.id] = port
+        return found
 
     @override
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
@@ -284,11 +288,18 @@ class FlatNetwork(NetworkClient):
         await self._book.give_back(server, [port.index for port in ports])
 
     @override
-    async def release_ports(
-        self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = (), keep: Collection[str] = ()
-    ) -> None:
-        held = await self._book.of_server(server)
-        await self._book.give_back(server, [each.nic for each in held if vif_id(server, each.nic) not in keep])
+    async def release_ports(self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = ()) -> None:
+        await self._book.give_back(server)
+
+    @override
+    async def release_strays(self, server: str, ports: Sequence[Port]) -> int:
+        seen = {port.id: port for port in ports}
+        held = [
+            lease
+            for lease in await self._book.of_server(server)
+            if self._bound(lease) == seen.get(vif_id(server, lease.nic))
+        ]
+        return await self._book.give_back_exactly(held)
 
     @override
     async def delete_made_ports(self, server: str, macs: Collection[str] = ()) -> None:

@@ -139,18 +139,16 @@ class Ports(Making):
         rows = await self._rows_of(server)
         await all_of([self._delete(row["id"]) for row in rows if row["mac_address"] in mine])
 
-    async def release_ports(
-        self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = (), keep: Collection[str] = ()
-    ) -> None:
+    async def release_ports(self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = ()) -> None:
         """The server goes: our ports are deleted, all others let go. Absent is success.
 
         `users`: the user's ports as they were taken, so that what we changed is put back; one that is not named keeps
-        its address and loses what its profile says of the host.  `keep`: ids of ports that stay as they are.
+        its address and loses what its profile says of the host.
         """
         await self._maker.over(server)
         mine = minted_macs(server) | frozenset(macs)
         known = {port.id: port for port in users}
-        rows = [row for row in await self._rows_of(server) if row["id"] not in keep]
+        rows = await self._rows_of(server)
         await all_of(
             [
                 self._delete(row["id"])
@@ -159,6 +157,27 @@ class Ports(Making):
                 for row in rows
             ]
         )
+
+    async def release_strays(self, server: str, ports: Sequence[Port]) -> int:
+        """Ports that name a server which does not have them: ours are deleted, others let go; how many of them went.
+
+        Each only while it is what was seen: the revision goes with the call, so that one that an operation took or bound
+        since then stays (RULES §7, §22).
+        """
+        mine = minted_macs(server)
+        went = await all_of([self._release_seen(port, ours=port.mac in mine) for port in ports])
+        return sum(went)
+
+    async def _release_seen(self, port: Port, *, ours: bool) -> bool:
+        try:
+            if ours:
+                headers = {"If-Match": f"revision_number={port.revision}"}
+                await self._network.call("DELETE", path_of("ports", port.id), headers=headers)
+            else:
+                await self._put(port.id, _free(port, _without_host(port.profile)), port.revision)
+        except (NotFound, PreconditionFailed):
+            return False
+        return True
 
     async def release_nic(self, server: str, nic: NicAsk) -> None:
         """One NIC that was to be attached is not: our port is deleted, the user's let go as it was. Absent is success."""
@@ -202,10 +221,7 @@ class Ports(Making):
 
     async def _let_go(self, server: str, known: Port | None, row: Json) -> None:
         def body(now: Port) -> Json:
-            profile = known.original_profile if known else _without_host(now.profile)
-            wanted: Json = {"device_id": "", "device_owner": "", "binding:host_id": ""}
-            if now.profile != profile:
-                wanted["binding:profile"] = profile
+            wanted = _free(now, known.original_profile if known else _without_host(now.profile))
             if known is not None and now.fixed_ips != known.original_fixed_ips:
                 wanted["fixed_ips"] = [_wire_ip(each) for each in known.original_fixed_ips]
             return wanted
@@ -234,6 +250,14 @@ class Ports(Making):
             await self._network.call("DELETE", path_of("ports", port))
         except NotFound:
             return
+
+
+def _free(now: Port, profile: Mapping[str, Any]) -> Json:
+    """What makes a port nobody's again."""
+    wanted: Json = {"device_id": "", "device_owner": "", "binding:host_id": ""}
+    if now.profile != profile:
+        wanted["binding:profile"] = dict(profile)
+    return wanted
 
 
 def _same_nic(known: Port, row: Json) -> Port:

@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import CellId, ServerId
 from moorage.model.network import Port
 from moorage.model.network_providers import GUARANTEED
@@ -29,8 +30,8 @@ PAGE = 1000
 AT_ONCE = 8
 LOST_AT_ONCE_MAX = 20
 LOST_PART_MAX = 0.1
-"""More servers than both that lost a port in one round: rather we see badly (a role was lost, a database is being restored)
-than that nobody told us so often.  Cards are not unplugged for that."""
+"""More servers than both that lost a port in one round: rather the network service's database is being restored than that nobody
+told us so often.  No card is unplugged for that, though the service says of each port that it is gone."""
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class PortDriftDone(msgspec.Struct, frozen=True):
     mended: tuple[str, ...] = ()
     amiss: tuple[str, ...] = ()
     """Servers with something that only the operator can mend; the log says what."""
+    waiting: tuple[str, ...] = ()
+    """Cells that did not answer, and servers that could not be looked at."""
 
 
 class PortDrift:
@@ -50,31 +53,44 @@ class PortDrift:
     async def run(self) -> PortDriftDone:
         """One round. The records are read first: what is made while we look is on no list of ours."""
         held = await self._rooms.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS, *GUARANTEED))
-        servers = [server for cell in self._rooms.cells.ids async for server in self._servers_of(cell)]
+        servers: list[Server] = []
+        out: list[str] = []
+        for cell in self._rooms.cells.ids:
+            try:
+                servers += [server async for server in self._servers_of(cell)]
+            except Unavailable as problem:
+                log.info("the servers of cell %s wait: %s", cell, problem)
+                out.append(cell)
         ports = await self._rooms.network.held_by_ports()
         differing = [each for each in servers if _differs(each, ports.get(each.id, {}), held.get(each.id, {}))]
         lost = [each for each in differing if _lacks_a_port(each, ports.get(each.id, {}))]
         believed = len(lost) <= max(LOST_AT_ONCE_MAX, LOST_PART_MAX * sum(bool(each.nics) for each in servers))
         if not believed:
             log.error(
-                "the network service shows no ports of %d servers that should have some: it is not believed, and nothing of "
-                "them is unplugged; may the service user still see all ports?",
+                "the network service does not list ports of %d servers that should have them: it is not believed, and nothing of "
+                "them is unplugged; may the service user still see all ports, and is its database the newest?",
                 len(lost),
             )
             doubted = {each.id for each in lost}
             differing = [each for each in differing if each.id not in doubted]
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def look(server: ServerId) -> Found:
+        async def look(server: ServerId) -> Found | None:
             async with slots:
-                return await port_truth.look(self._rooms, server)
+                try:
+                    return await port_truth.look(self._rooms, server)
+                except Problem as problem:  # one server's trouble must not keep the others waiting
+                    log.info("server %s waits: %s", server, problem)
+                    return None
 
         found = await asyncio.gather(*(look(each.id) for each in differing))
         mended, amiss = (
             tuple(each.id for each, was in zip(differing, found, strict=True) if was is what)
             for what in (Found.MENDED, Found.AMISS)
         )
-        return PortDriftDone(len(servers), mended, amiss if believed else (*amiss, *(each.id for each in lost)))
+        waiting = (*out, *(each.id for each, was in zip(differing, found, strict=True) if was is None))
+        doubtful = () if believed else tuple(each.id for each in lost)
+        return PortDriftDone(len(servers), mended, (*amiss, *doubtful), waiting)
 
     async def _servers_of(self, cell: CellId) -> AsyncIterator[Server]:
         after = ""

@@ -7,10 +7,12 @@ counted in the same way.
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
+from moorage.model.errors import Unavailable
+from moorage.model.ids import CellId
 from moorage.model.quota import COUNTED
 from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
@@ -38,6 +40,8 @@ class QuotaUsageDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     """Projects."""
     mended: tuple[Mended, ...] = ()
+    waiting: tuple[str, ...] = ()
+    """Cells that did not answer: projects with servers there are not counted."""
 
 
 class _Region(msgspec.Struct, frozen=True):
@@ -55,11 +59,19 @@ class QuotaUsage:
         """One round over every project that has, or ever had, a server."""
         region = await self._rooms.region.read(_look)
         counted: dict[str, Counter[str]] = {project: Counter(found) for project, found in region.orders.items()}
+        out: list[CellId] = []
         for cell in self._rooms.cells.ids:
-            for project, found in (await self._rooms.cells[cell].read(cell_servers.charged)).items():
+            try:
+                charged = await self._rooms.cells[cell].read(cell_servers.charged)
+            except Unavailable as problem:
+                logger.info("the servers of cell %s are not counted: %s", cell, problem)
+                out.append(cell)
+                continue
+            for project, found in charged.items():
                 counted.setdefault(project, Counter()).update(found)
+        hidden = await self._rooms.region.read(lambda tx: region_servers.projects_in(tx, out)) if out else frozenset()
         mended: list[Mended] = []
-        projects = sorted(region.doings.keys() | region.kept.keys())
+        projects = sorted((region.doings.keys() | region.kept.keys()) - hidden)
         for project in projects:
             was = region.kept.get(project, {})
             now = {each: counted.get(project, Counter())[each] for each in COUNTED}
@@ -68,15 +80,15 @@ class QuotaUsage:
             ):
                 logger.warning("the quota of project %s said %s, and its servers say %s", project, was, now)
                 mended.append(Mended(project, was, now))
-        mended += await self._users(region)
-        return QuotaUsageDone(len(projects), tuple(mended))
+        mended += await self._users(region, hidden)
+        return QuotaUsageDone(len(projects), tuple(mended), tuple(out))
 
-    async def _users(self, region: _Region) -> list[Mended]:
+    async def _users(self, region: _Region, hidden: Collection[str]) -> list[Mended]:
         """The counters of those users who have some."""
         mended: list[Mended] = []
         for (project, user), was in sorted(region.users.items()):
             seen = region.doings.get(project)
-            if seen is not None and seen.at_work:
+            if project in hidden or (seen is not None and seen.at_work):
                 continue
             now = await self._of_user(project, user)
             if now == was:

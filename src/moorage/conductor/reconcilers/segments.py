@@ -6,6 +6,7 @@ else's ports hold (routers, DHCP, ports without a server) are `reserved`.  Drift
 
 import asyncio
 import ipaddress
+import logging
 import math
 import time
 from collections import OrderedDict
@@ -20,6 +21,8 @@ from moorage.model.network import NetworkFacts, SegmentFacts, SubnetFacts
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import SegmentReport
 
+logger = logging.getLogger(__name__)
+
 NAME = "segments"
 ASKED_EVERY_S = 1.0
 """So often at most the network service is asked of one network because a request found nothing free there."""
@@ -32,6 +35,8 @@ class SegmentsDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     reported: int = 0
     dropped: int = 0
+    amiss: tuple[str, ...] = ()
+    """Segments that no list shows, and that the service does not say are gone (RULES §22)."""
 
 
 class Segments:
@@ -49,13 +54,22 @@ class Segments:
     async def run(self) -> SegmentsDone:
         """One round. Raises Unavailable when the network service is out; the next round finds everything."""
         async with self._turn:
-            reports = await self._reports([each for each in await self._network.networks() if each.routed])
+            networks = await self._network.networks()
+            reports = await self._reports([each for each in networks if each.routed])
             changed = await self._draw(reports)
-            gone = [key for key in self._last if key not in reports]
-            for key in gone:
-                await self._engine.drop_segment(SegmentId(key))
-            self._last = reports
-            return SegmentsDone(len(reports), changed, len(gone))
+            shown = {segment.id for network in networks for segment in network.segments}
+            lost = [key for key in self._last if key not in reports]
+            gone = await self._network.segments_gone([key for key in lost if key not in shown])
+            dropped = {key for key in lost if key in shown | gone and await self._engine.drop_segment(SegmentId(key))}
+            doubted = tuple(key for key in lost if key not in shown | gone)
+            if doubted:
+                logger.error(
+                    "the network service does not list segments %s, and does not say that they are gone: they stay as they were; "
+                    "may the service user still see all segments?",
+                    ", ".join(doubted),
+                )
+            self._last = {key: self._last[key] for key in lost if key not in dropped} | reports
+            return SegmentsDone(len(reports), changed, len(dropped), doubted)
 
     async def drawn(self, networks: Mapping[str, NetworkFacts]) -> dict[str, NetworkFacts]:
         """What a request names, as it may be judged by; the pools of these networks are in the picture afterwards.

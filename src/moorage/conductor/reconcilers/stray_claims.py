@@ -3,8 +3,11 @@
 A server whose record its cell has lost is not one that is no more: its claim stays (RULES §22).
 """
 
+import logging
+
 import msgspec
 
+from moorage.model.errors import Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.verdict import Row
 from moorage.operations.rooms import Rooms
@@ -15,12 +18,16 @@ from moorage.store.region.placement import claims
 
 NAME = "stray_claims"
 
+logger = logging.getLogger(__name__)
+
 
 class StrayClaimsDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     released: tuple[str, ...] = ()
     drifted: int = 0
     """Counters that differ from the sum of their allocations; said loudly, for it must not happen."""
+    waiting: int = 0
+    """Consumers whose cell did not answer."""
 
 
 class StrayClaims:
@@ -32,30 +39,39 @@ class StrayClaims:
         region = self._rooms.region
         consumers = await region.read(claims.operations_consumers)
         released: list[str] = []
+        waiting = 0
         for consumer in consumers:
-            if await self._is_stray(ServerId(consumer)):
-                rows = await self._release(ServerId(consumer))
-                self._rooms.placement.settle(rows)
+            try:
+                seq = await self._seq_of_stray(ServerId(consumer))
+            except Unavailable as out:  # its cell: no reason to leave the others
+                logger.info("the claim of server %s waits: %s", consumer, out)
+                waiting += 1
+                continue
+            if seq is not None and await self._release(ServerId(consumer), seq):
                 released.append(consumer)
         drifted = await region.read(claims.drift)
-        return StrayClaimsDone(len(consumers), tuple(released), len(drifted))
+        return StrayClaimsDone(len(consumers), tuple(released), len(drifted), waiting)
 
-    async def _is_stray(self, server: ServerId) -> bool:
+    async def _seq_of_stray(self, server: ServerId) -> int | None:
+        """How many operations the server has had, if it should hold nothing."""
         where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
-            return False
+            return None
         found = await records.find(self._rooms, server)
         if found.missing_in is not None:
-            return False
-        return found.server is None or found.server.deleted or found.server.host is None
+            return None
+        stray = found.server is None or found.server.deleted or found.server.host is None
+        return where.op_seq if stray else None
 
-    async def _release(self, server: ServerId) -> tuple[Row, ...]:
-        """Looked at again in the transaction that releases: an operation may have taken the server since."""
+    async def _release(self, server: ServerId, seq: int) -> bool:
+        """Looked at again in the transaction that releases: an operation may have come since, or come and gone."""
 
         def work(tx: Tx) -> tuple[Row, ...]:
-            where = region_servers.find(tx, server)
-            if where is None or where.operation is not None:
+            where = region_servers.find_and_hold(tx, server)
+            if where is None or where.operation is not None or where.op_seq != seq:
                 return ()
             return self._rooms.placement.release(tx, server)
 
-        return await self._rooms.region.write(work)
+        rows = await self._rooms.region.write(work)
+        self._rooms.placement.settle(rows)
+        return bool(rows)

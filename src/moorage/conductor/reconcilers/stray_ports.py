@@ -3,15 +3,22 @@
 A port is stray when no operation holds its server and the server's record does not list it.  Ours (its MAC was minted for that
 server) is deleted, a user's is let go.
 Ports of devices that are no servers of ours are never touched, nor those of a server whose record its cell has lost (RULES §22).
+
+Operations go on while this looks.  So only the ports that were seen are touched, each at the revision it was seen with: what an
+operation took or bound since then stays.  And a record that does not list a port is one witness (RULES §22): the other is the
+network service, which does not have a stray where the server is.  A port that is bound to the very host of a server whose record
+does not list it is in use as far as anybody can tell: it stays, and the operator is told.
 """
 
 import asyncio
-from collections.abc import Collection
+import logging
+from collections.abc import Mapping
 
 import msgspec
 
+from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
-from moorage.model.network import minted_macs
+from moorage.model.network import Port
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.store.region import servers as region_servers
@@ -19,12 +26,24 @@ from moorage.store.region import servers as region_servers
 NAME = "stray_ports"
 AT_ONCE = 8
 
+logger = logging.getLogger(__name__)
+
 
 class StrayPortsDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     """Devices."""
     mended: int = 0
     """Servers of which ports were deleted or let go."""
+    amiss: tuple[str, ...] = ()
+    """Ports that are bound where their servers are, and that no record lists: the operator's to judge."""
+    waiting: tuple[str, ...] = ()
+    """Servers whose cell, or the network service, did not answer."""
+
+
+class _Mended(msgspec.Struct, frozen=True):
+    released: int = 0
+    amiss: tuple[str, ...] = ()
+    waits: bool = False
 
 
 class StrayPorts:
@@ -36,24 +55,43 @@ class StrayPorts:
         devices = await self._rooms.network.devices()
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def mend(device: str, ports: Collection[str]) -> bool:
+        async def mend(device: str, ports: Mapping[str, Port]) -> _Mended:
             async with slots:
-                return await self._mend(ServerId(device), ports)
+                try:
+                    return await self._mend(ServerId(device), ports)
+                except Problem as problem:  # its cell is out, say: no reason to leave the others
+                    logger.info("ports of server %s wait: %s", device, problem)
+                    return _Mended(waits=True)
 
         mended = await asyncio.gather(*(mend(device, ports) for device, ports in devices.items()))
-        return StrayPortsDone(len(devices), sum(mended))
+        return StrayPortsDone(
+            len(devices),
+            sum(each.released > 0 for each in mended),
+            tuple(port for each in mended for port in each.amiss),
+            tuple(device for device, each in zip(devices, mended, strict=True) if each.waits),
+        )
 
-    async def _mend(self, server: ServerId, ports: Collection[str]) -> bool:
+    async def _mend(self, server: ServerId, ports: Mapping[str, Port]) -> _Mended:
         where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
-            return False
+            return _Mended()
         found = await records.find(self._rooms, server)
         if found.missing_in is not None:
-            return False
-        listed = set()
+            return _Mended()
+        host, listed = None, set[str]()
         if found.server is not None and not found.server.deleted:
+            host = found.server.host
             listed = {str(nic.port) for nic in found.server.nics if nic.port is not None}
-        if set(ports) <= listed:
-            return False
-        await self._rooms.network.release_ports(server, minted_macs(server), keep=listed)
-        return True
+        strays = [port for key, port in ports.items() if key not in listed]
+        if not strays or await self._moved(server, where.op_seq):
+            return _Mended()
+        amiss = tuple(port.id for port in strays if port.host and port.host == host)
+        for port in amiss:
+            logger.error("port %s is bound where server %s is, whose record does not list it: it stays", port, server)
+        released = await self._rooms.network.release_strays(server, [each for each in strays if each.id not in amiss])
+        return _Mended(released, amiss)
+
+    async def _moved(self, server: ServerId, seq: int) -> bool:
+        """Whether an operation came, or came and went, while the record was read."""
+        now = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        return now is None or now.operation is not None or now.op_seq != seq

@@ -1,9 +1,11 @@
 """What may be forgotten: old operations, long deleted servers, conductors that died long ago, events nobody waited for."""
 
+import logging
 import time
 
 import msgspec
 
+from moorage.model.errors import Unavailable
 from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
 from moorage.store.cell import actions
@@ -19,9 +21,14 @@ OPERATIONS_KEPT_US = 30 * DAY_US
 DELETED_SERVERS_KEPT_US = 90 * DAY_US
 
 
+logger = logging.getLogger(__name__)
+
+
 class Tidied(msgspec.Struct, frozen=True):
     operations: int = 0
     servers: int = 0
+    waiting: tuple[str, ...] = ()
+    """Cells that did not answer; what the region knows of long deleted servers stays until all have."""
 
 
 class Tidy:
@@ -43,6 +50,7 @@ class Tidy:
             lambda tx: region_servers.long_deleted(tx, now - DELETED_SERVERS_KEPT_US)
         )
         servers = 0
+        out: list[str] = []
         for cell in self._rooms.cells.ids:
 
             def in_cell(tx: Tx) -> int:
@@ -53,7 +61,11 @@ class Tidy:
                     cell_servers.forget_fences(tx, gone_for_ever)
                 return len(gone)
 
-            servers += await self._rooms.cells[cell].write(in_cell)
-        if gone_for_ever:
+            try:
+                servers += await self._rooms.cells[cell].write(in_cell)
+            except Unavailable as problem:
+                logger.info("old rows of cell %s wait: %s", cell, problem)
+                out.append(cell)
+        if gone_for_ever and not out:
             await self._rooms.region.write(lambda tx: region_servers.forget(tx, gone_for_ever))
-        return Tidied(forgotten, servers)
+        return Tidied(forgotten, servers, tuple(out))

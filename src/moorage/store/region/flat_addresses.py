@@ -111,12 +111,27 @@ def holder(tx: Tx, pool: FlatPool, slot: int) -> str | None:
     return None if row is None else str(row.server)
 
 
-def holders(tx: Tx) -> dict[str, set[int]]:
-    """Server → its NICs that hold an address."""
-    found: dict[str, set[int]] = {}
-    for server, nic in tx.rows(sa.select(flat_addresses.c.server, flat_addresses.c.nic)):
-        found.setdefault(server, set()).add(nic)
-    return found
+def every(tx: Tx) -> list[Lease]:
+    """All that is held, by whom."""
+    return [_lease(row) for row in tx.rows(sa.select(flat_addresses))]
+
+
+def give_back_exactly(tx: Tx, leases: Sequence[Lease]) -> int:
+    """Those of the leases that are still as they are said to be; how many."""
+    went = 0
+    for lease in leases:
+        said = {
+            "server": lease.server,
+            "nic": lease.nic,
+            "network": lease.network,
+            "slot": lease.slot,
+            "host": lease.host,
+        }
+        same = sa.and_(
+            flat_addresses.c.cell == str(lease.cell), *(flat_addresses.c[name] == it for name, it in said.items())
+        )
+        went += tx.row(flat_addresses.delete().where(same).returning(flat_addresses.c.server)) is not None
+    return went
 
 
 def _lease(row: Any) -> Lease:

@@ -194,22 +194,34 @@ def unplace(tx: Tx, server: ServerId, operation: OperationId) -> None:
     tx.run(servers.update().where(servers.c.id == server, servers.c.operation == operation).values(cell=None))
 
 
-_FIND = Ready(
-    sa.select(
-        *record_columns(servers),
-        servers.c.id,
-        servers.c.project,
-        servers.c.cell,
-        servers.c.op_seq,
-        servers.c.task,
-        servers.c.deleted_at.label("removed_at"),
-    ).where(servers.c.id == sa.bindparam("b_server"))
-)
+_SELECT_ONE = sa.select(
+    *record_columns(servers),
+    servers.c.id,
+    servers.c.project,
+    servers.c.cell,
+    servers.c.op_seq,
+    servers.c.task,
+    servers.c.deleted_at.label("removed_at"),
+).where(servers.c.id == sa.bindparam("b_server"))
+_FIND = Ready(_SELECT_ONE)
 """Made once: every show runs it, and making it costs as much as running it."""
 
 
 def find(tx: Tx, server: str) -> Whereabouts | None:
     row = tx.row(_FIND, {"b_server": server})
+    return None if row is None else _whereabouts(row)
+
+
+_FIND_AND_HOLD = Ready(_SELECT_ONE.with_for_update())
+
+
+def find_and_hold(tx: Tx, server: str) -> Whereabouts | None:
+    """The same, and nobody takes the server or lets it go before this transaction ends.
+
+    For what is decided because nobody holds the server: PostgreSQL shows each transaction its own snapshot, so an operation
+    that takes the server between the look and the write would go unseen.  SQLite has one writer, and needs no lock.
+    """
+    row = tx.row(_FIND_AND_HOLD, {"b_server": server})
     return None if row is None else _whereabouts(row)
 
 
@@ -234,6 +246,12 @@ def doings(tx: Tx, project: str | None = None) -> dict[str, Doings]:
     if project is not None:
         query = query.where(servers.c.project == project)
     return {row.project: Doings(row.servers, int(row.turns), row.at_work) for row in tx.rows(query)}
+
+
+def projects_in(tx: Tx, cells: Sequence[CellId]) -> frozenset[str]:
+    """Projects that have, or had, a server in one of these cells."""
+    query = sa.select(servers.c.project).where(servers.c.cell.in_(cells)).distinct()
+    return frozenset(row.project for row in tx.rows(query))
 
 
 def charged(tx: Tx) -> dict[str, dict[str, int]]:

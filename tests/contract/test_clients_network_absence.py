@@ -1,0 +1,79 @@
+"""What is not shown is not gone (RULES §22), and what was seen is let go only as it was seen: on the embedded and the real service."""
+
+import pytest
+from grounds import Ground, asks, server_id
+
+from moorage.clients.http import Neighbour, ServiceTokens
+from moorage.clients.network import NetworkClient
+from moorage.model.errors import NotFound
+
+
+async def a_stray(ground: Ground) -> tuple[str, str]:
+    """A server's id, and a port of ours that names it."""
+    tenant, server = await ground.tenant(), server_id()
+    network = (await ground.flat(tenant))["id"]
+    (port,) = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
+    return server, port.id
+
+
+async def test_a_stray_port_goes_as_it_was_seen(ground: Ground) -> None:
+    server, port = await a_stray(ground)
+    seen = (await ground.network.devices())[server]
+    assert await ground.network.release_strays(server, list(seen.values())) == 1
+    with pytest.raises(NotFound):
+        await ground.network.port(port)
+    assert await ground.network.release_strays(server, list(seen.values())) == 0
+
+
+async def test_a_stray_port_that_was_bound_since_it_was_seen_stays(ground: Ground) -> None:
+    server, port = await a_stray(ground)
+    seen = (await ground.network.devices())[server]
+    await ground.network.bind_ports(server, "cmp1", "nova", await ground.network.ports_of(server))
+    assert await ground.network.release_strays(server, list(seen.values())) == 0
+    assert (await ground.network.port(port)).host == "cmp1"
+    assert (await ground.network.devices())[server][port].host == "cmp1"
+
+
+async def test_a_users_stray_port_is_let_go_as_it_was_seen(ground: Ground) -> None:
+    tenant, server = await ground.tenant(), server_id()
+    network = (await ground.flat(tenant))["id"]
+    mine = await ground.make("port", tenant.token, network_id=network, device_id=server)
+    seen = (await ground.network.devices())[server]
+    await ground.net("PUT", f"/ports/{mine['id']}", {"port": {"name": "renamed"}})
+    assert await ground.network.release_strays(server, list(seen.values())) == 0
+    assert (await ground.show(mine["id"]))["device_id"] == server
+    again = (await ground.network.devices())[server]
+    assert await ground.network.release_strays(server, list(again.values())) == 1
+    assert (await ground.show(mine["id"]))["device_id"] == ""
+
+
+async def test_a_port_is_gone_when_its_id_is_not_found_by_one_who_sees_all(ground: Ground) -> None:
+    server, port = await a_stray(ground)
+    tenant = await ground.tenant()
+    other = server_id()
+    (kept,) = await ground.network.ensure_ports(other, tenant.project, asks(other, (await ground.flat(tenant))["id"]))
+    project = (await ground.network.port(port)).project
+    assert await ground.network.ports_gone([port, kept.id], project) == frozenset()
+    await ground.network.delete_made_ports(server)
+    assert await ground.network.ports_gone([port, kept.id], tenant.project) == {port}
+
+
+async def test_who_lost_the_role_is_not_believed_that_a_port_is_gone(ground: Ground) -> None:
+    """The service answers an empty list and 404, to whoever may not look."""
+    server, port = await a_stray(ground)
+    project = (await ground.network.port(port)).project
+    somebody = await ground.tenant()
+    tokens = ServiceTokens(ground.raw_identity, user=somebody.user, password=somebody.password, project=somebody.user)
+    blind = NetworkClient(Neighbour("network", ground.raw_network.url, tokens=tokens, transport=ground.way()))
+    assert await blind.ports_of(server) == ()
+    with pytest.raises(NotFound):
+        await blind.port(port)
+    assert await blind.ports_gone([port], project) == frozenset()
+    assert await blind.segments_gone(["5e9e7c0a-0000-4000-8000-000000000001"]) == frozenset()
+    await blind.close()
+
+
+async def test_a_segment_is_gone_when_its_id_is_not_found(ground: Ground) -> None:
+    routed = await ground.routed(await ground.tenant())
+    nowhere = "5e9e7c0a-0000-4000-8000-000000000001"
+    assert await ground.network.segments_gone([*routed.segments, nowhere]) == {nowhere}

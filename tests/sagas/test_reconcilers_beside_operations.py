@@ -1,0 +1,185 @@
+"""Reconcilers look while operations work: at every call of an operation one begins, stops at every call of its own, and goes on.
+
+Whatever the order, the operation ends as if nobody had looked, and what was stray before is gone once all is quiet.
+"""
+
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+import msgspec
+import pytest
+
+from moorage.conductor.reconcilers.port_drift import PortDrift
+from moorage.conductor.reconcilers.quota_usage import QuotaUsage
+from moorage.conductor.reconcilers.stray_claims import StrayClaims
+from moorage.conductor.reconcilers.stray_ports import StrayPorts
+from moorage.model.ids import ConductorId
+from moorage.model.network import Port, mint_mac
+from moorage.model.operation import Accepted
+from moorage.operations import port_truth
+from moorage.operations.all import SAGAS
+from moorage.operations.delete import Delete
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.saga import Paper, first_lines, tell
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import claims
+from moorage.testing.interleave import Turns, together, waiting
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_region import NETWORK, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.small_stories import attached, attaching, booted, detaching
+
+OPERATION, RECONCILER = "operation", "reconciler"
+STRAY = mint_mac(SERVER, 9)
+"""A port whose POST arrived after it was taken back."""
+
+Ready: TypeAlias = Callable[[SmallRegion], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    saga: str
+    ready: Ready
+    """Makes the world before it, free for the taking, and says what is asked."""
+
+
+async def _before_boot(small: SmallRegion) -> Any:
+    await small.wire_segments()
+    await small.fresh(a_server(), PROVED_OPERATION)
+    return msgspec.structs.replace(a_boot(PROVED_OPERATION), forced_host="host1")
+
+
+async def _before_attach(small: SmallRegion, card: Any) -> Any:
+    await booted(small)
+    await free(small)
+    return attaching(card)
+
+
+async def _before_detach(small: SmallRegion, card: Any) -> Any:
+    asked = await detaching(small, card)
+    await free(small)
+    return asked
+
+
+async def _before_delete(small: SmallRegion) -> Any:
+    await attached(small, "routed")
+    await free(small)
+    return Delete(a_server(operation=PROVED_OPERATION), 3, "req-delete", "user-1")
+
+
+async def free(small: SmallRegion) -> None:
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+
+
+CASES = {
+    "boot": Case("boot/1", _before_boot),
+    "attach of ours": Case("attach_interface/1", partial(_before_attach, card="routed")),
+    "attach of the user's": Case("attach_interface/1", partial(_before_attach, card="users")),
+    "detach of ours": Case("detach_interface/1", partial(_before_detach, card="routed")),
+    "detach of the user's": Case("detach_interface/1", partial(_before_detach, card="users")),
+    "delete": Case("delete/1", _before_delete),
+}
+RECONCILERS: dict[str, Callable[[Rooms], Awaitable[object]]] = {
+    "stray_ports": lambda rooms: StrayPorts(rooms).run(),
+    "stray_claims": lambda rooms: StrayClaims(rooms).run(),
+    "port_drift": lambda rooms: PortDrift(rooms).run(),
+    "quota_usage": lambda rooms: QuotaUsage(rooms).run(),
+    "an event": lambda rooms: port_truth.look(rooms, SERVER),
+}
+
+
+class NobodyBegins:
+    """Tellers of a world in which no port goes by itself: whoever begins something was misled."""
+
+    async def choose(self, saga: str) -> ConductorId:
+        return ConductorId("conductor")
+
+    async def begun(self, new: Accepted) -> None:
+        raise AssertionError(f"{new.saga} began")
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+async def world(small: SmallRegion, case: Case) -> Callable[[Rooms], Awaitable[object]]:
+    """A world before the operation, with a stray port in it; and the operation, from the moment it takes the server."""
+    asked = await case.ready(small)
+    small.network.ports[STRAY] = Port(id=STRAY, network=NETWORK, mac=STRAY, ours=True, device_id=SERVER, index=9)
+    saga = SAGAS[case.saga]
+
+    async def operation(rooms: Rooms) -> None:
+        mine = asked
+        if case.saga != "boot/1":
+            held = await rooms.region.write(lambda tx: region_servers.take(tx, SERVER, PROVED_OPERATION, None))
+            assert held is not None
+            assert held.holder is None
+            mine = msgspec.structs.replace(asked, seq=held.seq)
+        await tell(saga, PROVED_OPERATION, mine, rooms, Paper(first_lines(saga), rooms.region.write))
+
+    return operation
+
+
+async def outcome(small: SmallRegion) -> dict[str, Any]:
+    """Everything, after all is quiet: what stands in the record is in the network, and claimed."""
+    for each in (StrayPorts, StrayClaims, PortDrift, QuotaUsage):
+        await cast("Any", each)(small.rooms).run()
+    found = (await records.find(small.rooms, SERVER)).server
+    cards = () if found is None or found.deleted else found.nics
+    lost = [nic.port for nic in cards if str(nic.port) not in small.network.ports]
+    held = await small.region.read(lambda tx: claims.held(tx, SERVER))
+    return {
+        **await small.held(),
+        "lost": lost,
+        "addresses": sorted((nic.index, each.address) for nic in cards for each in nic.addresses),
+        "of server": sorted((str(key), amount) for key, amount in held.items()),
+        "stray": STRAY in small.network.ports,
+        "drift": await small.region.read(claims.drift),
+    }
+
+
+async def run(
+    small: SmallRegion, case: Case, reconciler: Callable[[Rooms], Awaitable[object]], turns: Turns
+) -> tuple[dict[str, int], dict[str, Any]]:
+    operation = await world(small, case)
+    rooms = waiting(dataclasses.replace(small.rooms, tellers=cast("Any", NobodyBegins())))
+    calls = await together(turns, {OPERATION: lambda: operation(rooms), RECONCILER: lambda: reconciler(rooms)})
+    return calls, await outcome(small)
+
+
+@pytest.mark.parametrize("name", RECONCILERS)
+@pytest.mark.parametrize("what", CASES)
+async def test_a_reconciler_beside_an_operation_changes_nothing_of_it(small: SmallRegion, what: str, name: str) -> None:
+    case, reconciler = CASES[what], RECONCILERS[name]
+    calls, wanted = await run(small, case, reconciler, ((OPERATION, None), (RECONCILER, None)))
+    assert (wanted["lost"], wanted["stray"], wanted["drift"]) == ([], False, [])
+    for begins in range(calls[OPERATION] + 1):
+        stops = 0
+        while True:
+            turns: Turns = ((OPERATION, begins), (RECONCILER, stops), (OPERATION, None), (RECONCILER, None))
+            made, found = await run(small, case, reconciler, turns)
+            assert found == wanted, (
+                f"{name} began after {begins} calls of the {what}, and stopped after {stops} of its own"
+            )
+            stops += 1
+            if stops >= made[RECONCILER]:
+                break
+
+
+async def test_a_users_stray_port_that_an_attach_takes_meanwhile_stays_attached(small: SmallRegion) -> None:
+    """Its owner wrote the server on it before: it is stray when it is seen, and a card of the server when it would be let go."""
+    for stops in range(1, 6):
+        operation = await world(small, CASES["attach of the user's"])
+        port = small.network.ports["spare-port"]
+        small.network.ports["spare-port"] = msgspec.structs.replace(port, device_id=SERVER)
+        rooms = waiting(small.rooms)
+        lives = {OPERATION: lambda: operation(rooms), RECONCILER: lambda: StrayPorts(rooms).run()}  # noqa: B023
+        await together(((RECONCILER, stops), (OPERATION, None), (RECONCILER, None)), lives)
+        assert small.network.ports["spare-port"].device_id == SERVER
+        assert (await outcome(small))["lost"] == []
