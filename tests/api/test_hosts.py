@@ -32,7 +32,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
         for number, (name, database) in enumerate(cells.all().items(), 1):
             await settle(client, cells, f"host{number}", name)
             assert database is not None
-        await client.desk.region.write(lambda tx: conductors.beat(tx, ConductorId("c1"), "control", ["boot/1"]))
+        await client.desk.region.write(lambda tx: conductors.take(tx, ConductorId("c1"), (), "control", ["boot/1"]))
         yield client
 
 

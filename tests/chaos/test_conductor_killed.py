@@ -105,7 +105,8 @@ async def test_a_paused_conductor_comes_back_to_nothing(trial: TrialSet, admin: 
     trial.resume("conductor-1")
     await until(
         lambda: (
-            "lost its lease" in trial.said("conductor-1")[at:] or "told by another" in trial.said("conductor-1")[at:]
+            "lost its lease" in trial.said("conductor-1")[at:]
+            or "executed by another" in trial.said("conductor-1")[at:]
         )
     )
     await all_active(admin, servers)

@@ -51,5 +51,5 @@ async def given_up(running: Running, monkeypatch: pytest.MonkeyPatch) -> float:
     with monkeypatch.context() as patched:
         patched.setattr(EmbeddedTransport, "ask", hang)
         await running.admin.boot("waits")
-        patched.setattr(conductor, "_renew", no_renewal)
+        patched.setattr(conductor.lease, "renew", no_renewal)
         return await asyncio.wait_for(ended, 2 * LEASE_S)

@@ -8,6 +8,7 @@ import pytest
 
 from moorage.bus.memory import MemoryBus
 from moorage.conductor import worker
+from moorage.conductor.bulkheads import Places
 from moorage.conductor.worker import STUCK_AGAIN_S, Conductor
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Operation, OperationStatus
@@ -21,6 +22,7 @@ from moorage.testing.waiting import until
 ME, OTHER = ConductorId("me"), ConductorId("other")
 FIRST = OperationId("first")
 LONG_S = 1_000_000.0
+LATE_S = 1.2 * STUCK_AGAIN_S
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
 async def a_conductor(small: SmallRegion, clock: Clock) -> Conductor:
     """With a lease, and nobody looking by the clock."""
     conductor = Conductor(ME, small.rooms, MemoryBus(), clock, lease_s=LONG_S)
-    await conductor._renew()
+    await conductor.lease.take()
     return conductor
 
 
@@ -103,7 +105,7 @@ async def test_what_could_not_be_told_waits_and_is_then_told_as_adopted(
         await conductor.look()
         await quiet(conductor)
     assert told.unsure == [False], "not again and again, as if nothing had been begun"
-    told.bad, clock.time = False, clock.time + STUCK_AGAIN_S
+    told.bad, clock.time = False, clock.time + LATE_S
     await conductor.look()
     await quiet(conductor)
     assert told.unsure == [False, True]
@@ -120,8 +122,8 @@ async def test_a_stuck_operation_that_another_adopted_meanwhile_is_left_to_it(
     conductor = await a_conductor(small, clock)
     await conductor.look()
     await quiet(conductor)
-    await small.region.write(lambda tx: operations.adopt(tx, OTHER, [ME], {saga.name}))
-    clock.time += STUCK_AGAIN_S
+    await small.region.write(lambda tx: operations.adopt(tx, OTHER, [FIRST], {saga.name}, everything=True))
+    clock.time += LATE_S
     await conductor.look()
     await quiet(conductor)
     kept = await row(small)
@@ -137,12 +139,11 @@ async def test_what_another_release_began_is_left_to_a_conductor_of_that_release
     saga = a_saga(told)
     await write(small, saga, [FIRST], OTHER)
     conductor = await a_conductor(small, Clock())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker.conductors, "dead", lambda tx, all_but=None: [OTHER])
-        assert await conductor.adopt() == 0
-        assert (await row(small)).owner == OTHER
-        monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-        assert await conductor.adopt() == 1
+    assert await conductor.adopt() == 0
+    assert (await row(small)).owner == OTHER
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    assert await conductor.adopt() == 1, "though nobody remembers its owner"
+    await conductor.look()
     await quiet(conductor)
     assert (await row(small)).status is OperationStatus.DONE
 
@@ -158,14 +159,12 @@ async def test_a_stuck_operation_waits_for_a_conductor_that_has_its_hands_full(
     stuck = operations.operations.update().values(status=OperationStatus.STUCK.value)
     await small.region.write(lambda tx: tx.run(stuck))
     conductor = await a_conductor(small, clock)
-    monkeypatch.setattr(worker, "TOLD_AT_ONCE_MAX", 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker.conductors, "dead", lambda tx, all_but=None: [OTHER])
-        assert await conductor.adopt() == 1
+    conductor.bulkheads.places = Places(0, 0, 0)
+    assert await conductor.adopt() == 1
     await conductor.look()
     assert told.unsure == []
-    monkeypatch.setattr(worker, "TOLD_AT_ONCE_MAX", 1)
-    clock.time += STUCK_AGAIN_S
+    conductor.bulkheads.places = Places(1, 1, 1)
+    clock.time += LATE_S
     await conductor.look()
     await quiet(conductor)
     assert told.unsure == [True]

@@ -657,7 +657,7 @@ async def test_what_cannot_be_read_does_not_stop_the_others(small: SmallRegion) 
 
 async def test_only_the_first_living_conductor_sends(small: SmallRegion) -> None:
     await boot_told(small)
-    await small.region.write(lambda tx: conductors.beat(tx, ConductorId("a-living-one"), "host", ["boot/1"]))
+    await small.region.write(lambda tx: conductors.take(tx, ConductorId("a-living-one"), (), "host", ["boot/1"]))
     broker = Broker()
     assert (await relay(small, broker, HeldClock()).run()).sent == 0
     await small.region.write(lambda tx: conductors.retire(tx, ConductorId("a-living-one")))

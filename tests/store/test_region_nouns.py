@@ -106,7 +106,9 @@ async def test_aggregates(region: Database) -> None:
 
 async def test_conductors_by_host(region: Database) -> None:
     for name, host in (("c1", "one"), ("c2", "one"), ("c3", "two")):
-        await region.write(lambda tx, name=name, host=host: conductors.beat(tx, ConductorId(name), host, ["boot/1"]))  # type: ignore[misc]
+        await region.write(
+            lambda tx, name=name, host=host: conductors.take(tx, ConductorId(name), (), host, ["boot/1"])
+        )  # type: ignore[misc]
     for gone in ("c1", "c3"):
         await region.write(lambda tx, gone=gone: conductors.retire(tx, ConductorId(gone)))  # type: ignore[misc]
     assert [(host, lives) for host, lives, _ in await region.read(conductors.listed)] == [("one", True), ("two", False)]

@@ -1,26 +1,29 @@
-"""A conductor: leases operations, tells them, and hears when one is to stop.
+"""A conductor: owns operations, executes them, and hears when one is to stop.
 
-It holds one lease for all its work (RULES §3).  The lease is renewed every few seconds; if it cannot be, every story is
-stopped before the lease ends, and left where it is: somebody else adopts them.  What is told in this process may be handed
-over in memory; a hint on the bus does the same from elsewhere, and a look into the table every second finds what was lost.
+It holds one lease for all its work (`lease.py`, RULES §3).  When the lease is lost, every operation is stopped and left where it
+is: somebody else adopts them, or this process does, under its next lease.  What is accepted in this process may be handed over in
+memory; a hint on the bus does the same from elsewhere, and a look into the table every second finds what was lost.  How many
+are executed at once, and whose, is decided by `bulkheads.py`.
 """
 
 import asyncio
 import logging
-import platform
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
-from moorage.bus.messages import OperationHint, encode, read
-from moorage.clients.deadline import LEASE_MARGIN_S, lease_left
+from moorage.bus.messages import OperationHint, read
+from moorage.clients.deadline import lease_left
 from moorage.clients.http import request_id as carried
+from moorage.conductor.bulkheads import Bulkheads, Places, berth_of
+from moorage.conductor.lease import Lease, LeaseLost, Peers
 from moorage.model.clock import Clock
-from moorage.model.errors import Problem, Unavailable
+from moorage.model.errors import Problem
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted, Operation, OperationStatus
+from moorage.model.retry import Backoff, SeldomLog, jittered
 from moorage.operations.all import SAGAS
 from moorage.operations.rooms import Rooms
 from moorage.saga import Fenced, Stuck, Torn, Unwound, tell
@@ -30,56 +33,17 @@ from moorage.store.region.journal import Journal
 
 logger = logging.getLogger(__name__)
 
-TOLD_AT_ONCE_MAX = 1000
+FETCHED_AT_ONCE_MAX = 200
 LOOK_EVERY_S = 1.0
 STUCK_AGAIN_S = 30.0
-LIVING_KEPT_S = 2.0
-
-
-class Tellers:
-    """`operations.rooms.Tellers`: chooses an owner, and hands over or hints."""
-
-    def __init__(self, rooms_region: object, bus: Bus, local: "Conductor | None" = None) -> None:
-        self._region = rooms_region
-        self._bus = bus
-        self.local = local
-        self._living: Sequence[tuple[ConductorId, frozenset[str], str]] = ()
-        self._read_at = -LIVING_KEPT_S
-        self._turn = 0
-
-    async def choose(self, saga: str) -> ConductorId:
-        """The conductor of this process if there is one, else the living ones in turn."""
-        if self.local is not None and self.local.alive:
-            return self.local.id
-        now = asyncio.get_running_loop().time()
-        if now - self._read_at > LIVING_KEPT_S or not self._living:
-            self._living = await self._region.read(conductors.living)  # type: ignore[attr-defined]
-            self._read_at = now
-        able = [each for each in self._living if saga in each[1]]
-        if not able or any(saga not in each[1] for each in self._living):
-            if not able:
-                raise Unavailable("no conductor is running that could carry this out; try again later")
-            logger.info("some living conductors do not know %s yet", saga)
-        self._turn += 1
-        return able[self._turn % len(able)][0]
-
-    async def begun(self, accepted: Accepted) -> None:
-        if self.local is not None and accepted.owner == self.local.id:
-            self.local.hand_over(accepted)
-        else:
-            hint = OperationHint(accepted.id, accepted.owner)
-            await self._bus.publish(subjects.to_conductor(accepted.owner), encode(hint))
-
-    async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
-        if self.local is not None and owner == self.local.id:
-            self.local.heed(operation)
-        else:
-            hint = OperationHint(operation, owner, cancelled=True)
-            await self._bus.publish(subjects.to_conductor(owner), encode(hint))
+AGAIN_FIRST_S = 0.5
+AGAIN_MOST_S = 15.0
+"""Pauses after a write of unknown outcome, or when the store does not answer."""
+RENEW_FIRST_S = 0.2
 
 
 class Conductor:
-    """One per process that tells stories."""
+    """One per process that executes operations."""
 
     def __init__(
         self,
@@ -92,29 +56,45 @@ class Conductor:
         lease_s: float = conductors.LEASE_S,
         beat_s: float = conductors.BEAT_S,
         look_every_s: float = LOOK_EVERY_S,
+        places: Places | None = None,
+        renamed: Callable[[ConductorId], Awaitable[None]] | None = None,
     ) -> None:
-        self.id = conductor
+        """`renamed` hears of the new id after a lost lease was taken again."""
         self.rooms = rooms
+        self.lease = Lease(conductor, rooms.region, clock, SAGAS, lease_s=lease_s)
+        self.peers = Peers(lease_s)
+        self.bulkheads = Bulkheads(places or Places())
         self._bus = bus
         self._clock = clock
         self._alone = alone
-        self._lease_s, self._beat_s, self._look_every_s = lease_s, beat_s, look_every_s
-        self._lease_ends = 0.0
+        self._beat_s, self._look_every_s = beat_s, look_every_s
+        self._renamed = renamed
         self._told: dict[OperationId, asyncio.Task[None]] = {}
         self._cancels: dict[OperationId, asyncio.Event] = {}
         self._stuck_until: dict[OperationId, float] = {}
         self._look = asyncio.Event()
+        self._work = asyncio.Event()
+        self._beat_now = asyncio.Event()
+        self._log = SeldomLog(logger, clock.monotonic)
         self._life: list[asyncio.Task[None]] = []
         self._hints: Subscription | None = None
+        self._known_as: ConductorId | None = None
         self._stopping = False
 
     @property
-    def alive(self) -> bool:
-        """The lease holds, and stories may be begun."""
-        return not self._stopping and self._clock.monotonic() < self._lease_ends - LEASE_MARGIN_S
+    def id(self) -> ConductorId:
+        """Under which operations are owned now; another one after a lost lease."""
+        return self.lease.id
 
-    def _lease_left_s(self) -> float:
-        return self._lease_ends - self._clock.monotonic()
+    @property
+    def alive(self) -> bool:
+        """The lease holds, and operations may be begun."""
+        return not self._stopping and self.lease.alive
+
+    @property
+    def leads(self) -> bool:
+        """Whether this conductor does what one in the region is enough for."""
+        return self.alive and self.peers.leader() == self.id
 
     @property
     def telling(self) -> int:
@@ -122,16 +102,20 @@ class Conductor:
 
     async def start(self) -> None:
         """Take the lease, adopt what the dead left, begin to listen.  `alone`: this process holds the data directory."""
-        await self._renew()
-        self._hints = await self._bus.subscribe(subjects.to_conductor(self.id), self._hear)
+        await self.lease.take()
+        self.lease.tick()
+        await self._be_known()
         await self.adopt(everything=self._alone)
+        self._look.set()
         self._life = [
+            asyncio.create_task(self._ticking(), name="conductor-clock"),
             asyncio.create_task(self._beating(), name="conductor-lease"),
             asyncio.create_task(self._looking(), name="conductor-look"),
+            asyncio.create_task(self._beginning(), name="conductor-begin"),
         ]
 
     async def stop(self) -> None:
-        """Leave every story where it is, and the lease to whoever comes next."""
+        """Leave every operation where it is, and the lease to whoever comes next."""
         self._stopping = True
         for task in self._life:
             task.cancel()
@@ -140,48 +124,120 @@ class Conductor:
             await self._hints.close()
         await self._drop_all()
         try:
-            await self.rooms.region.write(lambda tx: conductors.retire(tx, self.id))
+            await self.lease.give_back()
         except Problem as problem:
             logger.warning("the lease could not be given back, it runs out by itself: %s", problem)
 
     # ------------------------------------------------------------------------------------------------- the lease
 
-    async def _renew(self) -> None:
-        began = self._clock.monotonic()
-        with label("lease"):
-            await self.rooms.region.write(
-                lambda tx: conductors.beat(tx, self.id, platform.node(), sorted(SAGAS), self._lease_s)
-            )
-        self._lease_ends = began + self._lease_s
+    async def _ticking(self) -> None:
+        """Notice the end of the lease though the database hangs, and that we were frozen."""
+        while True:
+            await self._clock.sleep(self.lease.tick_s)
+            if self.lease.tick():
+                logger.warning("conductor %s was not running for a while, and asks whether its lease holds", self.id)
+                self._beat_now.set()
+            if self.lease.over and self._told:
+                self.lease.lose()
+                logger.error(
+                    "conductor %s lost its lease; its %d operations wait for another", self.id, len(self._told)
+                )
+                await self._drop_all()
+                self._beat_now.set()
 
     async def _beating(self) -> None:
+        """Renew, or take again what was lost: longer pauses after each failure, never longer than half a beat."""
+        backoff = Backoff(RENEW_FIRST_S, self._beat_s / 2)
+        pause_s = jittered(self._beat_s)
         while True:
-            await self._clock.sleep(self._beat_s)
             try:
-                left = self._lease_ends - LEASE_MARGIN_S - self._clock.monotonic()
-                async with asyncio.timeout(max(left, 0.1)):
-                    await self._renew()
-                    await self.adopt()
+                async with asyncio.timeout(pause_s):
+                    await self._beat_now.wait()
+            except TimeoutError:
+                pass  # it is time
+            self._beat_now.clear()
+            try:
+                await self.beat()
             except Exception as failure:  # noqa: BLE001  whatever it is, the lease decides
-                logger.warning("conductor %s could not renew its lease: %r", self.id, failure)
-            if not self.alive and self._told:
-                logger.error("conductor %s lost its lease; its %d stories wait for another", self.id, len(self._told))
-                await self._drop_all()
+                pause_s = backoff.next_s()
+                self._log.warning("lease", "conductor %s could not renew its lease: %r", self.id, failure)
+                continue
+            backoff.reset()
+            pause_s = jittered(self._beat_s)
+            try:
+                async with asyncio.timeout(self.lease.gap_s):
+                    await self._be_known()
+                    await self.adopt()
+            except Exception as failure:  # noqa: BLE001  the next beat tries again
+                self._log.warning("adopt", "conductor %s could not look for the dead: %r", self.id, failure)
+
+    async def beat(self) -> None:
+        """Renew the lease; when it is lost, stop everything and take another. Raises what kept it from that.
+
+        A try that takes longer than half a lease is given up: it may commit all the same, and nobody will renew that row.
+        """
+        async with asyncio.timeout(self.lease.gap_s):
+            if not self.lease.over:
+                try:
+                    await self.lease.renew()
+                except LeaseLost:
+                    logger.error("the lease of conductor %s was over before it was renewed", self.id)
+                else:
+                    return
+            self.lease.lose()
+            await self._drop_all()
+            self.bulkheads.forget_waiting()
+            self._stuck_until.clear()
+            was = self.id
+            await self.lease.take()
+            if not self.lease.alive:
+                self.lease.lose()
+                raise LeaseLost
+        logger.warning("conductor %s lost its lease, and goes on as %s", was, self.id)
+        self._look.set()
+
+    async def _be_known(self) -> None:
+        """Under another id: hear the hints for it, no longer those for the one before, and tell who must know."""
+        me, former = self.id, self._hints
+        if self._known_as == me:
+            return
+        hints = await self._bus.subscribe(subjects.to_conductor(me), self._hear)
+        self._hints = hints
+        if former is not None:
+            await former.close()
+            if self._renamed is not None:
+                await self._renamed(me)
+        self._known_as = me
 
     async def adopt(self, *, everything: bool = False) -> int:
-        """Take over the operations of dead conductors; how many."""
+        """Take over the operations of those that are no more; how many."""
+        adopted = 0
         with label("adopt"):
-            dead = await self.rooms.region.read(lambda tx: conductors.dead(tx, all_but=self.id if everything else None))
-            dead = [each for each in dead if each != self.id]
-            if not dead:
-                return 0
-            taken = await self.rooms.region.write(lambda tx: operations.adopt(tx, self.id, dead, SAGAS))
-        for operation in taken:
-            if operation.after is None:
-                self._begin(operation)
-        if taken:
-            logger.info("conductor %s adopted %d operations", self.id, len(taken))
-        return len(taken)
+            peers = await self.rooms.region.read(conductors.peers)
+            silent = self.peers.note(peers, self.id, self._clock.monotonic())
+            if everything:
+                silent = {each.id: each.alive_until for each in peers if each.lives and each.id != self.id}
+            if silent:
+                if not everything:
+                    logger.error("conductors %s renew nothing: their leases are ended", ", ".join(sorted(silent)))
+                await self.rooms.region.write(lambda tx: conductors.end_silent(tx, silent))
+                self.peers.note(await self.rooms.region.read(conductors.peers), self.id, self._clock.monotonic())
+            while self.alive:
+                ids = await self.rooms.region.read(
+                    lambda tx: operations.orphaned(tx, self.id, SAGAS, everything=everything)
+                )
+                if not ids:
+                    break
+                taken = await self.rooms.region.write(
+                    lambda tx, ids=ids: operations.adopt(tx, self.id, ids, SAGAS, everything=everything)  # type: ignore[misc]
+                )
+                adopted += len(taken)
+                now = self._clock.monotonic()
+                self._stuck_until |= {each: now for each, status in taken.items() if status is OperationStatus.STUCK}
+        if adopted:
+            logger.info("conductor %s adopted %d operations", self.id, adopted)
+            self._look.set()
+        return adopted
 
     async def _drop_all(self) -> None:
         tasks = list(self._told.values())
@@ -193,6 +249,13 @@ class Conductor:
 
     def hand_over(self, accepted: Accepted) -> None:
         """From the front desk of this process: no need to read what is known."""
+        berth = berth_of(accepted.saga, accepted.project, accepted.cell)
+        if not self.alive or accepted.id in self._told:
+            return
+        if not self.bulkheads.has_place(berth):
+            self.bulkheads.wait(accepted.id, berth)
+            return
+        self.bulkheads.enter(accepted.id, berth)
         self._begin(
             Operation(
                 id=accepted.id,
@@ -229,96 +292,153 @@ class Conductor:
             self.heed(hint.operation)
         elif hint.operation not in self._told:
             try:
-                await self._fetch([hint.operation])
+                with label("fetch"):
+                    found = await self.rooms.region.read(lambda tx: operations.owned_of(tx, [hint.operation]))
             except Problem as problem:  # the look of every second finds it
-                logger.warning("operation %s cannot be read yet: %s", hint.operation, problem)
+                self._log.warning("fetch", "operation %s cannot be read yet: %s", hint.operation, problem)
+                return
+            self._queue(found)
+            await self.begin_waiting()
 
     async def _looking(self) -> None:
+        backoff = Backoff(self._look_every_s, max(AGAIN_MOST_S, self._look_every_s))
+        pause_s = self._look_every_s
         while True:
             try:
-                async with asyncio.timeout(self._look_every_s):
+                async with asyncio.timeout(pause_s):
                     await self._look.wait()
             except TimeoutError:
                 pass  # a quiet second
             self._look.clear()
             try:
                 await self.look()
-            except Exception as failure:  # noqa: BLE001  the next look comes in a second
-                logger.warning("conductor %s could not look for work: %r", self.id, failure)
+            except Exception as failure:  # noqa: BLE001  it is looked again
+                pause_s = backoff.next_s()
+                self._log.warning("look", "conductor %s could not look for work: %r", self.id, failure)
+            else:
+                backoff.reset()
+                pause_s = self._look_every_s
 
     async def look(self) -> None:
-        """Begin what is mine and not being told: lost hints, heirs, and the stuck whose time has come.
+        """Begin what is mine and not being executed: lost hints, heirs, and the stuck whose time has come.
 
-        What could not be told waits for its time too: it is told again as adopted, for nobody knows how far it came.
+        What could not be executed waits for its time too: it is taken up again as adopted, for nobody knows how far it came.
         """
         if not self.alive:
             return
         with label("look"):
-            mine = await self.rooms.region.read(lambda tx: operations.owned_ids(tx, self.id))
-        await self._fetch([each for each in mine if each not in self._told and each not in self._stuck_until])
+            mine = await self.rooms.region.read(lambda tx: operations.owned(tx, self.id))
+        self._queue([each for each in mine if each.id not in self._stuck_until])
+        await self.begin_waiting()
         now = self._clock.monotonic()
-        again = [each for each, at in self._stuck_until.items() if at <= now and each not in self._told]
-        if again:
-            taken = await self.rooms.region.write(lambda tx: operations.readopt(tx, self.id, again))
-            for operation in again:
-                del self._stuck_until[operation]
-            for row in taken:
-                self._begin(row)
+        due = [each for each, at in self._stuck_until.items() if at <= now and each not in self._told]
+        if due:
+            await self._again(due[:FETCHED_AT_ONCE_MAX])
 
-    async def _fetch(self, ids: Sequence[OperationId]) -> None:
-        if not ids:
-            return
-        with label("fetch"):
-            rows = await self.rooms.region.read(lambda tx: operations.by_ids(tx, ids[:TOLD_AT_ONCE_MAX]))
-        for row in rows:
-            if row.owner == self.id and row.ended_at is None and row.after is None:
+    async def _again(self, due: Sequence[OperationId]) -> None:
+        """Take up what was stuck, as far as there are places."""
+        with label("look"):
+            found = await self.rooms.region.read(lambda tx: operations.owned_of(tx, due))
+        gone = set(due) - {each.id for each in found}
+        chosen: list[OperationId] = []
+        for each in found:
+            berth = berth_of(each.saga, each.project, each.cell)
+            if self.bulkheads.has_place(berth) and each.id not in self.bulkheads:
+                self.bulkheads.enter(each.id, berth)
+                chosen.append(each.id)
+        begun: set[OperationId] = set()
+        try:
+            rows = await self.rooms.region.write(lambda tx: operations.readopt(tx, self.id, chosen)) if chosen else ()
+            for operation in (*chosen, *gone):
+                self._stuck_until.pop(operation, None)
+            for row in rows:
                 self._begin(row)
+                begun.add(row.id)
+        finally:
+            self._leave(set(chosen) - begun)
 
-    # ------------------------------------------------------------------------------------------------- telling
+    def _queue(self, found: Sequence[operations.Owned]) -> None:
+        for each in found:
+            if each.id not in self._told:
+                self.bulkheads.wait(each.id, berth_of(each.saga, each.project, each.cell))
+
+    async def _beginning(self) -> None:
+        """Give places that became free to those who wait."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            try:
+                await self.begin_waiting()
+            except Exception as failure:  # noqa: BLE001  the next look finds what is left
+                self._log.warning("fetch", "conductor %s could not read what waits: %r", self.id, failure)
+
+    async def begin_waiting(self) -> None:
+        """Begin what waits in the queue and has a place."""
+        while self.alive and (ids := self.bulkheads.next_ones(FETCHED_AT_ONCE_MAX)):
+            begun: set[OperationId] = set()
+            try:
+                with label("fetch"):
+                    rows = await self.rooms.region.read(lambda tx, ids=ids: operations.by_ids(tx, ids))  # type: ignore[misc]
+                for row in rows:
+                    if row.owner == self.id and row.ended_at is None and row.after is None:
+                        self._begin(row)
+                        begun.add(row.id)
+            finally:
+                self._leave(set(ids) - begun)
+
+    def _leave(self, ids: set[OperationId]) -> None:
+        for operation in ids:
+            if self.bulkheads.leave(operation):
+                self._work.set()
+
+    # ------------------------------------------------------------------------------------------------- executing
 
     def _begin(self, operation: Operation) -> None:
-        if operation.id in self._told:
-            return
-        if not self.alive or len(self._told) >= TOLD_AT_ONCE_MAX:
-            if operation.status is OperationStatus.STUCK:  # which the look of every second passes over
-                self._stuck_until[operation.id] = self._clock.monotonic() + STUCK_AGAIN_S
-            return
+        """It has its place."""
         task = asyncio.create_task(self._tell(operation), name=f"operation-{operation.id}")
         self._told[operation.id] = task
 
         def ended(_: "asyncio.Task[None]") -> None:
             self._told.pop(operation.id, None)
             self._cancels.pop(operation.id, None)
+            self._leave({operation.id})
 
         task.add_done_callback(ended)
 
     async def _tell(self, operation: Operation) -> None:
         adopted = False
+        backoff = Backoff(AGAIN_FIRST_S, AGAIN_MOST_S)
         while True:
+            head = operation.head
             try:
                 await self._tell_once(operation, adopted)
                 return
             except Torn as torn:
-                logger.warning("operation %s: %s; reading it again", operation.id, torn)
-                again = await self._read_again(operation.id)
+                self._log.warning("torn", "operation %s: %s; it waits, and is read again", operation.id, torn)
+                again = await self._read_again(operation.id, backoff)
                 if again is None or again.owner != self.id or again.ended_at is not None:
                     return
+                if again.head != head:
+                    backoff.reset()
                 operation, adopted = again, True
             except Fenced as fenced:
-                logger.warning("operation %s is told by another: %s", operation.id, fenced)
+                logger.warning("operation %s is executed by another: %s", operation.id, fenced)
                 return
             except Stuck as stuck:
                 logger.error("operation %s of server %s is %s", operation.id, operation.server, stuck)
-                self._stuck_until[operation.id] = self._clock.monotonic() + STUCK_AGAIN_S
+                self._later(operation.id)
                 return
             except Unwound as unwound:
                 logger.info("operation %s of server %s unwound at %s", operation.id, operation.server, unwound)
                 self._look.set()  # a delete may have waited for it
                 return
             except Exception:
-                logger.exception("operation %s could not be told", operation.id)
-                self._stuck_until[operation.id] = self._clock.monotonic() + STUCK_AGAIN_S
+                logger.exception("operation %s could not be executed", operation.id)
+                self._later(operation.id)
                 return
+
+    def _later(self, operation: OperationId) -> None:
+        self._stuck_until[operation] = self._clock.monotonic() + jittered(STUCK_AGAIN_S)
 
     async def _tell_once(self, operation: Operation, adopted: bool) -> None:
         saga = SAGAS.get(operation.saga)
@@ -327,14 +447,14 @@ class Conductor:
             return
         cancel = self._cancels.setdefault(operation.id, asyncio.Event())
         asked = msgspec.json.decode(operation.asked, type=saga.asked)
-        lease_left.set(self._lease_left_s)
+        lease_left.set(self.lease.left_s)
         carried.set(getattr(asked, "global_request_id", "") or operation.request_id)
         await tell(
             saga,
             operation.id,
             asked,
             self.rooms,
-            Journal(self.rooms.region, operation),
+            Journal(self.rooms.region, operation, held=self.lease.held),
             cancel_hint=cancel,
             adopted=adopted,
             max_attempts=self.rooms.settings.max_attempts,
@@ -343,10 +463,11 @@ class Conductor:
         if cancel.is_set():
             self._look.set()
 
-    async def _read_again(self, operation: OperationId) -> Operation | None:
+    async def _read_again(self, operation: OperationId, backoff: Backoff) -> Operation | None:
+        """After a pause: what just failed would fail again."""
         while True:
+            await self._clock.sleep(backoff.next_s())
             try:
                 return await self.rooms.region.read(lambda tx: operations.get(tx, operation))
             except Problem as problem:
-                logger.warning("operation %s cannot be read yet: %s", operation, problem)
-                await self._clock.sleep(1.0)
+                self._log.warning("again", "operation %s cannot be read yet: %s", operation, problem)

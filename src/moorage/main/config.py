@@ -175,6 +175,15 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a conductor renews its lease, and looks for dead ones."""
     host_silence_s: float = 30.0
     """A host not heard of for this long is down."""
+    boots_at_once: int = 500
+    """Boots that one conductor executes at once; those that wait for a neighbour count too. The others wait in line."""
+    deletes_at_once: int = 250
+    actions_at_once: int = 250
+    """All other operations together: power, attach, detach."""
+    project_part_max: float = 0.5
+    """Of each of these, for one project."""
+    cell_part_max: float = 0.5
+    """Of each of these but boots, for the servers of one cell."""
     auto_refusal: Literal[409, 400] = 409
     """Decision D1: the status when `auto` cannot be served; 400 is Nova's."""
     default_availability_zone: str = "nova"

@@ -10,10 +10,12 @@ from moorage.bus.agents import HostCaller
 from moorage.bus.carrier import Bus
 from moorage.bus.memory import MemoryBus
 from moorage.bus.nats import connect
+from moorage.conductor.bulkheads import Places
 from moorage.conductor.cell import CellConductor
 from moorage.conductor.events import Events
 from moorage.conductor.reconcilers.segments import Segments
-from moorage.conductor.worker import Conductor, Tellers
+from moorage.conductor.tellers import Tellers
+from moorage.conductor.worker import Conductor
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.flat import open_flat
@@ -159,6 +161,14 @@ async def start_telling(region: Region, *, alone: bool) -> None:
         alone=alone,
         lease_s=config.compute.lease_s,
         beat_s=config.compute.lease_beat_s,
+        places=Places(
+            boots=config.compute.boots_at_once,
+            deletes=config.compute.deletes_at_once,
+            actions=config.compute.actions_at_once,
+            project_part=config.compute.project_part_max,
+            cell_part=config.compute.cell_part_max,
+        ),
+        renamed=region.gates.become,
     )
     await region.conductor.start()
     await region.gates.become(me)

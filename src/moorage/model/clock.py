@@ -11,10 +11,17 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment, never going back: for waits and deadlines inside one process."""
+        """Seconds since some moment, never going back: for waits and deadlines inside one process.
+
+        The time in which the machine was suspended counts: who was frozen sees it in the difference of two readings.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""CLOCK_MONOTONIC stands still while the machine is suspended; where CLOCK_BOOTTIME is missing there is nothing better."""
 
 
 class SystemClock:
@@ -24,7 +31,7 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_MONOTONIC)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

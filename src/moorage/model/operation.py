@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.model.ids import ConductorId, OperationId, ServerId
+from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 
 
 class OperationStatus(StrEnum):
@@ -43,6 +43,8 @@ class Accepted(msgspec.Struct, frozen=True):
     after: OperationId | None = None
     created_at: int = 0
     epoch: int = 1
+    cell: CellId | None = None
+    """Of its server, if it has one; not stored: the server's row says it too."""
 
 
 class Operation(msgspec.Struct, frozen=True):

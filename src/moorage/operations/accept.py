@@ -45,6 +45,7 @@ def accepted(
         seq=seq,
         after=after,
         created_at=time.time_ns() // 1000,
+        cell=server.cell,
     )
 
 

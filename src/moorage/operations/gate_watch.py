@@ -73,8 +73,19 @@ class GateWatch:
             await asyncio.gather(self._life, return_exceptions=True)
 
     async def become(self, conductor: ConductorId) -> None:
-        """This process tells operations too, and has its lease: its credentials count, and are tried again and again."""
+        """This process tells operations too, and has its lease: its credentials count, and are tried again and again.
+
+        With a new lease comes a new id, under which all is told once more.
+        """
         self._me = conductor
+        mine = self._mine
+        if mine is not None and mine.conductor != str(conductor):
+            self._mine = msgspec.structs.replace(mine, conductor=str(conductor))
+            self._told_open = frozenset()
+            with label("look:gates"):
+                await self._rooms.region.write(
+                    lambda tx: conductor_network.tell(tx, conductor, mine.state.value, mine.why)
+                )
         await self.look()
 
     # ------------------------------------------------------------------------------------------------ asking

@@ -1,7 +1,8 @@
 """Leases of conductors, on the database's clock (RULES §3)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId
@@ -30,22 +31,39 @@ def clock(tx: Tx) -> sa.ColumnElement[float]:
     return sa.literal_column("extract(epoch from clock_timestamp())::float8", sa.Float)
 
 
-def beat(tx: Tx, me: ConductorId, host: str, sagas: Sequence[str], lease_s: float = LEASE_S) -> None:
-    """Renew (or begin) my lease."""
+def take(
+    tx: Tx, me: ConductorId, former: Sequence[ConductorId], host: str, sagas: Sequence[str], lease_s: float = LEASE_S
+) -> None:
+    """Begin a lease under an id that had none before, and end those of my `former` ids.
+
+    A lost lease is never renewed: whoever had it comes back as another, so what the former owned may be adopted without
+    asking whether it is owned again.
+    """
     now = clock(tx)
-    updated = tx.row(
+    if former:
+        tx.run(
+            conductors.update()
+            .where(conductors.c.id.in_(former), conductors.c.alive_until > now)
+            .values(alive_until=now)
+        )
+    tx.run(
+        conductors.insert().from_select(
+            ["id", "host", "alive_until", "started_at", "sagas"],
+            sa.select(sa.literal(me), sa.literal(host), now + lease_s, now, sa.literal(",".join(sagas))),
+        )
+    )
+
+
+def renew(tx: Tx, me: ConductorId, lease_s: float = LEASE_S) -> bool:
+    """Prolong my lease; False, and nothing is written, when it is over already: it may have been adopted from."""
+    now = clock(tx)
+    row = tx.row(
         conductors.update()
-        .where(conductors.c.id == me)
-        .values(alive_until=now + lease_s, sagas=",".join(sagas))
+        .where(conductors.c.id == me, conductors.c.alive_until > now)
+        .values(alive_until=now + lease_s)
         .returning(conductors.c.id)
     )
-    if updated is None:
-        tx.run(
-            conductors.insert().from_select(
-                ["id", "host", "alive_until", "started_at", "sagas"],
-                sa.select(sa.literal(me), sa.literal(host), now + lease_s, now, sa.literal(",".join(sagas))),
-            )
-        )
+    return row is not None
 
 
 def retire(tx: Tx, me: ConductorId) -> None:
@@ -61,18 +79,50 @@ def living(tx: Tx) -> Sequence[tuple[ConductorId, frozenset[str], str]]:
     rows = tx.rows(
         sa.select(conductors.c.id, conductors.c.sagas, conductors.c.host).where(conductors.c.alive_until > clock(tx))
     )
-    return [(ConductorId(row[0]), frozenset(row[1].split(",")), row[2]) for row in rows]
+    return [(ConductorId(row[0]), _sagas(row[1]), row[2]) for row in rows]
 
 
-def dead(tx: Tx, *, all_but: ConductorId | None = None) -> Sequence[ConductorId]:
-    """Conductors whose lease has run out; `all_but`: every other one (I hold the data directory alone)."""
-    query = sa.select(conductors.c.id)
-    query = (
-        query.where(conductors.c.alive_until <= clock(tx))
-        if all_but is None
-        else query.where(conductors.c.id != all_but)
-    )
-    return [ConductorId(row[0]) for row in tx.rows(query)]
+class Peer(msgspec.Struct, frozen=True):
+    """One conductor's row."""
+
+    id: ConductorId
+    host: str
+    alive_until: float
+    """Changes with every renewal."""
+    started_at: float
+    lives: bool
+    """By the database's clock."""
+    sagas: frozenset[str]
+
+
+def peers(tx: Tx) -> Sequence[Peer]:
+    """Every conductor that is living, or died within the last hour; the longest living first."""
+    lives = sa.case((conductors.c.alive_until > clock(tx), 1), else_=0)
+    rows = tx.rows(sa.select(conductors, lives.label("lives")).order_by(conductors.c.started_at, conductors.c.id))
+    return [
+        Peer(ConductorId(row.id), row.host, row.alive_until, row.started_at, bool(row.lives), _sagas(row.sagas))
+        for row in rows
+    ]
+
+
+def _sagas(text: str) -> frozenset[str]:
+    return frozenset(text.split(","))
+
+
+def end_silent(tx: Tx, silent: Mapping[ConductorId, float]) -> None:
+    """End leases that nobody renewed since they were seen with this `alive_until`, whatever the database's clock says now."""
+    now = clock(tx)
+    for conductor, seen in silent.items():
+        tx.run(
+            conductors.update()
+            .where(conductors.c.id == conductor, conductors.c.alive_until == seen, conductors.c.alive_until > now)
+            .values(alive_until=now)
+        )
+
+
+def living_ids(tx: Tx) -> sa.Select[tuple[str]]:
+    """The ids of the living, as a part of a statement."""
+    return sa.select(conductors.c.id).where(conductors.c.alive_until > clock(tx))
 
 
 def forget(tx: Tx) -> None:

@@ -4,7 +4,7 @@ The operation's row is changed last, because the work's answer is among the line
 back with it.  A write that ends in an unknown way (the database went away at COMMIT) is `Torn`: read the row again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from sqlalchemy.exc import DBAPIError
@@ -42,8 +42,12 @@ class _NotOurs(Exception):
 class Journal:
     """One operation, leased in one epoch by this process."""
 
-    def __init__(self, region: Database, operation: Operation) -> None:
+    def __init__(
+        self, region: Database, operation: Operation, *, held: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """`held` returns when it is certain that the lease holds under which this is written (RULES §23)."""
         self._region = region
+        self._held = held
         self._operation = operation.id
         self._epoch = operation.epoch
         self._head = operation.head
@@ -74,6 +78,8 @@ class Journal:
     ) -> Appended[T]:
         """See `saga.Log.append`."""
         written, after, told = 0, self._head, False
+        if self._held is not None:
+            await self._held()
 
         def together(tx: Tx) -> "tuple[T, str | None] | _Refused":
             nonlocal written, after, told

@@ -5,18 +5,22 @@ same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lin
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId, OperationId, ServerId, new_uuid
 from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
 from moorage.sql import Ready, Tx
+from moorage.store.region import conductors
+from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
 
 JOURNAL_MAX_BYTES = 64 * 1024
 PAGE_MAX = 1000
+ADOPTED_AT_ONCE_MAX = 500
 
 operations = sa.Table(
     "operations",
@@ -169,20 +173,41 @@ def append(
     return True, row.cancel
 
 
-def adopt(tx: Tx, me: ConductorId, dead: Sequence[ConductorId], knows: Collection[str]) -> Sequence[Operation]:
-    """Take over the open operations of the dead: a new owner and a new epoch, so the old teller can write no more.
+def orphaned(
+    tx: Tx, me: ConductorId, knows: Collection[str], *, everything: bool = False, most: int = ADOPTED_AT_ONCE_MAX
+) -> Sequence[OperationId]:
+    """Open operations whose owner has no lease that holds, also if nobody remembers that owner; the oldest first.
 
     Only those of sagas I know: what another release began is left to a conductor of that release (RULES §19).
+    `everything`: all that are not mine, for this process holds the data directory alone.
     """
-    if not dead:
-        return ()
-    rows = tx.rows(
-        operations.update()
-        .where(operations.c.owner.in_(dead), operations.c.ended_at.is_(None), operations.c.saga.in_(sorted(knows)))
-        .values(owner=me, epoch=operations.c.epoch + 1)
-        .returning(*operations.c)
+    query = (
+        sa.select(operations.c.id)
+        .where(operations.c.ended_at.is_(None), operations.c.owner != me, operations.c.saga.in_(sorted(knows)))
+        .order_by(operations.c.created_at, operations.c.id)
+        .limit(most)
     )
-    return [_operation(row, _spilled(tx, row.id)) for row in rows]
+    if not everything:
+        query = query.where(operations.c.owner.not_in(conductors.living_ids(tx)))
+    return [OperationId(row[0]) for row in tx.rows(query)]
+
+
+def adopt(
+    tx: Tx, me: ConductorId, ids: Collection[OperationId], knows: Collection[str], *, everything: bool = False
+) -> Mapping[OperationId, OperationStatus]:
+    """Take over those of `ids` that are `orphaned` still: a new owner and a new epoch, so the old teller can write no more."""
+    if not ids:
+        return {}
+    statement = operations.update().where(
+        operations.c.id.in_(ids),
+        operations.c.owner != me,
+        operations.c.ended_at.is_(None),
+        operations.c.saga.in_(sorted(knows)),
+    )
+    if not everything:
+        statement = statement.where(operations.c.owner.not_in(conductors.living_ids(tx)))
+    taken = statement.values(owner=me, epoch=operations.c.epoch + 1).returning(operations.c.id, operations.c.status)
+    return {OperationId(row[0]): OperationStatus(row[1]) for row in tx.rows(taken)}
 
 
 def readopt(tx: Tx, me: ConductorId, ids: Sequence[OperationId]) -> Sequence[Operation]:
@@ -198,34 +223,47 @@ def readopt(tx: Tx, me: ConductorId, ids: Sequence[OperationId]) -> Sequence[Ope
     return [_operation(row, _spilled(tx, row.id)) for row in rows]
 
 
-def owned(tx: Tx, me: ConductorId) -> Sequence[Operation]:
-    """Open operations that are mine and may be told (those `after` another wait)."""
-    rows = tx.rows(
-        sa.select(operations).where(
-            operations.c.owner == me, operations.c.ended_at.is_(None), operations.c.after.is_(None)
-        )
+class Owned(msgspec.Struct, frozen=True):
+    """An open operation of mine, as far as it must be known to find a place for it."""
+
+    id: OperationId
+    saga: str
+    project: str
+    cell: str | None
+
+
+def owned(tx: Tx, me: ConductorId, *, of_each_max: int = 500, most: int = 5_000) -> Sequence[Owned]:
+    """My open operations that may be told and are not stuck: the cheap look of every second.
+
+    Of each saga, project and cell no more than `of_each_max`, the oldest first: a backlog of one hides nobody else's.
+    """
+    c = operations.c
+    cell = servers.c.cell
+    place = sa.func.row_number().over(partition_by=(c.saga, c.project, cell), order_by=(c.created_at, c.id))
+    found = (
+        sa.select(c.id, c.saga, c.project, cell.label("cell"), place.label("place"))
+        .select_from(operations.outerjoin(servers, servers.c.id == c.server))
+        .where(c.owner == me, c.ended_at.is_(None), c.after.is_(None), c.status != OperationStatus.STUCK.value)
+        .subquery()
     )
-    return [_operation(row, _spilled(tx, row.id)) for row in rows]
-
-
-def owned_ids(tx: Tx, me: ConductorId) -> Sequence[OperationId]:
-    """The ids of my open operations that may be told and are not stuck: the cheap look of every second."""
-    return [
-        OperationId(row[0])
-        for row in tx.rows(
-            sa.select(operations.c.id).where(
-                operations.c.owner == me,
-                operations.c.ended_at.is_(None),
-                operations.c.after.is_(None),
-                operations.c.status != OperationStatus.STUCK.value,
-            )
-        )
-    ]
+    rows = tx.rows(sa.select(found).where(found.c.place <= of_each_max).order_by(found.c.place).limit(most))
+    return [Owned(OperationId(row.id), row.saga, row.project, row.cell) for row in rows]
 
 
 def by_ids(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Operation]:
     rows = tx.rows(sa.select(operations).where(operations.c.id.in_(ids)))
     return [_operation(row, _spilled(tx, row.id)) for row in rows]
+
+
+def owned_of(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Owned]:
+    """The same of these operations, whoever owns them."""
+    c = operations.c
+    rows = tx.rows(
+        sa.select(c.id, c.saga, c.project, servers.c.cell)
+        .select_from(operations.outerjoin(servers, servers.c.id == c.server))
+        .where(c.id.in_(ids))
+    )
+    return [Owned(OperationId(row[0]), row[1], row[2], row[3]) for row in rows]
 
 
 def get(tx: Tx, operation: OperationId) -> Operation | None:

@@ -1,0 +1,139 @@
+"""Who may be executed at once: a bulkhead per kind of work, and in each one per project and per cell.
+
+Operations wait for neighbours, for minutes and, when they clean up, for an hour.  Without walls between them a thousand boots that
+wait for the network service would keep everybody's stops and deletes from being executed.  So each kind has places of its own, and
+one project, or one cell, gets only a part of them.
+
+What finds no place waits in a queue: in turn among (kind, project, cell), oldest first within each.  The queue is bounded; what
+does not fit in stands in the table, where the conductor looks every second.
+"""
+
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass
+
+from moorage.model.ids import OperationId
+
+QUEUE_MAX = 5_000
+"""Operations that wait in memory, in one conductor."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """How many operations one conductor executes at once."""
+
+    boots: int = 500
+    deletes: int = 250
+    actions: int = 250
+    """All other kinds together: power, attach, detach."""
+    project_part: float = 0.5
+    """Of the places of one kind, for one project."""
+    cell_part: float = 0.5
+    """Of the places of one kind, for the servers of one cell.  A boot counts for no cell: it has none when it begins."""
+
+    def of(self, kind: str) -> int:
+        """The places of this kind."""
+        return {"boot": self.boots, "delete": self.deletes}.get(kind, self.actions)
+
+
+@dataclass(frozen=True)
+class Berth:
+    """What an operation needs a place as."""
+
+    kind: str
+    project: str
+    cell: str = ""
+    """Empty: of no cell."""
+
+
+def berth_of(saga: str, project: str, cell: str | None) -> Berth:
+    """By the saga's name without its version."""
+    kind = saga.partition("/")[0]
+    kind = kind if kind in {"boot", "delete"} else "action"
+    return Berth(kind, project, "" if kind == "boot" or cell is None else cell)
+
+
+class Bulkheads:
+    """Places taken, and the queue of those that wait for one."""
+
+    def __init__(self, places: Places, queue_max: int = QUEUE_MAX) -> None:
+        self.places = places
+        self._queue_max = queue_max
+        self._taken: dict[OperationId, Berth] = {}
+        self._counts: Counter[tuple[str, ...]] = Counter()
+        self._queues: OrderedDict[Berth, deque[OperationId]] = OrderedDict()
+        self._waiting: set[OperationId] = set()
+
+    def __contains__(self, operation: OperationId) -> bool:
+        return operation in self._taken
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in the queue."""
+        return len(self._waiting)
+
+    def has_place(self, berth: Berth) -> bool:
+        """Whether one more of this kind, project and cell may begin."""
+        places = self.places.of(berth.kind)
+        project_most = max(1, int(places * self.places.project_part))
+        cell_most = max(1, int(places * self.places.cell_part))
+        return (
+            self._counts[berth.kind,] < places
+            and self._counts[berth.kind, "project", berth.project] < min(places, project_most)
+            and (not berth.cell or self._counts[berth.kind, "cell", berth.cell] < min(places, cell_most))
+        )
+
+    def enter(self, operation: OperationId, berth: Berth) -> None:
+        """Take a place; `has_place` was asked."""
+        self._taken[operation] = berth
+        for key in _keys(berth):
+            self._counts[key] += 1
+
+    def leave(self, operation: OperationId) -> bool:
+        """Give the place back; whether somebody waits in the queue."""
+        for key in _keys(self._taken.pop(operation)):
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]
+        return bool(self._waiting)
+
+    def wait(self, operation: OperationId, berth: Berth) -> bool:
+        """Stand in the queue; False when it is full."""
+        if operation in self._waiting or operation in self._taken:
+            return True
+        if len(self._waiting) >= self._queue_max:
+            return False
+        self._waiting.add(operation)
+        self._queues.setdefault(berth, deque()).append(operation)
+        return True
+
+    def next_ones(self, most: int) -> list[OperationId]:
+        """Take from the queue those that would have a place now, in turn among the queues; at most so many."""
+        chosen: list[OperationId] = []
+        served = True
+        while served and len(chosen) < most:
+            served = False
+            for berth in list(self._queues):
+                if len(chosen) >= most or not self.has_place(berth):
+                    continue
+                queue = self._queues[berth]
+                operation = queue.popleft()
+                self._waiting.discard(operation)
+                self._queues.move_to_end(berth)  # who was served stands behind the others
+                if not queue:
+                    del self._queues[berth]
+                self.enter(operation, berth)
+                chosen.append(operation)
+                served = True
+        return chosen
+
+    def forget_waiting(self) -> None:
+        """Empty the queue: what is in it stands in the table."""
+        self._queues.clear()
+        self._waiting.clear()
+
+
+def _keys(berth: Berth) -> list[tuple[str, ...]]:
+    keys: list[tuple[str, ...]] = [(berth.kind,), (berth.kind, "project", berth.project)]
+    if berth.cell:
+        keys.append((berth.kind, "cell", berth.cell))
+    return keys

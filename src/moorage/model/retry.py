@@ -1,0 +1,66 @@
+"""Pauses between tries: longer each time, and never the same for two who failed together; and a log that repeats itself seldom."""
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+_DICE = random.Random()
+
+
+@dataclass
+class Backoff:
+    """The pauses of one thing that is tried again and again.  `next_s()` after a failure, `reset()` after a success."""
+
+    first_s: float
+    most_s: float
+    dice: random.Random = field(default_factory=lambda: _DICE)
+    """Operations bring their own, so that a story is told in the same way twice."""
+    tries: int = 0
+    """Failures in a row."""
+
+    def next_s(self) -> float:
+        """Seconds to wait now: between half and the whole of `first_s` doubled with every failure, at most `most_s`."""
+        self.tries += 1
+        return pause_s(self.tries, self.first_s, self.most_s, self.dice)
+
+    def reset(self) -> None:
+        self.tries = 0
+
+
+def pause_s(tries: int, first_s: float, most_s: float, dice: random.Random) -> float:
+    """The pause after so many failures in a row (1 or more), in seconds."""
+    longest = min(first_s * 2.0 ** min(tries - 1, 30), most_s)
+    return longest * (0.5 + 0.5 * dice.random())
+
+
+def jittered(seconds: float, part: float = 0.1, dice: random.Random = _DICE) -> float:
+    """`seconds`, give or take a part of it: what all processes do on a timer, they need not do at once."""
+    return seconds * (1.0 + part * (2.0 * dice.random() - 1.0))
+
+
+class SeldomLog:
+    """One line of a kind in `every_s` seconds; the next one says how many were left out.  Bounded by `kinds_max` kinds."""
+
+    def __init__(
+        self, logger: logging.Logger, monotonic: Callable[[], float], *, every_s: float = 10.0, kinds_max: int = 1_000
+    ) -> None:
+        self._logger = logger
+        self._monotonic = monotonic
+        self._every_s = every_s
+        self._kinds_max = kinds_max
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def warning(self, kind: str, text: str, *facts: object) -> None:
+        """Log it, unless one of this kind was logged a moment ago."""
+        now = self._monotonic()
+        at, left_out = self._said.get(kind, (float("-inf"), 0))
+        if now - at < self._every_s:
+            self._said[kind] = (at, left_out + 1)
+            return
+        if len(self._said) >= self._kinds_max:
+            self._said.clear()
+        self._said[kind] = (now, 0)
+        if left_out:
+            text, facts = f"{text} (and %d more of this kind since the last line)", (*facts, left_out)
+        self._logger.warning(text, *facts)

@@ -1,0 +1,367 @@
+"""The conductor's lease: lost, taken again under another id, never renewed by who does not believe itself alive."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+import pytest
+
+from moorage.bus.memory import MemoryBus
+from moorage.clients.deadline import LEASE_MARGIN_S
+from moorage.conductor import worker
+from moorage.conductor.lease import Lease, LeaseLost
+from moorage.conductor.tellers import Tellers
+from moorage.conductor.worker import AGAIN_MOST_S, Conductor
+from moorage.model.clock import SystemClock
+from moorage.model.errors import Unavailable, UnknownOutcome
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Operation, OperationStatus
+from moorage.operations.accept import accepted
+from moorage.operations.rooms import Rooms
+from moorage.saga import Run, Saga, step
+from moorage.sql import Database, Tx, current_label
+from moorage.store.region import conductors, operations
+from moorage.testing.small_region import SmallRegion, a_server
+from moorage.testing.waiting import until
+
+T = TypeVar("T")
+ME, OTHER = ConductorId("me"), ConductorId("other")
+FIRST = OperationId("first")
+
+
+class Ask(msgspec.Struct, frozen=True):
+    name: str = "x"
+
+
+class Held(Exception):
+    pass
+
+
+class Hands:
+    """A clock in the test's hands; who sleeps is put off, and counted."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+
+class Slow:
+    """The region, whose commits take a while; they are done all the same, also when nobody waits for them any more."""
+
+    def __init__(self, under: Database) -> None:
+        self.under = under
+        self.delay_s = 0.0
+        self.back = asyncio.Event()
+        """Set: a commit that waits waits no longer."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.under, name)
+
+    async def write(self, work: Callable[[Tx], T]) -> T:
+        done = asyncio.ensure_future(self.under.write(work))
+        try:
+            async with asyncio.timeout(self.delay_s):
+                await self.back.wait()
+        except TimeoutError:
+            pass  # the time a commit takes here
+        return await done
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open(tmp_path)
+    await region.fresh(a_server(), FIRST)
+    yield region
+    await region.close()
+
+
+def carry_saga(gate: asyncio.Event, seen: list[bool]) -> Saga[Ask, Rooms]:
+    @step(no_undo="nothing is done")
+    async def carry(run: Run[Ask, Rooms]) -> None:
+        seen.append(run.unsure)
+        await gate.wait()
+
+    return Saga("toy/1", Ask, carry)
+
+
+async def write(small: SmallRegion, saga: Saga[Ask, Rooms], owner: ConductorId, *ids: str) -> None:
+    new = [
+        accepted(saga, OperationId(each), a_server(), Ask(), owner=owner, user="u", seq=1, request_id="r")
+        for each in ids
+    ]
+    await small.region.write(lambda tx: operations.accept(tx, new))
+
+
+async def row(small: SmallRegion, operation: OperationId = FIRST) -> Operation:
+    found = await small.region.read(lambda tx: operations.get(tx, operation))
+    assert found is not None
+    return found
+
+
+async def living(small: SmallRegion) -> set[str]:
+    return {each[0] for each in await small.region.read(conductors.living)}
+
+
+async def test_a_conductor_that_lost_its_lease_is_back_within_a_lease_and_a_beat(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, seen = asyncio.Event(), list[bool]()
+    saga = carry_saga(gate, seen)
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    slow = Slow(small.region)
+    rooms = dataclasses.replace(small.rooms, region=cast("Database", slow))
+    conductor = Conductor(ME, rooms, MemoryBus(), SystemClock(), lease_s=4.0, beat_s=0.4, look_every_s=0.1)
+    await conductor.start()
+    try:
+        await write(small, saga, ME, FIRST)
+        await until(lambda: seen == [False])
+        slow.delay_s = 100.0  # commits that hang, and are done
+        await until(lambda: not conductor.alive)
+        await until(lambda: conductor.telling == 0)
+        slow.delay_s = 0.15  # a slow disk
+        slow.back.set()
+        slow.back = asyncio.Event()
+        await until(lambda: conductor.alive, patience_s=4.4)
+        assert conductor.id != ME, "a lost lease is not renewed: another is taken"
+        assert ME not in await living(small)
+        await until(lambda: seen == [False, True], patience_s=10.0)
+        now = await row(small)
+        assert (now.owner, now.epoch) == (conductor.id, 2)
+        gate.set()
+        await until(lambda: conductor.telling == 0)
+        assert (await row(small)).status is OperationStatus.DONE
+    finally:
+        await conductor.stop()
+
+
+async def test_who_does_not_believe_itself_alive_renews_nothing(small: SmallRegion) -> None:
+    clock = Hands()
+    lease = Lease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
+    await lease.take()
+    clock.time += 15.0 - LEASE_MARGIN_S
+    with pytest.raises(LeaseLost):
+        await lease.renew()
+    assert not lease.alive
+    await lease.take()
+    assert lease.alive
+    assert lease.id == "me-2"
+    assert await living(small) == {"me-2"}, "the one before is ended by who takes the next"
+
+
+async def test_a_renewal_that_is_answered_too_late_revives_nobody(small: SmallRegion) -> None:
+    clock = Hands()
+    slow = Slow(small.region)
+    lease = Lease(ME, cast("Database", slow), clock, ["boot/1"], lease_s=15.0)
+    await lease.take()
+    slow.delay_s = 100.0
+    renewal = asyncio.create_task(lease.renew())
+    await asyncio.sleep(0.05)
+    clock.time += 20.0
+    lease.lose()  # its operations are stopped
+    slow.back.set()
+    with pytest.raises(LeaseLost):
+        await renewal
+    assert not lease.alive
+
+
+async def test_after_a_gap_nothing_is_begun_before_the_lease_was_asked_for(small: SmallRegion) -> None:
+    clock = Hands()
+    lease = Lease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
+    await lease.take()
+    lease.tick()
+    clock.time += 1.0
+    assert not lease.tick()
+    clock.time += 8.0  # frozen, for less than the lease
+    assert not lease.alive
+    assert lease.left_s() == 0.0
+    assert lease.tick(), "it was noticed"
+    assert not lease.alive, "and that alone helps nothing"
+    waiting = asyncio.create_task(lease.held())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await lease.renew()
+    assert lease.alive
+    await waiting
+    assert lease.id == ME
+
+
+async def test_a_lease_that_is_over_in_the_database_is_not_renewed(database: Database) -> None:
+    await database.create(conductors.conductors.metadata)
+    await database.write(lambda tx: conductors.take(tx, ME, (), "host", ["boot/1"]))
+    assert await database.write(lambda tx: conductors.renew(tx, ME))
+    await database.write(lambda tx: conductors.retire(tx, ME))
+    assert not await database.write(lambda tx: conductors.renew(tx, ME))
+    assert await database.read(conductors.living) == []
+    await database.write(lambda tx: conductors.take(tx, OTHER, (ME,), "host", ["boot/1"]))
+    assert [(each.id, each.lives) for each in await database.read(conductors.peers)] == [(ME, False), (OTHER, True)]
+
+
+async def test_a_clock_of_the_database_that_stepped_back_keeps_no_dead_conductor_alive(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, seen = asyncio.Event(), list[bool]()
+    gate.set()
+    saga = carry_saga(gate, seen)
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    clock = Hands()
+    conductor = Conductor(ME, small.rooms, MemoryBus(), clock, lease_s=15.0)
+    await conductor.lease.take()
+    await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "host", ["boot/1"], 3_600.0))
+    await write(small, saga, OTHER, FIRST)
+    for _ in range(3):  # its row says it lives for an hour, and it renews
+        assert await conductor.adopt() == 0
+        await small.region.write(lambda tx: conductors.renew(tx, OTHER, 3_600.0 + clock.time))
+        clock.time += 5.0
+        await conductor.lease.renew()
+    for _ in range(3):  # it died
+        assert await conductor.adopt() == 0
+        clock.time += 5.0
+        await conductor.lease.renew()
+    clock.time += 1.0
+    assert await conductor.adopt() == 1
+    assert await living(small) == {ME}
+
+
+async def test_operations_of_a_saga_that_nobody_knows_are_adopted_once_somebody_does(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, seen = asyncio.Event(), list[bool]()
+    gate.set()
+    saga = carry_saga(gate, seen)
+    await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "host", ["boot/1"]))
+    await write(small, saga, OTHER, FIRST)
+    gone = conductors.conductors.delete().where(conductors.conductors.c.id == OTHER)
+    await small.region.write(lambda tx: tx.run(gone))  # tidied away long ago
+    conductor = Conductor(ME, small.rooms, MemoryBus(), Hands())
+    await conductor.lease.take()
+    assert await conductor.adopt() == 0
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    assert await conductor.adopt() == 1
+    await conductor.look()
+    await until(lambda: seen == [True])
+    await until(lambda: conductor.telling == 0)
+
+
+class Full:
+    """The region, on a disk that is full: reads answer, and every commit fails when all was written."""
+
+    def __init__(self, under: Database) -> None:
+        self.under = under
+        self.full = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.under, name)
+
+    async def write(self, work: Callable[[Tx], T]) -> T:
+        if not self.full or current_label() == "lease":
+            return await self.under.write(work)
+
+        def taken_back(tx: Tx) -> None:
+            work(tx)
+            raise Held
+
+        try:
+            await self.under.write(taken_back)
+        except Held:
+            raise UnknownOutcome("the disk is full") from None
+        raise AssertionError
+
+
+async def test_after_a_write_of_unknown_outcome_an_operation_waits_longer_each_time(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, seen = asyncio.Event(), list[bool]()
+    gate.set()
+    saga = carry_saga(gate, seen)
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    full, clock = Full(small.region), Hands()
+    rooms = dataclasses.replace(small.rooms, region=cast("Database", full))
+    conductor = Conductor(ME, rooms, MemoryBus(), clock, lease_s=1e6)
+    await conductor.lease.take()
+    await write(small, saga, ME, FIRST)
+    await conductor.look()
+    await until(lambda: len(clock.slept) >= 8)
+    full.full = False
+    await until(lambda: conductor.telling == 0)
+    assert (await row(small)).status is OperationStatus.DONE
+    assert len(seen) <= len(clock.slept) + 1, "a pause before each time"
+    for number, pause_s in enumerate(clock.slept):
+        whole_s = min(0.5 * 2**number, AGAIN_MOST_S)
+        assert whole_s / 2 <= pause_s <= whole_s
+    assert len([each for each in caplog.records if "it waits" in each.getMessage()]) == 1
+
+
+async def test_boots_that_wait_keep_no_stop_and_no_delete_waiting(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, seen = asyncio.Event(), list[bool]()
+    boots = msgspec_renamed(carry_saga(gate, seen), "boot/99")
+    opened, done = asyncio.Event(), list[bool]()
+    opened.set()
+    others = [msgspec_renamed(carry_saga(opened, done), name) for name in ("power/99", "delete/99")]
+    for saga in (boots, *others):
+        monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    conductor = Conductor(ME, small.rooms, MemoryBus(), Hands(), lease_s=1e6)
+    await conductor.lease.take()
+    await write(small, boots, ME, *(f"boot-{number}" for number in range(1_500)))
+    await conductor.look()
+    await until(lambda: len(seen) == 250)  # what one project gets
+    for saga in others:
+        await write(small, saga, ME, saga.name)
+    await conductor.look()
+    await until(lambda: len(done) == 2)
+    assert conductor.bulkheads.waiting <= 5_000
+    for task in list(conductor._told.values()):
+        task.cancel()
+    await until(lambda: conductor.telling == 0)
+
+
+def msgspec_renamed(saga: Saga[Ask, Rooms], name: str) -> Saga[Ask, Rooms]:
+    return Saga(name, Ask, *saga.steps)
+
+
+async def test_nothing_is_begun_that_a_living_conductor_does_not_know(small: SmallRegion) -> None:
+    conductor = Conductor(ME, small.rooms, MemoryBus(), Hands())
+    await conductor.lease.take()
+    await conductor.adopt()
+    apart, local = Tellers(small.region, MemoryBus()), Tellers(small.region, MemoryBus(), conductor)
+    assert await apart.choose("boot/1") == ME
+    assert await local.choose("boot/1") == ME
+    await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "old-host", ["boot/0"]))
+    await conductor.adopt()
+    for tellers in (Tellers(small.region, MemoryBus()), local):
+        with pytest.raises(Unavailable) as refused:
+            await tellers.choose("boot/1")
+        assert "all conductors are of this release" in refused.value.public
+        assert "old-host" in refused.value.private
+    await small.region.write(lambda tx: conductors.retire(tx, OTHER))
+    await conductor.adopt()
+    assert await local.choose("boot/1") == ME
+    assert await Tellers(small.region, MemoryBus()).choose("boot/1") == ME
+
+
+async def test_one_of_the_living_leads_and_another_when_it_dies(small: SmallRegion) -> None:
+    conductors_of = [Conductor(name, small.rooms, MemoryBus(), Hands()) for name in (ME, OTHER)]
+    for each in conductors_of:
+        await each.lease.take()
+        await asyncio.sleep(0.005)
+    for each in conductors_of:
+        await each.adopt()
+    assert [each.leads for each in conductors_of] == [True, False]
+    await conductors_of[0].lease.give_back()
+    for each in conductors_of:
+        await each.adopt()
+    assert [each.leads for each in conductors_of] == [False, True]
