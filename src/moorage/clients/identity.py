@@ -2,6 +2,9 @@
 
 Answers are kept for at most a minute under a hash of the token (never the token), shorter when it expires before; a revoked
 token is therefore refused within a minute.  Callers that ask about one token at the same time share one call.
+
+Whether a token is good is the identity service's to say, by its own clock: ours may be wrong.  And a refusal that is meant for us, who
+lost a role, is no word on the token: then nobody can be told who asks, which is an outage and not a 401 for the user.
 """
 
 import asyncio
@@ -10,19 +13,22 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
 
 from moorage.clients.http import Neighbour
 from moorage.model.asker import Asker
-from moorage.model.errors import Forbidden, NotFound, Refusal, Unauthenticated
+from moorage.model.errors import Forbidden, Gone, Invalid, NotFound, Refusal, TooLarge, Unauthenticated, Unavailable
 
 KEPT_S = 60.0
 REFUSAL_KEPT_S = 10.0
 KEPT_MAX = 10_000
 TOKEN_MAX_CHARS = 16_384
 SERVICE_ROLE = "service"
+OF_THE_TOKEN = (NotFound, Gone, Invalid, TooLarge)
+"""What the service says of a token it does not take; any other refusal is of our question."""
 
 
 class IdentityClient:
@@ -78,14 +84,20 @@ class IdentityClient:
         params = {"nocatalog": "1", **({"allow_expired": "1"} if allow_expired else {})}
         try:
             reply = await self._identity.call("GET", "/auth/tokens", params=params, headers={"X-Subject-Token": token})
-        except Refusal:
+        except OF_THE_TOKEN:
             self._keep(key, REFUSAL_KEPT_S, None)
             return None
+        except Refusal as refused:
+            raise Unavailable(
+                "the identity service does not let us ask who holds a token",
+                private=f"{refused.private}; [service_user] needs the role admin or service",
+                code="credentials",
+            ) from refused
         asker = asker_of(reply.body.get("token", {}))
-        left_s = KEPT_S if allow_expired else min(KEPT_S, _left_s(asker.expires_at))
+        left_s = KEPT_S if allow_expired else min(KEPT_S, _left_s(asker.expires_at, reply.headers.get("date", "")))
         if left_s > 0:
             self._keep(key, left_s, asker)
-        return asker if left_s > 0 else None
+        return asker
 
     def _keep(self, key: str, for_s: float, answer: Asker | None) -> None:
         self._kept[key] = (time.monotonic() + for_s, answer)
@@ -113,9 +125,11 @@ def asker_of(token: Mapping[str, Any]) -> Asker:
     )
 
 
-def _left_s(expires_at: str) -> float:
+def _left_s(expires_at: str, date: str) -> float:
+    """By the clock of who answered, which says what time it is there; ours is as good only where the service is in our process."""
     try:
-        return (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
+        now = parsedate_to_datetime(date) if date else datetime.now(UTC)
+        return (datetime.fromisoformat(expires_at) - now).total_seconds()
     except (TypeError, ValueError):  # no expiry, or one without a zone: believe the service, which has just said yes
         return KEPT_S
 

@@ -113,13 +113,30 @@ def network_of(
     )
 
 
+def mappings_of(configurations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Physical network → bridges or interfaces, as the agents of each kind say it.
+
+    Open vSwitch: `bridge_mappings`, network → bridge.  SR-IOV: `device_mappings`, network → interfaces.  Macvtap:
+    `interface_mappings`.  OVN has no agents of Neutron's: it shows each chassis as one, with `bridge-mappings`, a string of
+    `network:bridge` pairs.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for name in ("bridge_mappings", "device_mappings", "interface_mappings", "bridge-mappings"):
+        said = configurations.get(name) or {}
+        if isinstance(said, str):
+            pairs = (each.partition(":") for each in said.split(","))
+            said = {network.strip(): bridge.strip() for network, _, bridge in pairs if network.strip()}
+        for network, where in said.items():
+            found[network] = found.get(network, ()) + ((where,) if isinstance(where, str) else tuple(where))
+    return found
+
+
 def wiring_of(body: Mapping[str, Any]) -> HostWiring:
-    """What an Open vSwitch or SR-IOV agent reports of its host."""
+    """What an agent, or a chassis of OVN, reports of its host."""
     configuration: Mapping[str, Any] = body.get("configurations") or {}
-    mappings: Mapping[str, Any] = configuration.get("bridge_mappings") or configuration.get("device_mappings") or {}
     return HostWiring(
         host=body.get("host", ""),
-        physical_networks=tuple(sorted(mappings)),
+        physical_networks=tuple(sorted(mappings_of(configuration))),
         tunnels=tuple(configuration.get("tunnel_types") or ()),
         alive=bool(body.get("alive")),
     )
@@ -130,8 +147,6 @@ def devices_of(body: Mapping[str, Any]) -> AgentDevices:
     said: Mapping[str, Any] = body.get("configurations") or {}
     host: str = body.get("host", "")
     bandwidths: Mapping[str, Any] = said.get("resource_provider_bandwidths") or {}
-    bridges: Mapping[str, str] = said.get("bridge_mappings") or {}
-    interfaces: Mapping[str, list[str]] = said.get("device_mappings") or {}
     hypervisors: Mapping[str, str] = said.get("resource_provider_hypervisors") or dict.fromkeys(bandwidths, host)
     ways = "resource_provider_packet_processing_with"
     return AgentDevices(
@@ -140,7 +155,6 @@ def devices_of(body: Mapping[str, Any]) -> AgentDevices:
         bandwidths={device: dict(rates) for device, rates in bandwidths.items()},
         hypervisors=dict(hypervisors),
         packets=dict(said.get(f"{ways}out_direction") or said.get(f"{ways}_direction") or {}),
-        mappings={name: (bridge,) for name, bridge in bridges.items()}
-        | {name: tuple(devices) for name, devices in interfaces.items()},
+        mappings=mappings_of(said),
         synced=body.get("resources_synced"),
     )

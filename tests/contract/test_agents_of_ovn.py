@@ -1,0 +1,92 @@
+"""What hosts are wired to, by the records of agents as Neutron 29 gives them: Open vSwitch, SR-IOV, Macvtap, and OVN's chassis."""
+
+from typing import Any, cast
+
+import httpx
+
+from moorage.clients.http import Neighbour
+from moorage.clients.network import NetworkClient
+from moorage.conductor.reconcilers.segments import Segments
+from moorage.model.network import NetworkFacts, SegmentFacts, SubnetFacts
+from moorage.testing.small_region import SmallRegion
+
+ROW: dict[str, Any] = {"alive": True, "admin_state_up": True, "topic": "n/a", "description": "", "start_flag": True}
+
+
+def chassis(host: str, mappings: str, kind: str = "OVN Controller agent") -> dict[str, Any]:
+    """As `NeutronAgent.as_dict` of ML2/OVN makes it; `other_config:ovn-bridge-mappings` of the chassis is passed on as it is."""
+    configurations = {"chassis_name": f"chassis-{host}", "bridge-mappings": mappings}
+    return ROW | {
+        "id": f"{kind}-{host}", "binary": "ovn-controller", "host": host, "agent_type": kind,
+        "availability_zone": "", "heartbeat_timestamp": "2026-01-01 00:00:00", "configurations": configurations,
+    }  # fmt: skip
+
+
+AGENTS = [
+    chassis("host1", "physnet1:br-ex,physnet2:br-2"),
+    chassis("host1", "physnet1:br-ex,physnet2:br-2", "OVN Metadata agent"),
+    chassis("host2", " physnet2:br-2 "),
+    chassis("host3", "", "OVN Controller Gateway agent"),
+    ROW | {"id": "ovs", "host": "host4", "agent_type": "Open vSwitch agent", "configurations": {
+        "bridge_mappings": {"physnet1": "br-1"}, "tunnel_types": ["vxlan"]}},
+    ROW | {"id": "sriov", "host": "host4", "agent_type": "NIC Switch agent", "configurations": {
+        "device_mappings": {"physnet3": ["ens5", "ens6"]}}},
+    ROW | {"id": "macvtap", "host": "host5", "agent_type": "Macvtap agent", "configurations": {
+        "interface_mappings": {"physnet1": "eth1"}}},
+]  # fmt: skip
+
+
+def network() -> NetworkClient:
+    way = httpx.MockTransport(lambda request: httpx.Response(200, json={"agents": AGENTS}))
+    return NetworkClient(Neighbour("network", "http://network", transport=way))
+
+
+async def test_each_kind_of_agent_says_what_its_host_is_wired_to() -> None:
+    client = network()
+    wired: dict[str, set[str]] = {}
+    for each in await client.wirings():
+        wired.setdefault(each.host, set()).update(each.physical_networks)
+    assert wired == {
+        "host1": {"physnet1", "physnet2"},
+        "host2": {"physnet2"},
+        "host3": set(),
+        "host4": {"physnet1", "physnet3"},
+        "host5": {"physnet1"},
+    }
+    await client.close()
+
+
+async def test_hosts_of_ovn_are_wired_to_segments_where_nobody_else_reports_them() -> None:
+    small, client = await SmallRegion.open(), network()
+    segments = tuple(
+        SegmentFacts(f"segment-{each}", name=each, physical_network=each, network="routed")
+        for each in ("physnet1", "physnet2")
+    )
+    subnets = tuple(
+        SubnetFacts(f"subnet-{each.name}", "10.0.0.0/24", segment=each.id, pools=(("10.0.0.10", "10.0.0.13"),))
+        for each in segments
+    )
+
+    class Routed:
+        """A routed network of two segments, beside the agents."""
+
+        async def networks(self) -> list[NetworkFacts]:
+            return [NetworkFacts(id="routed", name="routed", segments=segments, subnets=subnets)]
+
+        async def ports_on(self, network: str) -> list[Any]:
+            return []
+
+        async def segments_gone(self, segments: Any) -> frozenset[str]:
+            return frozenset()
+
+        wirings = client.wirings
+
+    await Segments(cast("Any", Routed()), small.engine).run()
+    world = small.engine.world()
+    wired = {
+        each.name: {world.names[slot] for slot in range(world.size) if world.present[slot] and each.wired[slot]}
+        for each in world.segments.values()
+    }
+    assert wired == {"routed/physnet1": {"host1"}, "routed/physnet2": {"host1", "host2"}}
+    await client.close()
+    await small.close()
