@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from moorage.model.errors import Unavailable
-from moorage.sql.engine import LOST_RACES, TRIES_AFTER_DEADLOCK, PostgresqlDatabase
 from moorage.sql.meter import Meter
+from moorage.sql.postgresql import LOST_RACES, TRIES_AFTER_DEADLOCK, PostgresqlDatabase
 
 
 class Refusal(Exception):

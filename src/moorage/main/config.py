@@ -12,6 +12,7 @@ import msgspec
 
 from moorage.model.errors import Invalid
 from moorage.model.notification import NotificationFormat, StateChanges
+from moorage.sql import Limits
 
 WHOLE_INTERFACES_MAX = 32
 """Of one physical network: devices of a PCI bus."""
@@ -43,6 +44,26 @@ class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     database: str = ""
+
+
+class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of every database of a process: how long it is waited for, and by how many connections."""
+
+    pool_size: int = 16
+    """PostgreSQL: connections of one process to one database; more work than that waits for one that is free."""
+    pool_wait_s: float = 30.0
+    """PostgreSQL: for how long; then it is refused as if the database were out."""
+    connect_s: float = 10.0
+    """PostgreSQL: how long a new connection may take."""
+    statement_s: float = 20.0
+    """PostgreSQL: how long one statement may take. A server that is silent for 2 s more is out."""
+    file_wait_s: float = 60.0
+    """SQLite: how long a transaction waits for its turn and its answer. A disk that takes longer is out."""
+
+    @property
+    def limits(self) -> Limits:
+        """As `moorage.sql` takes them."""
+        return Limits(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
 class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -258,6 +279,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "moorage-data"
     region: Region = Region()
     cells: tuple[Cell, ...] = (Cell("cell1"), Cell("cell2"))
+    database: Database = Database()
     bus: Bus = Bus()
     api: Api = Api()
     identity: Neighbour = Neighbour()
@@ -318,6 +340,9 @@ def checked(config: Config) -> Config:
         raise Invalid(f"{len(config.cells)} cells: from 1 to {CELLS_MAX} are possible")
     if len({cell.name for cell in config.cells}) < len(config.cells):
         raise Invalid("two cells have the same name")
+    waits = config.database
+    if min(waits.pool_size, waits.pool_wait_s, waits.connect_s, waits.statement_s, waits.file_wait_s) <= 0:
+        raise Invalid("[database] limits are positive numbers")
     told = config.notifications
     if (
         min(told.outbox_rows_max, told.outbox_age_max_s, told.retry_first_s, told.retry_most_s) <= 0

@@ -38,12 +38,15 @@ class Databases:
 async def open_databases(config: Config, meter: Meter | None = None) -> Databases:
     """Open all of them; their tables are made, or brought forward from an earlier release."""
     durability = config.region.durability
-    region = await open_database(config.region_url(), name="region", meter=meter, durability=durability)
+    limits = config.database.limits
+    region = await open_database(config.region_url(), name="region", meter=meter, durability=durability, limits=limits)
     await bring_forward(region, REGION)
     await bring_forward(region, PLACEMENT)
     cells: dict[CellId, Database] = {}
     for cell in config.cells:
-        database = await open_database(config.cell_url(cell), name=cell.name, meter=meter, durability=durability)
+        database = await open_database(
+            config.cell_url(cell), name=cell.name, meter=meter, durability=durability, limits=limits
+        )
         await bring_forward(database, CELL)
         cells[CellId(cell.name)] = database
     return Databases(region, cells)

@@ -55,7 +55,11 @@ async def open_embedded(config: Config, *, notify_compute: NotifyCompute | None 
 
     async def database(name: str) -> Database:
         opened = await open_database(
-            config.embedded_url(name), name=f"embedded-{name}", meter=Meter(), durability=config.region.durability
+            config.embedded_url(name),
+            name=f"embedded-{name}",
+            meter=Meter(),
+            durability=config.region.durability,
+            limits=config.database.limits,
         )
         found.databases.append(opened)
         return opened

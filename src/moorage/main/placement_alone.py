@@ -64,7 +64,9 @@ async def run(config: Config) -> None:
     url = mine.database or f"sqlite:///{config.data / 'placement.db'}"
     if not mine.database:
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    database = await open_database(url, name="placement", durability=config.region.durability)
+    database = await open_database(
+        url, name="placement", durability=config.region.durability, limits=config.database.limits
+    )
     await bring_forward(database, PLACEMENT)
     engine = Engine(database, _unranked)
     await engine.start()

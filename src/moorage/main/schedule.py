@@ -56,7 +56,7 @@ def ask_of_server(tx: Tx, server: ServerId) -> Ask:
 
 async def read_region(config: Config, server: str | None) -> tuple[Photo, Ask | None]:
     """The picture, and what was asked for a server."""
-    region: Database = await open_database(config.region_url(), name="region")
+    region: Database = await open_database(config.region_url(), name="region", limits=config.database.limits)
     try:
         photo = await region.read(take_photo)
         ask = None if server is None else await region.read(lambda tx: ask_of_server(tx, ServerId(server)))

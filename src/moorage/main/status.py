@@ -31,7 +31,9 @@ async def look(config: Config) -> Report:
     url = config.region_url()
     _check_is_there(url)
     clients = make_clients(config)
-    database = await open_database(url, name="region", durability=config.region.durability)
+    database = await open_database(
+        url, name="region", durability=config.region.durability, limits=config.database.limits
+    )
     try:
         hosts = await database.read(providers.host_levels)
         mine = ConductorCredentials("a conductor here", *await try_credentials(clients.network))

@@ -1,14 +1,17 @@
 """How a transaction is run: one plain synchronous function, on SQLite or on PostgreSQL, counted."""
 
 from moorage.sql.dialect import alone, upsert
-from moorage.sql.engine import Database, Durability, Refused, Tx, Work, open_database
+from moorage.sql.engine import Database, open_database
+from moorage.sql.limits import Durability, Limits
 from moorage.sql.meter import Meter, current_label, label
 from moorage.sql.ready import Ready
+from moorage.sql.tx import Refused, Tx, Work
 from moorage.sql.words import Words
 
 __all__ = [
     "Database",
     "Durability",
+    "Limits",
     "Meter",
     "Ready",
     "Refused",

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from moorage.sql.engine import Tx
+from moorage.sql.tx import Tx
 
 
 def insert(dialect: str, table: sa.Table) -> "sqlite.Insert | postgresql.Insert":

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from moorage.model.errors import Invalid
 from moorage.model.ids import ServerId
 from moorage.model.server import Server, VmState
-from moorage.sql.engine import Tx
+from moorage.sql.tx import Tx
 from moorage.store.servers import ROW_WINS, TEXT, record_columns, server_of
 
 SortKey: TypeAlias = tuple[str, Literal["asc", "desc"]]

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import TEXT as POSTGRESQL_TEXT
 
 from moorage.model.server import Server
-from moorage.sql.engine import Tx
+from moorage.sql.tx import Tx
 
 ROW_WINS = ("generation", "operation", "op_epoch", "op_line", "power_state")
 

@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import sqlalchemy as sa
 
 from moorage.sql import Meter, Tx, current_label
-from moorage.sql.engine import Again, Refused, Work
+from moorage.sql.tx import Again, Refused, Work
 
 T = TypeVar("T")
 

@@ -1,0 +1,119 @@
+"""What a driver raises, as a `Problem` with a sentence that names what is the matter; None: it is the statement's own fault.
+
+A database that is full, read-only, hung, damaged, stopped or unreachable is `Unavailable`: whoever asked waits and asks again.
+`UnknownOutcome` where a COMMIT was on its way and nothing came back.
+"""
+
+import sqlite3
+
+from sqlalchemy.exc import DBAPIError, InterfaceError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from moorage.model.errors import Invalid, Problem, Unavailable, UnknownOutcome
+
+RETRY_AFTER_S = 5.0
+"""What waits for a person (space, a standby, a damaged file) is not asked more often than that."""
+STATEMENT_CUT = "57014"
+NO_SUCH_CHARACTER = "22021"
+"""SQLite keeps NUL in a text; PostgreSQL does not."""
+
+FULL = "is out of disk space: free some on its machine; what was asked waits until then"
+READ_ONLY = "is read-only (a standby, or set so): nothing can be written until that is undone"
+DAMAGED = "is damaged: restore it from a backup"
+IO_FAILED = "cannot read or write its disk"
+SILENT = "does not answer"
+
+SQLITE_SAYS = {
+    sqlite3.SQLITE_FULL: FULL,
+    sqlite3.SQLITE_READONLY: READ_ONLY,
+    sqlite3.SQLITE_IOERR: IO_FAILED,
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: look whether its file, its directory and their rights are there",
+    sqlite3.SQLITE_PERM: "may not be opened by this user: look at the rights of its file",
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
+    sqlite3.SQLITE_NOTADB: "is no database file: look at its URL, or restore it from a backup",
+    sqlite3.SQLITE_BUSY: "is locked by another process; try again later",
+    sqlite3.SQLITE_LOCKED: "is locked; try again later",
+    sqlite3.SQLITE_PROTOCOL: "is locked by another process; try again later",
+    sqlite3.SQLITE_NOMEM: "has no memory left",
+}
+"""By SQLite's primary result code."""
+POSTGRESQL_SAYS = {
+    "53100": FULL,
+    "53200": "has no memory left",
+    "53300": "has no connection left: raise max_connections there, or lower [database] pool_size here",
+    "25006": READ_ONLY,
+    "58030": IO_FAILED,
+    "58P01": IO_FAILED,
+    "XX001": DAMAGED,
+    "XX002": DAMAGED,
+    "57P01": "is shutting down",
+    "57P02": "is starting again after a crash",
+    "57P03": "is starting",
+    "57P05": "ended an idle session",
+    "25P03": "ended a transaction that stood still",
+    "3D000": "does not exist on its server: look at its URL, or restore it from a backup",
+    "28000": "refuses our user: look at its URL",
+    "28P01": "refuses our password: look at its URL",
+}
+LASTING = {FULL, READ_ONLY, DAMAGED}
+TAKEN_BACK = {"53100", "53200", "25006", STATEMENT_CUT}
+"""Said in answer to a COMMIT, these mean that nothing was kept; a session that ended has not said."""
+
+
+def of_sqlite(name: str, failure: BaseException, *, committing: bool = False) -> Problem | None:
+    """`committing`: a COMMIT was being written; what a failed disk kept of it shows only when it is read again."""
+    cause = failure.orig if isinstance(failure, DBAPIError) else failure
+    if not isinstance(cause, sqlite3.Error):
+        return None
+    code = getattr(cause, "sqlite_errorcode", None)
+    said = None if code is None else SQLITE_SAYS.get(code & 0xFF)
+    if said is None or code is None:
+        return None
+    unknown = committing and code & 0xFF == sqlite3.SQLITE_IOERR
+    return _unavailable(UnknownOutcome if unknown else Unavailable, name, said, cause)
+
+
+def of_postgresql(
+    name: str, failure: BaseException, *, committing: bool = False, statement_s: float = 0
+) -> Problem | None:
+    """`Invalid` for a text that PostgreSQL cannot hold."""
+    cause = failure.orig if isinstance(failure, DBAPIError) else failure
+    state = sqlstate_of(failure)
+    if state == NO_SUCH_CHARACTER:
+        return Invalid("A text may not contain the character NUL.", private=repr(failure))
+    said = POSTGRESQL_SAYS.get(state)
+    if state == STATEMENT_CUT:
+        said = f"took longer than {statement_s:.0f} s for one statement; try again later"
+    if said is None and isinstance(failure, PoolTimeout):
+        said = "is busy: every connection of this process is in use; try again later"
+    if said is None and is_timeout(failure):
+        said = f"has not answered for {statement_s:.0f} s: its server hangs, or the way to it is cut"
+    if said is None and not _is_lost(failure, state):
+        return None
+    unknown = committing and state not in TAKEN_BACK
+    return _unavailable(UnknownOutcome if unknown else Unavailable, name, said or SILENT, cause or failure)
+
+
+def is_timeout(failure: BaseException) -> bool:
+    """The server was silent for too long: it will not hear a rollback either."""
+    return isinstance(failure.orig if isinstance(failure, DBAPIError) else failure, TimeoutError)
+
+
+def sqlstate_of(failure: BaseException) -> str:
+    """PostgreSQL's five characters; empty where there are none."""
+    cause = failure.orig if isinstance(failure, DBAPIError) else failure
+    return str(getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or "")
+
+
+def _is_lost(failure: BaseException, state: str) -> bool:
+    """The server went away, or could not be reached: asking again later may help."""
+    if isinstance(failure, OSError | PoolTimeout) or state[:2] in {"08", "28", "53"} or state[:3] == "57P":
+        return True
+    return isinstance(failure, DBAPIError) and (failure.connection_invalidated or isinstance(failure, InterfaceError))
+
+
+def _unavailable(kind: type[Unavailable], name: str, said: str, cause: BaseException) -> Unavailable:
+    problem = kind(f"the {name} database {said}", private=repr(cause))
+    if said in LASTING:
+        problem.retry_after_s = RETRY_AFTER_S
+    return problem

@@ -1,0 +1,230 @@
+"""PostgreSQL: each function is a transaction of its own on a pooled connection; whatever hangs is given up in time."""
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from moorage.model.errors import Problem, Unavailable, UnknownOutcome
+from moorage.sql.failures import STATEMENT_CUT, is_timeout, of_postgresql, sqlstate_of
+from moorage.sql.limits import Limits
+from moorage.sql.meter import Meter, current_label
+from moorage.sql.tx import Again, LostRace, Refused, Tx, Work
+
+T = TypeVar("T")
+Ask: TypeAlias = Callable[[str], Sequence[Sequence[Any]]]
+"""Run one statement of plain text on a connection that nobody has used yet."""
+
+TRIES_AFTER_DEADLOCK = 10
+LOST_RACES = {"40P01", "40001", "55P03"}
+"""Deadlock, serialization failure, lock not had in time: run it again."""
+CLIENT_MARGIN_S = 2.0
+"""How much longer than the server the client waits: who hears the server end a statement keeps the connection."""
+SESSION = {"idle_in_transaction_session_timeout": "5000", "lock_timeout": "10000"}
+"""ms. A process that stops in the middle of a transaction must not keep its locks: the server ends its session."""
+KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVES = 15, 5, 3
+"""A machine that went without a word is noticed in half a minute, on both sides, also where nothing is being asked."""
+SERVER_KEEPALIVE = {
+    "tcp_keepalives_idle": str(KEEPALIVE_IDLE_S),
+    "tcp_keepalives_interval": str(KEEPALIVE_EVERY_S),
+    "tcp_keepalives_count": str(KEEPALIVES),
+    "tcp_user_timeout": str((KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVES) * 1000),
+}
+
+
+class PostgresqlDatabase:
+    """A pool of connections to one PostgreSQL database, READ COMMITTED."""
+
+    dialect = "postgresql"
+
+    def __init__(self, url: str, name: str, meter: Meter, limits: Limits | None = None) -> None:
+        self.name = name
+        self.meter = meter
+        self.limits = limits or Limits()
+        self.greet: Callable[[Ask], None] | None = None
+        """Called with every new connection before it is used; what it raises is what whoever wanted it hears."""
+        self._url = sa.make_url(url).set(drivername="postgresql+asyncpg")
+        self._engine: AsyncEngine = create_async_engine(
+            self._url,
+            pool_size=self.limits.pool_size,
+            max_overflow=0,
+            pool_timeout=self.limits.pool_wait_s,
+            isolation_level="READ COMMITTED",
+            connect_args={
+                "timeout": self.limits.connect_s,
+                "command_timeout": self.limits.statement_s + CLIENT_MARGIN_S,
+                "server_settings": {
+                    **SESSION,
+                    **SERVER_KEEPALIVE,
+                    "statement_timeout": str(int(self.limits.statement_s * 1000)),
+                },
+            },
+        )
+        event.listen(self._engine.sync_engine, "connect", self._connected)
+
+    def _connected(self, connection: Any, _record: object) -> None:
+        _keep_alive(connection.driver_connection)
+        if self.greet is None:
+            return
+
+        def ask(text: str) -> Sequence[Sequence[Any]]:
+            cursor = connection.cursor()
+            try:
+                cursor.execute(text)
+                return cast("Sequence[Sequence[Any]]", cursor.fetchall())
+            finally:
+                cursor.close()
+                connection.rollback()
+
+        self.greet(ask)
+
+    async def check(self) -> None:
+        """Raises Unavailable when the server does not answer."""
+        await self._read_once(lambda tx: tx.scalar(sa.text("SELECT 1")))
+
+    async def write(self, work: Work[T]) -> T:
+        tries_after_cut = 1
+        again = False
+        for attempt in range(TRIES_AFTER_DEADLOCK + 1):
+            try:
+                return await self._once(work, again)
+            except Again:
+                again = True
+            except UnknownOutcome:
+                raise
+            except Unavailable as out:  # a pooled connection that was cut long ago: nothing was committed
+                if tries_after_cut == 0 or not _was_cut(out):
+                    raise
+                tries_after_cut -= 1
+            except (DBAPIError, LostRace) as lost:
+                if isinstance(lost, DBAPIError) and sqlstate_of(lost) not in LOST_RACES:
+                    raise
+                if attempt == TRIES_AFTER_DEADLOCK:
+                    words = f"others were always first in the {self.name} database; try again later"
+                    raise Unavailable(words, private=repr(lost)) from lost
+        raise AssertionError("unreachable")
+
+    async def _once(self, work: Work[T], again: bool) -> T:
+        committing = False
+        try:
+            async with self._engine.connect() as connection:
+                wrote = False
+
+                def tell(sync: Connection) -> T:
+                    nonlocal wrote
+                    tx = Tx(sync, self.meter, self.name, self.dialect, again=again)
+                    answer = work(tx)
+                    wrote = tx.wrote
+                    return answer
+
+                try:
+                    answer = await connection.run_sync(tell)
+                    committing = True
+                    await connection.commit()
+                except Refused as refused:
+                    await connection.rollback()
+                    return cast("T", refused.value)
+                except Exception as failure:
+                    await _leave(connection, failure)
+                    raise
+        except Exception as failure:
+            problem = self._problem(failure, committing=committing)
+            if problem is None:
+                raise
+            raise problem from failure
+        if wrote:
+            self.meter.commits[self.name, current_label()] += 1
+        return answer
+
+    async def read(self, work: Work[T]) -> T:
+        try:
+            return await self._read_once(work)
+        except Unavailable as out:
+            if not _was_cut(out):
+                raise
+            return await self._read_once(work)
+
+    async def glance(self, work: Work[T]) -> T:
+        return await self.read(work)
+
+    async def _read_once(self, work: Work[T]) -> T:
+        try:
+            async with self._engine.connect() as connection:
+                try:
+                    return await connection.run_sync(lambda sync: work(Tx(sync, self.meter, self.name, self.dialect)))
+                except Exception as failure:
+                    await _leave(connection, failure)
+                    raise
+        except Exception as failure:
+            problem = self._problem(failure)
+            if problem is None:
+                raise
+            raise problem from failure
+
+    def _problem(self, failure: Exception, *, committing: bool = False) -> Problem | None:
+        if isinstance(failure, Problem):
+            return None
+        return of_postgresql(self.name, failure, committing=committing, statement_s=self.limits.statement_s)
+
+    async def create(self, metadata: sa.MetaData) -> None:
+        await self.alter(metadata.create_all)
+
+    async def alter(self, work: Callable[[Connection], T]) -> T:
+        """Tables may be large: such statements take as long as they take, on a connection of their own."""
+        engine = create_async_engine(
+            self._url,
+            poolclass=sa.pool.NullPool,
+            connect_args={"timeout": self.limits.connect_s, "server_settings": SERVER_KEEPALIVE},
+        )
+        try:
+            async with engine.begin() as connection:
+                return await connection.run_sync(work)
+        except Exception as failure:
+            problem = self._problem(failure)
+            if problem is None:
+                raise
+            raise problem from failure
+        finally:
+            await engine.dispose()
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+def _was_cut(out: Unavailable) -> bool:
+    """A connection that was lost, which another may replace; not a server that is silent, full or read-only, or a pool in use."""
+    cause = out.__cause__
+    if cause is None or out.retry_after_s or is_timeout(cause) or isinstance(cause, PoolTimeout):
+        return False
+    return sqlstate_of(cause)[:2] in {"", "08", "25", "57"} and sqlstate_of(cause) != STATEMENT_CUT
+
+
+async def _leave(connection: AsyncConnection, failure: Exception) -> None:
+    """A server that was silent is not asked to roll back: that would wait for it once more."""
+    if is_timeout(failure):
+        await connection.invalidate()
+
+
+def _keep_alive(driver: Any) -> None:
+    """Notice a machine that went away while nothing is asked, and one that takes nothing from us."""
+    transport = getattr(driver, "_transport", None)
+    known = None if transport is None else transport.get_extra_info("socket")
+    if known is None or known.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with socket.socket(fileno=os.dup(known.fileno())) as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
+            ("TCP_KEEPINTVL", KEEPALIVE_EVERY_S),
+            ("TCP_KEEPCNT", KEEPALIVES),
+            ("TCP_USER_TIMEOUT", int(SERVER_KEEPALIVE["tcp_user_timeout"])),
+        ):
+            if hasattr(socket, option):  # not every system has each
+                ours.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,148 @@
+"""One open transaction, as the functions of `store` see it."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from moorage.model.errors import Internal
+from moorage.sql.meter import Meter, current_label
+from moorage.sql.ready import Ready
+from moorage.sql.words import Words
+
+T = TypeVar("T")
+Params: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+Statement: TypeAlias = sa.Executable | Ready
+
+
+class Refused(Exception):
+    """Raised by `tx.refuse`; never leaves this room."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__("refused")
+        self.value = value
+
+
+class Again(Exception):
+    """Raised by `tx.again`; never leaves this room."""
+
+
+class LostRace(Exception):
+    """Raised by `tx.lost`; never leaves this room."""
+
+
+class Tx:
+    """One open transaction. Statements are SQLAlchemy Core constructs; text is for what Core cannot say, `Words` for the busiest."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        meter: Meter,
+        name: str,
+        dialect: str,
+        raw: sqlite3.Connection | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
+        self._connection = connection
+        self._meter = meter
+        self._name = name
+        self._raw = raw
+        self.dialect = dialect
+        """`sqlite` or `postgresql`."""
+        self.wrote = False
+        self.is_again = again
+        """The function is run a second time, because it asked for that."""
+
+    def _execute(self, statement: sa.Executable, parameters: Params) -> sa.CursorResult[Any]:
+        self._meter.statements[self._name, current_label()] += 1
+        if not isinstance(statement, sa.Select | sa.CompoundSelect):
+            self.wrote = True
+        return cast("sa.CursorResult[Any]", self._connection.execute(statement, parameters))
+
+    def found(self, words: Words, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        """Every row of a statement in the database's own words, as plain tuples.
+
+        On SQLite the driver's own errors come through: such statements break no constraint.
+        """
+        self._meter.statements[self._name, current_label()] += 1
+        self.wrote |= words.writes
+        if self._raw is not None:
+            return self._raw.execute(words.sqlite, parameters).fetchall()
+        return self._connection.exec_driver_sql(words.numbered, words.values(parameters)).fetchall()
+
+    def each(self, words: Words, rows: Sequence[Sequence[Any]]) -> int:
+        """Run one statement of SQLite's for every row of parameters; how many rows it changed.  (PostgreSQL is given arrays.)"""
+        if self._raw is None:
+            raise Internal("this statement is for SQLite alone")
+        self._meter.statements[self._name, current_label()] += 1
+        self.wrote |= words.writes
+        return self._raw.executemany(words.sqlite, rows).rowcount
+
+    def _ready(self, statement: Ready, parameters: Params, raw: sqlite3.Connection) -> list[Any]:
+        self._meter.statements[self._name, current_label()] += 1
+        if not statement.reads:
+            self.wrote = True
+        if isinstance(parameters, Mapping):
+            return statement.run(raw, self._connection.dialect, parameters)
+        if parameters is None or len(parameters) == 1:
+            return statement.run(raw, self._connection.dialect, parameters[0] if parameters else {})
+        statement.run_each(raw, self._connection.dialect, parameters)
+        return []
+
+    def rows(self, statement: Statement, parameters: Params = None) -> Sequence[Any]:
+        """Every row; row counts come from here (`RETURNING`), never from `rowcount`."""
+        if isinstance(statement, Ready):
+            if self._raw is not None:
+                return self._ready(statement, parameters, self._raw)
+            statement = statement.statement
+        return self._execute(statement, parameters).fetchall()
+
+    def stream(self, statement: sa.Executable, rows: int) -> Iterator[Sequence[sa.Row[Any]]]:
+        """Every row, so many at a time, while the database still looks for others."""
+        yield from self._execute(statement.execution_options(yield_per=rows), None).partitions()
+
+    def row(self, statement: Statement, parameters: Params = None) -> Any:
+        """The first row, or None."""
+        if isinstance(statement, Ready):
+            if self._raw is not None:
+                found = self._ready(statement, parameters, self._raw)
+                return found[0] if found else None
+            statement = statement.statement
+        return self._execute(statement, parameters).fetchone()
+
+    def scalar(self, statement: Statement, parameters: Params = None) -> Any:
+        """The first column of the first row, or None."""
+        first = self.row(statement, parameters)
+        return None if first is None else first[0]
+
+    def run(self, statement: Statement, parameters: Params = None) -> None:
+        """For what returns nothing; a list of parameter mappings runs the statement for each."""
+        if isinstance(statement, Ready):
+            if self._raw is not None:
+                self._ready(statement, parameters, self._raw)
+                return
+            statement = statement.statement
+        self._execute(statement, parameters).close()
+
+    def refuse(self, value: object) -> NoReturn:
+        """Take back all this function wrote, and make `write` return `value`."""
+        raise Refused(value)
+
+    def again(self) -> NoReturn:
+        """Take back all this function wrote and run it once more, with `is_again`: the short way in was a dead end."""
+        if self.is_again:
+            raise Internal("a transaction asked twice to be run again")
+        raise Again
+
+    def lost(self) -> NoReturn:
+        """Somebody was first where only this shows it: take back all, and run the function again, as after a deadlock.
+
+        Not on SQLite, where one writes at a time.
+        """
+        raise LostRace
+
+
+Work: TypeAlias = Callable[[Tx], T]

@@ -1,0 +1,26 @@
+"""A database that cannot be written is 503 with the reason and when to come back, never 500."""
+
+import sqlite3
+from pathlib import Path
+from typing import cast
+
+from moorage.sql.sqlite import SqliteDatabase
+from moorage.testing.frontdesk import front_desk
+
+
+async def test_a_full_region_is_said_to_whoever_asks(tmp_path: Path) -> None:
+    async with front_desk(tmp_path) as client:
+        region = client.desk.region
+        assert isinstance(region, SqliteDatabase)
+        writer = cast("sqlite3.Connection", region._writing.connection.driver_connection)  # pyright: ignore[reportPrivateUsage]
+        pages = writer.execute("PRAGMA page_count").fetchone()[0]
+        writer.execute(f"PRAGMA max_page_count={pages}")
+        flavor = {"ram": 1, "vcpus": 1, "disk": 1, "description": "x" * 60_000}
+        for n in range(40):
+            answer = await client.ask("POST", "/flavors", {"flavor": {**flavor, "name": f"f{n}"}}, at="2.55")
+            if answer.status_code != 200:
+                break
+        assert answer.status_code == 503
+        assert "region database is out of disk space" in answer.json()["serviceUnavailable"]["message"]
+        assert answer.headers["Retry-After"] == "5"
+        assert (await client.get("/flavors")).status_code == 200
