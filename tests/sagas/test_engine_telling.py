@@ -9,7 +9,7 @@ import toy
 from msgspec import Struct
 from toy import ASKED, TOY, Toy
 
-from moorage.model.errors import Conflict, NoCapacity, Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import BusOut, Conflict, NoCapacity, Problem, Unavailable, UnknownOutcome
 from moorage.model.ids import OperationId
 from moorage.saga import (
     Fenced,
@@ -28,6 +28,7 @@ from moorage.saga import (
     step,
     tell,
 )
+from moorage.saga.log import Waiting
 from moorage.testing.stage import HeldClock
 
 ID = OperationId("op-1")
@@ -109,6 +110,23 @@ async def test_unavailable_is_tried_again_and_only_an_unknown_outcome_makes_unsu
     rooms = Diary(Unavailable("out"), UnknownOutcome("late"))
     assert await tell(KEEL, ID, Ask(), rooms, Paper(first_lines(KEEL)), clock=HeldClock()) == 8
     assert rooms.said == ["lay", "lay", "lay?", "launch"]
+
+
+async def test_an_outage_of_what_serves_every_order_counts_against_no_patience() -> None:
+    """The bus is out for longer than the step has patience; what else is out afterwards has all of it."""
+    clock, paper = HeldClock(), Paper(first_lines(KEEL))
+    rooms = Diary(*[BusOut("waiting for the message bus since noon")] * 40, *[Unavailable("the network is out")] * 2)
+    assert await tell(KEEL, ID, Ask(), rooms, paper, clock=clock) == 8
+    assert clock.now > 300.0
+    waited = [line.public for line in paper.written() if isinstance(line, Waiting)]
+    assert waited == ["waiting for the message bus since noon", "the network is out"]
+
+
+async def test_even_that_outage_has_a_limit() -> None:
+    clock, rooms = HeldClock(), Diary(*[BusOut("out")] * 1000)
+    with pytest.raises(Unwound):
+        await tell(KEEL, ID, Ask(), rooms, Paper(first_lines(KEEL)), clock=clock, limits=Limits(excused_most_s=600.0))
+    assert 600.0 < clock.now < 700.0
 
 
 async def test_the_patience_of_a_step_ends_and_people_saw_it_wait() -> None:

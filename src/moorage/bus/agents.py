@@ -8,12 +8,15 @@ How a call may end:
     the answer                 the host did it
     HostFailed                 the host says that it could not; `code` is the host's word.  Nothing waits there any more.
     HostFailed(host_silent)    no heartbeat for `silent_s`.  It may have begun, if it was asked before it fell silent.
+    BusOut                     the bus is out, which says nothing about the host.  It may have begun.
     UnknownOutcome             nobody answered in time: it may have worked, or may still; a higher turn closes the door
 """
 
 import asyncio
+import random
+import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice, takewhile
 from typing import TypeVar
 
@@ -21,6 +24,7 @@ import msgspec
 
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
+from moorage.bus.listening import LOOK_EVERY_S, Listening
 from moorage.bus.messages import (
     EMPTY,
     AttachInterface,
@@ -45,7 +49,7 @@ from moorage.bus.messages import (
     read,
 )
 from moorage.model.clock import Clock
-from moorage.model.errors import HostFailed, UnknownOutcome
+from moorage.model.errors import BusOut, HostFailed, UnknownOutcome
 from moorage.model.guest import GuestSpec, PowerState, VifData, VolumeDisk
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.model.plumbing import PortOrder
@@ -56,6 +60,11 @@ AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 MAX_TAKEN_WAITING = 1_000
 """Acknowledgements kept per host until it is next heard; the host forgets old results by itself when a higher turn comes."""
 MAX_TAKEN_PER_MESSAGE = 50
+RESEND_MOST_S = 10.0
+BUS_GRACE_S = 3.0
+"""A bus that is out for longer is said to be: calls under way end, and none is begun."""
+AGAIN_SPREAD_S = 1.0
+"""When the bus is back, what is under way is sent again within this time, not all at once."""
 
 
 class HostAddress(msgspec.Struct, frozen=True):
@@ -88,6 +97,8 @@ class _Call:
         """On our own clock: how long the host is given is said with each sending, as a duration."""
         self.waiters: set[asyncio.Future[Result]] = set()
         self.timer: asyncio.TimerHandle | None = None
+        self.again: Callable[[], None] | None = None
+        """Sends it again, now."""
 
     def settle(self, result: Result | None, problem: Exception | None = None) -> None:
         for waiter in self.waiters:
@@ -120,7 +131,10 @@ class HostCaller:
         self._taken_after_s = taken_after_s
         self._calls: dict[ResultKey, _Call] = {}
         self._heard: dict[str, float] = {}
-        self._began = clock.monotonic()
+        self._listening = Listening(bus, clock)
+        self._outages = bus.outages
+        self._watching: asyncio.Task[None] | None = None
+        self._dice = random.Random(me)
         self._taken: dict[str, dict[ResultKey, float]] = {}
         self._subscriptions: list[Subscription] = []
         self._sending: set[asyncio.Task[None]] = set()
@@ -131,7 +145,8 @@ class HostCaller:
         return self._me
 
     async def start(self) -> None:
-        self._began = self._clock.monotonic()
+        self._listening = Listening(self._bus, self._clock)
+        self._watching = asyncio.create_task(self._watch_bus(), name="bus-watch")
         self._subscriptions = [
             await self._bus.subscribe(subjects.results_for(self._me), self._hear_result),
             await self._bus.subscribe(subjects.ALL_HEARTBEATS, self._hear_heartbeat),
@@ -143,9 +158,10 @@ class HostCaller:
         for call in self._calls.values():
             if call.timer is not None:
                 call.timer.cancel()
-        for task in self._sending:
+        ending = [*self._sending, *(() if self._watching is None else (self._watching,))]
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._sending, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
 
     # ---- what a host can be asked --------------------------------------------------------------------------------
 
@@ -237,6 +253,8 @@ class HostCaller:
 
     async def call(self, host: str, cell: CellId, command: Command, *, though_silent: bool = False) -> msgspec.Raw:
         """Send the command until its result comes; the result's payload."""
+        if self._listening.out_for_s() > BUS_GRACE_S:
+            raise self._bus_out()
         if not though_silent:
             self._refuse_silent(host)
         key = ResultKey(command.server, command.turn, command.step)
@@ -254,6 +272,8 @@ class HostCaller:
                     await self._send(call, self._resend_s)
                 result = await waiter
         except TimeoutError:
+            if self._listening.out_for_s() > 0:
+                raise self._bus_out() from None
             raise UnknownOutcome(
                 "the host did not answer in time",
                 private=f"{host}: {command.verb} of {command.server}, turn {command.turn}",
@@ -273,14 +293,18 @@ class HostCaller:
         address, loop = call.address, asyncio.get_running_loop()
 
         def again() -> None:
+            if self._listening.out_for_s() > BUS_GRACE_S:
+                call.settle(None, self._bus_out())
+                return
             if call.fails_fast and self.is_silent(address.host):
                 call.settle(None, self._silence(address.host))
                 return
-            task = loop.create_task(self._send(call, min(again_s * 2, 10.0)))
+            task = loop.create_task(self._send(call, min(again_s * 2, RESEND_MOST_S)))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
-        call.timer = loop.call_later(again_s, again)
+        call.again = again
+        call.timer = loop.call_later(again_s * (1.0 + 0.1 * self._dice.random()), again)
         left_s = max(0.0, call.ends - self._clock.monotonic())
         command = msgspec.structs.replace(call.command, left_s=left_s, taken=self._some_taken(address.host))
         await self._bus.publish(subjects.to_host(address.cell, address.host), encode(command))
@@ -342,8 +366,8 @@ class HostCaller:
         return tuple(riders)
 
     def is_silent(self, host: str) -> bool:
-        """No sign of life for too long, counted at the earliest from when we began to listen."""
-        return self._clock.monotonic() - max(self._heard.get(host, 0.0), self._began) > self._silent_s
+        """No sign of life for too long, counted at the earliest from when we could hear one: never while the bus is out."""
+        return self._listening.unheard_for_s(self._heard.get(host, 0.0)) > self._silent_s
 
     def silent(self, hosts: Iterable[str]) -> list[str]:
         return [host for host in hosts if self.is_silent(host)]
@@ -351,6 +375,25 @@ class HostCaller:
     def _refuse_silent(self, host: str) -> None:
         if self.is_silent(host):
             raise self._silence(host)
+
+    def _bus_out(self) -> BusOut:
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._listening.out_since or self._clock.now()))
+        return BusOut(f"waiting for the message bus since {since}")
+
+    async def _watch_bus(self) -> None:
+        """When the bus is back, what is under way is sent again soon, rather than when its pause is over."""
+        while True:
+            await self._clock.sleep(LOOK_EVERY_S)
+            outages = self._bus.outages
+            self._listening.look()
+            if outages == self._outages or not self._bus.healthy:
+                continue
+            self._outages = outages
+            loop = asyncio.get_running_loop()
+            for call in self._calls.values():
+                if call.timer is not None and call.again is not None:
+                    call.timer.cancel()
+                    call.timer = loop.call_later(AGAIN_SPREAD_S * self._dice.random(), call.again)
 
     def _silence(self, host: str) -> HostFailed:
         return HostFailed(

@@ -6,10 +6,12 @@ many hosts at once, every other second.
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping
 
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
+from moorage.bus.listening import Listening
 from moorage.bus.messages import (
     AgentReturned,
     Heartbeat,
@@ -78,14 +80,15 @@ class CellConductor:
         self._to_flush: set[str] = set()
         self._forced_down: set[str] = set()
         self._silent: set[str] = set()
-        self._began = clock.monotonic()
+        self._listening = Listening(bus, clock)
 
     async def start(self) -> None:
-        self._began = self._clock.monotonic()
+        self._listening = Listening(self._bus, self._clock)
+        began = self._clock.monotonic()
         for known in await self._database.read(cell_hosts.listed):
             if known.forced_down:
                 self._forced_down.add(known.host)
-            self._heard.setdefault(known.host, self._began)
+            self._heard.setdefault(known.host, began)
         self._subscriptions = [
             await self._bus.subscribe(subjects.report(self.cell), self._hear),
             await self._bus.subscribe(subjects.returned(self.cell), self._hear),
@@ -267,17 +270,17 @@ class CellConductor:
                 if self._clock.monotonic() - flushed >= FLUSH_S or self._to_flush:
                     flushed = self._clock.monotonic()
                     await self.flush()
+                    self._listening.look(gap_max_s=math.inf)  # a slow database is no standstill of ours
             except Exception as failure:  # noqa: BLE001  whatever it is: who stopped watching would take the dead for living
                 logger.warning("cell %s: %r", self.cell, failure)
 
     def look_for_silence(self) -> None:
-        """Hosts not heard of for too long are down until they are heard again."""
-        now = self._clock.monotonic()
+        """Hosts not heard of for too long, though they could have been, are down until they are heard again."""
         for host, at in self._heard.items():
-            if now - at > self._silent_s and host not in self._silent:
+            if host not in self._silent and (unheard_s := self._listening.unheard_for_s(at)) > self._silent_s:
                 self._silent.add(host)
                 self._engine.set_alive(host, False)
-                logger.warning("host %s has been silent for %.0f s", host, now - at)
+                logger.warning("host %s has been silent for %.0f s", host, unheard_s)
 
     async def flush(self) -> None:
         """Write when hosts were last heard, all at once; read what operators said of them."""

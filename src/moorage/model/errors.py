@@ -21,6 +21,7 @@
     ├── Unavailable                 503, a neighbour is out or too slow: a step tries again
     │   ├── CircuitOpen             503, it kept failing and is left alone for a moment: nothing was sent
     │   └── UnknownOutcome          a call that timed out: it may have worked, look before acting again
+    │       └── BusOut              the message bus is out, so no host can be asked: waited for beyond a step's patience
     └── Internal                    500, ours to mend
 
 `public` is a sentence that whoever asked may read and act on; `private` is for the operator's log and
@@ -121,6 +122,8 @@ class Unavailable(Problem):
     code = "unavailable"
     retry_after_s = 0.0
     """How long the neighbour asked us to wait before we ask again; 0: it did not say."""
+    excused = False
+    """What is out serves every order, so no other way is left: the time counts against no step's patience."""
 
 
 class CircuitOpen(Unavailable):
@@ -135,6 +138,13 @@ class CircuitOpen(Unavailable):
 
 class UnknownOutcome(Unavailable):
     code = "unknown_outcome"
+
+
+class BusOut(UnknownOutcome):
+    """Says nothing about any host. What was sent before the bus was known to be out may have arrived."""
+
+    code = "bus_out"
+    excused = True
 
 
 class Internal(Problem):

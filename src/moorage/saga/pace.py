@@ -43,6 +43,10 @@ class Limits:
     asked_pause_most_s: float = 60.0
     """A neighbour's own word of when to come back (Retry-After) is heeded up to this."""
     waiting_shown_after_s: float = 5.0
+    waiting_shown_most: int = 10
+    """What a step waits for may change; so many changes of one wait are written down."""
+    excused_most_s: float = 24 * 3600.0
+    """An outage of what serves every order (the message bus) counts against no step's patience, up to this."""
 
 
 class CancelHint(Protocol):

@@ -303,10 +303,15 @@ class _Teller:
     async def _again(
         self, step: Step[Any, Any, Any], phase: Phase, patience_s: float, once: Callable[[bool], Awaitable[T]]
     ) -> T:
-        """Try what is worth trying again, within its patience; the last problem is raised."""
-        since, tries, unsure, shown = self.clock.monotonic(), 0, False, False
+        """Try what is worth trying again, within its patience; the last problem is raised.
+
+        An outage of what serves every order does not count: nobody else could do it either.
+        """
+        since, tries, unsure, excused_s = self.clock.monotonic(), 0, False, 0.0
+        shown: list[str] = []
         while True:
-            left_s = patience_s - (self.clock.monotonic() - since)
+            tried_at = self.clock.monotonic()
+            left_s = patience_s + excused_s - (tried_at - since)
             limit_s = left_s if phase == "do" else min(left_s, self.limits.undo_try_s)
             try:
                 return await self._once(step, phase, limit_s, once, unsure)
@@ -315,14 +320,18 @@ class _Teller:
             tries += 1
             pause_s = self._pause_s(tries, problem)
             waited_s = self.clock.monotonic() - since
+            if isinstance(problem, Unavailable) and problem.excused:
+                lost_s = self.clock.monotonic() - tried_at + pause_s
+                excused_s = min(excused_s + lost_s, self.limits.excused_most_s)
             worth_it = isinstance(problem, Unavailable) or self.past or phase == "undo"
             committed = phase == "do" and self.book.is_done(step.name)
-            if not worth_it or committed or waited_s + pause_s > patience_s:
+            if not worth_it or committed or waited_s + pause_s > patience_s + excused_s:
                 raise problem
             unsure = unsure or isinstance(problem, UnknownOutcome)
             logger.info("%s: %s of %s will be tried again: %s", self.operation, phase, step.name, problem)
-            if not shown and waited_s + pause_s > self.limits.waiting_shown_after_s:
-                shown = True
+            news = problem.public not in shown and len(shown) < self.limits.waiting_shown_most
+            if news and waited_s + pause_s > self.limits.waiting_shown_after_s:
+                shown.append(problem.public)
                 status: Status = "running" if self.book.turn is None else "cleaning"
                 await self.scribe.append(
                     [Waiting(step.name, self.book.attempt_of(step.name), problem.public)], status=status

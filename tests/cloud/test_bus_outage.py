@@ -1,0 +1,121 @@
+"""A bus that is out for longer than hosts may be silent: nothing fails, nothing is forgotten, and all is done when it is back."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from conftest import Start
+from hosts import HOST, SERVER, errand, guest, place
+
+from moorage.bus import agents
+from moorage.bus.listening import GAP_MAX_S, Listening
+from moorage.bus.memory import Dials, MemoryBus
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Compute, Hosts
+from moorage.model.clock import SystemClock
+from moorage.model.errors import BusOut
+from moorage.testing.waiting import until
+
+SILENT_S = 1.5
+BEAT_S = 0.3
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "BUS_GRACE_S", 0.3)
+
+
+async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start) -> None:
+    hosts = Hosts(count=3, beat_s=BEAT_S)
+    async with start(hosts=hosts, compute=Compute(host_silence_s=SILENT_S)) as running:
+        admin, region = running.admin, running.cloud.region
+        bus, caller = region.bus, region.rooms.hosts
+        assert isinstance(bus, MemoryBus)
+        old = (await admin.active("old"))["id"]
+        running.dial_all(start_guest=VerbDial(delay_s=0.2))
+        under_way = await admin.boot("under-way")
+        bus.dials.cut = True
+        booted = await admin.boot("in-the-outage")
+        await admin.delete(old)
+
+        async def waiting(server: str) -> str:
+            reply = await admin.compute("GET", "/ext/operations", server=server)
+            return str(next((each["waiting"] for each in reply.json()["operations"] if each["waiting"]), ""))
+
+        async with asyncio.timeout(30):
+            for server in (booted, old):
+                while not (await waiting(server)).startswith("waiting for the message bus since 20"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        await asyncio.sleep(2 * SILENT_S)  # the outage is as long as that, whatever happens in it
+        shown = [await admin.server(each) for each in (under_way, booted, old)]
+        assert [each and each["status"] for each in shown] == ["BUILD", "BUILD", "ACTIVE"]
+        assert caller.silent(plan.host for plan in running.cloud.plans) == []
+        assert all(region.engine.world().alive)
+        bus.dials.cut = False
+        found = [await admin.settled(each, 30.0) for each in (under_way, booted)]
+        assert [each["status"] for each in found] == ["ACTIVE", "ACTIVE"]
+        await admin.absent(old, 30.0)
+
+
+async def test_a_call_under_way_ends_when_the_bus_is_out_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path, silent_s=0.5) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        at.bus.dials.cut = True  # type: ignore[attr-defined]
+        with pytest.raises(BusOut, match="waiting for the message bus since"):
+            await at.caller.power_off(HOST, errand(2, patience_s=30.0), SERVER)
+        with pytest.raises(BusOut):
+            await at.caller.power_off(HOST, errand(2, patience_s=0.0, though_silent=True), SERVER)
+        at.bus.dials.cut = False  # type: ignore[attr-defined]
+        await at.caller.power_off(HOST, errand(2), SERVER)
+
+
+class HeldClock(SystemClock):
+    at = 0.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+def test_silence_counts_from_when_a_host_could_have_been_heard() -> None:
+    clock, bus = HeldClock(), MemoryBus()
+    listening = Listening(bus, clock)
+
+    def passes(seconds: int) -> None:
+        for _ in range(seconds):
+            clock.at += 1.0
+            listening.look()
+
+    passes(20)
+    assert listening.unheard_for_s(clock.at - 15.0) == 15.0
+    bus.dials.cut = True
+    passes(60)
+    assert listening.unheard_for_s(0.0) == 0.0
+    assert listening.out_for_s() == 59.0
+    bus.dials.cut = False
+    passes(5)
+    assert listening.unheard_for_s(0.0) == 4.0  # a full window from when it was found back
+    clock.at += GAP_MAX_S + 1.0  # this process stood still
+    assert listening.unheard_for_s(0.0) == 0.0
+
+
+def test_an_outage_between_two_looks_is_not_missed() -> None:
+    clock, bus = HeldClock(), MemoryBus(Dials())
+    listening = Listening(bus, clock)
+    clock.at += 3.0
+    assert listening.unheard_for_s(0.0) == 3.0
+    bus.dials.cut = True
+    assert not bus.healthy
+    bus.dials.cut = False
+    assert listening.unheard_for_s(0.0) == 0.0
+
+
+async def test_what_was_lost_in_an_outage_is_sent_again_when_the_bus_is_back(tmp_path: Path) -> None:
+    """What is under way is sent again at once, not when its pause is over."""
+    async with place(MemoryBus(), tmp_path, silent_s=0.5) as at:
+        await at.host.agent.home.wait()
+        at.bus.dials.cut = True  # type: ignore[attr-defined]
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
+        await until(lambda: at.bus.published)
+        await asyncio.sleep(0.1)
+        at.bus.dials.cut = False  # type: ignore[attr-defined]
+        await starting
