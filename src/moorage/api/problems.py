@@ -27,6 +27,7 @@ STATUS: dict[type[Problem], int] = {
     errors.Unavailable: 503,
     errors.CircuitOpen: 503,
     errors.UnknownOutcome: 503,
+    errors.BusOut: 503,
     errors.Internal: 500,
 }
 """Every kind; `tests/test_house.py` looks that none is missing."""
