@@ -56,7 +56,15 @@ class Cloud:
     ) -> "Cloud":
         self._provider(name, traits, wired)
         self.rows["whole"] += [_stock(name, "VCPU", vcpus), _stock(name, "MEMORY_MB", memory)]
-        facts = {"host": name, "node": name + ".local", "cell": "c", "zone": zone, "physnets": physnets, "level": level}
+        facts = {
+            "host": name,
+            "node": name + ".local",
+            "cell": "c",
+            "zone": zone,
+            "physnets": physnets,
+            "level": level,
+            "forced_down": False,
+        }
         self.rows["hosts"].append(_Row(provider=name, **facts))
         return self
 

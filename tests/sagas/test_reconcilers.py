@@ -485,7 +485,7 @@ async def test_what_the_network_service_reports_itself_is_left_alone(small: Smal
 
 
 async def test_host_aggregates_already_fine(small: SmallRegion) -> None:
-    reconciler = HostAggregates(small.region, small.engine)
+    reconciler = HostAggregates(small.engine)
     assert await reconciler.run() == 0
     zone = Aggregate(number=0, id="", name="ssd", metadata={"availability_zone": "west"}, hosts=("host1",))
     await small.region.write(lambda tx: aggregates.add(tx, zone))

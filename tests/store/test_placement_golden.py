@@ -10,6 +10,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
 STATEMENTS = {
     "take_all_that_fit.postgresql.sql": str(claims._TAKE_POSTGRESQL),
     "take_all_that_fit.sqlite.sql": str(claims._take_sqlite(2)),
+    "take_all_that_fit_unchanged.sqlite.sql": str(claims._take_sqlite(2, 2)),
     "write_allocations.postgresql.sql": str(claims._WRITE_POSTGRESQL),
     "write_allocations.sqlite.sql": str(claims._write_sqlite(2)),
     "lock_for_a_batch.postgresql.sql": str(batches._LOCK_POSTGRESQL),

@@ -22,6 +22,7 @@ from moorage.bus.messages import (
     encode,
     read,
 )
+from moorage.conductor import forced_down
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.guest import PhysicalFunction
@@ -296,6 +297,7 @@ class CellConductor:
         for host in forced ^ self._forced_down:
             self._engine.set_alive(host, host not in forced and host not in self._silent)
         self._forced_down = forced
+        await forced_down.mirror(self.cell, forced, self._database, self._region, self._engine)
 
 
 def _device(told: HostReport, physical: PhysicalFunction) -> DeviceReport:

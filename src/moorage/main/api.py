@@ -46,7 +46,7 @@ def make_frontdesk(region: Region) -> Frontdesk:
         identity=region.clients.identity,
         nouns={
             "project_exists": region.clients.identity.project_exists,
-            "aggregates_changed": HostAggregates(region.databases.region, region.engine).run,
+            "aggregates_changed": HostAggregates(region.engine).run,
             "placement": region.engine,
             "bus": region.bus,
             "gates": region.gates.facts,

@@ -31,6 +31,7 @@ from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Meter
+from moorage.store.region import aggregates
 
 
 @dataclass
@@ -93,7 +94,7 @@ async def open_region(
     databases = await open_databases(config, meter)
     bus = bus or await open_bus(config.bus.url)
     clients = make_clients(config, embedded)
-    engine = Engine(databases.region, partial(rank, profile=Profile()))
+    engine = Engine(databases.region, partial(rank, profile=Profile()), aggregates=aggregates.for_placement)
     await engine.start()
     me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")
     hosts = HostCaller(bus, me, clock, silent_s=config.compute.host_silence_s)

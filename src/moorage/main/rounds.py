@@ -28,7 +28,7 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
         rounds.add("segments", SEGMENTS_EVERY_S, region.segments.run)
     if not region.config.network.reports:
         rounds.add("devices", DEVICES_EVERY_S, Devices(region.rooms.network, region.engine).run)
-    aggregates = HostAggregates(region.databases.region, region.engine)
+    aggregates = HostAggregates(region.engine)
     rounds.add("host_aggregates", AGGREGATES_EVERY_S, aggregates.run)
     rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.rooms).run)
     rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.rooms).run)

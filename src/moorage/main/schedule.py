@@ -37,7 +37,7 @@ def take_photo(tx: Tx) -> Photo:
     """Every host as the region's database has it."""
     picture = Picture()
     picture.apply(since(tx))
-    picture.set_host_aggregates([(each.name, each.metadata, each.hosts) for each in aggregates.every(tx)])
+    picture.set_host_aggregates(aggregates.for_placement(tx))
     return photo_of(picture.world())
 
 

@@ -131,9 +131,13 @@ class Shortage(msgspec.Struct, frozen=True):
     """(provider, class) that exist no more, or whose min, max or step forbid the amount."""
     group: str | None = None
     group_home: HostId | None = None
+    stale: tuple[ProviderId, ...] = ()
+    """Providers that were changed since the decision looked at them, or are gone: the decision is to be made again."""
 
     def why(self) -> str:
         """One sentence with numbers, for the operator."""
+        if self.stale:
+            return f"{self.choice.name} was changed by an administrator or a report since it was chosen"
         parts = [f"{r.resource}: {r.amount} asked, {r.capacity - r.used} of {r.capacity} free" for r in self.rows]
         parts += [f"{resource} is not offered any more" for _, resource in self.gone]
         if self.group is not None:

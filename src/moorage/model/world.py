@@ -91,6 +91,8 @@ class Choice(msgspec.Struct, frozen=True):
     segments: tuple[ProviderId | None, ...] = ()
     providers: dict[str, ProviderId] = {}
     """Group id → the provider that gives what the group asks."""
+    versions: dict[ProviderId, int] = {}
+    """The versions at which the decision knew the providers of the claim: one that has another by then has changed (RULES §21)."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import msgspec
 
 from moorage.model.action import Action, Event
 from moorage.model.errors import HostFailed, NoCapacity, Problem, Stale, Unavailable
-from moorage.model.guest import GuestSpec
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.network import NetworkFacts, NicAsk, Port
@@ -27,6 +26,7 @@ from moorage.operations.gates import ANY_LEVEL, OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
 from moorage.operations.steps.ports import (
     VIF_PLUGGED,
@@ -35,7 +35,6 @@ from moorage.operations.steps.ports import (
     plugged_ports,
     segments_for,
     subnets_beside,
-    vif_of,
 )
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
@@ -163,6 +162,8 @@ async def claim_host(run: BootRun) -> Claim:
             if isinstance(answer, Claim):
                 return answer
             lost.append(answer.why())
+            if answer.stale:  # so may be the others of this verdict
+                break
         if fresh and not verdict.best:
             raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
         verdict, fresh = await engine.rank_fresh(ask), True
@@ -549,33 +550,6 @@ def _subnets(run: BootRun, segments: tuple[ProviderId | None, ...]) -> dict[int,
         if subnet is not None:
             found[port.index] = subnet
     return found
-
-
-def guest_of(boot: Boot, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], claim: Claim) -> GuestSpec:
-    """Everything the host needs, and nothing it would have to ask for."""
-    server, flavor = boot.server, boot.server.flavor
-    return GuestSpec(
-        server=server.id,
-        name=server.name,
-        vcpus=flavor.vcpus,
-        ram_mib=flavor.ram_mib,
-        root_gib=flavor.disk_gib,
-        ephemeral_gib=flavor.ephemeral_gib,
-        swap_mib=flavor.swap_mib,
-        project=server.project,  # type: ignore[arg-type]
-        user=server.user,  # type: ignore[arg-type]
-        hostname=server.hostname,
-        image=server.image,
-        image_properties=dict(server.image_properties),
-        extra_specs=dict(flavor.extra_specs),
-        vifs=tuple(vif_of(port, networks.get(port.network)) for port in ports),
-        metadata=dict(server.metadata),
-        user_data=server.user_data,
-        key_name=server.key_name,
-        public_key=server.public_key,
-        config_drive=server.config_drive,
-        availability_zone=claim.availability_zone,
-    )
 
 
 def _action(boot: Boot, now: int, events: tuple[Event, ...]) -> Action:

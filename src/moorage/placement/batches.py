@@ -4,7 +4,7 @@
 judged together on rows that are locked once; the outcome is that of `claims.claim` for each of them in the same order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from moorage.model.world import Ask, Choice
 from moorage.placement import claims
 from moorage.sql import Tx
 from moorage.store.region.placement import batches as sql
-from moorage.store.region.placement import groups, sums
+from moorage.store.region.placement import groups, providers, sums
 from moorage.store.region.placement.batches import Accepted, Level
 from moorage.store.region.placement.claims import Key, Owner, Want
 from moorage.store.region.placement.providers import now_s
@@ -37,6 +37,7 @@ class _Refused(NamedTuple):
     short: Sequence[Want] = ()
     gone: Sequence[Want] = ()
     group: bool = False
+    stale: tuple[ProviderId, ...] = ()
 
 
 def claim(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
@@ -64,6 +65,7 @@ def _together(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
     for bid in bids:
         ask, host = bid.ask, bid.choice.host
         book.own(bid.owner, host)
+        book.see(bid.choice.versions)
         if ask.nics or ask.groups:
             mine = _kinds_of(bid)
             for provider, kind in mine:
@@ -109,15 +111,17 @@ def _rows(
 
 
 def _one_by_one(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
-    """Each on the rows as they are, less what was accepted before it."""
+    """Each on the rows as they are, less what was accepted before it; providers are locked before inventories, as everywhere."""
     at = stamp(tx)
+    seen = {each for bid in bids for each in bid.choice.versions}
+    versions = providers.lock(tx, seen) if seen else {}
     wanted = [claims.wants(claims.portions(bid.choice, bid.ask), {}) for bid in bids]
     levels = sql.lock(tx, ((want.provider, want.resource) for wants in wanted for want in wants))
     left = {key: level.cap - level.used for key, level in levels.items()}
     refusals: list[_Refused | None] = []
     accepted: list[Accepted] = []
     for bid, wants in zip(bids, wanted, strict=True):
-        refused = _judge(wants, levels, left) or _join(tx, bid, at)
+        refused = _look_again(bid, versions) or _judge(wants, levels, left) or _join(tx, bid, at)
         refusals.append(refused)
         if refused is None:
             amounts = {(want.provider, want.resource): want.change for want in wants}
@@ -129,6 +133,12 @@ def _one_by_one(tx: Tx, bids: Sequence[Bid]) -> list[Claimed | Shortage]:
         _claimed(bid, wants, now) if refused is None else _shortage(tx, bid, refused, now)
         for bid, wants, refused in zip(bids, wanted, refusals, strict=True)
     ]
+
+
+def _look_again(bid: Bid, now: Mapping[ProviderId, int]) -> _Refused | None:
+    """None: its providers are as they were when they were chosen."""
+    stale = tuple(sorted(uuid for uuid, version in bid.choice.versions.items() if now.get(uuid) != version))
+    return _Refused(stale=stale) if stale else None
 
 
 def _judge(wants: Iterable[Want], levels: dict[Key, Level], left: dict[Key, int]) -> _Refused | None:
@@ -177,5 +187,7 @@ def _shortage(tx: Tx, bid: Bid, refused: _Refused, now: dict[Key, Level]) -> Sho
     """With the numbers after the whole batch, which are the newest."""
     if refused.group and bid.ask.group is not None:
         return Shortage(bid.choice, group=bid.ask.group.id, group_home=groups.home(tx, bid.ask.group.id))
+    if refused.stale:
+        return Shortage(bid.choice, stale=refused.stale)
     rows = tuple(_row(want, now) for want in refused.short)
     return Shortage(bid.choice, rows, tuple((want.provider, want.resource) for want in refused.gone))

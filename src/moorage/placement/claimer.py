@@ -157,14 +157,19 @@ class Claimer:
             for order, choice in chosen:
                 self.engine.picture.pend(claims.portions(choice, order.ask), -1)
         self.pace.batches += 1
+        lost: list[tuple[_Order, Shortage]] = []
         for (order, _), answer in zip(chosen, answers, strict=True):
             if isinstance(answer, Shortage):
-                self._lost(order, answer)
+                lost.append((order, answer))
                 continue
             self.pace.claimed += 1
             self.engine.claimed(answer)
             if not order.done.done():
                 order.done.set_result(answer)
+        if any(shortage.stale for _, shortage in lost):
+            await self.engine.catch_up()  # before they choose again
+        for order, shortage in lost:
+            self._lost(order, shortage)
 
     def _lost(self, order: _Order, shortage: Shortage) -> None:
         self.pace.lost += 1

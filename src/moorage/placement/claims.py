@@ -11,7 +11,7 @@ from moorage.model.world import Ask, Choice
 from moorage.sql import Tx
 from moorage.store.region.placement import claims as sql
 from moorage.store.region.placement import functions as virtual
-from moorage.store.region.placement import groups
+from moorage.store.region.placement import groups, providers
 from moorage.store.region.placement.claims import Holder, Key, Owner, Want
 from moorage.store.region.placement.providers import now_s
 from moorage.store.region.placement.tables import Stamp, stamp
@@ -108,8 +108,13 @@ def _in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
 
 
 def _take(tx: Tx, asked: list[Want], at: Stamp, choice: Choice) -> list[Row] | Shortage:
-    rows = sql.take(tx, asked, at)
-    if len(rows) == sum(1 for want in asked if want.change):
+    rows = sql.take(tx, asked, at, choice.versions)
+    changes = sum(1 for want in asked if want.change)
+    if changes and len(rows) == changes:
+        return rows
+    if stale := providers.stale(tx, choice.versions):
+        return Shortage(choice, stale=stale)
+    if not changes:
         return rows
     short, missing = sql.short(tx, asked, rows)
     return Shortage(choice, tuple(short), tuple(missing))

@@ -14,7 +14,8 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+
+import msgspec
 
 from moorage.model.ids import HostId, ProviderId, SegmentId
 from moorage.model.verdict import Claimed, Row, Shortage, Verdict
@@ -39,6 +40,8 @@ SWEEP_EVERY_ROUNDS = 3000
 DEVICES_PER_COMMIT_MAX = 200
 
 Ranker = Callable[[Ask, World], Verdict]
+HostAggregate = tuple[str, Mapping[str, str], Sequence[str]]
+"""Name, metadata, names of hosts."""
 
 
 @contextmanager
@@ -64,11 +67,15 @@ class Engine:
         region: Database,
         rank: Ranker,
         *,
+        aggregates: Callable[[Tx], Sequence[HostAggregate]] | None = None,
         clock: Callable[[], float] | None = None,
         every_s: float = CATCH_UP_EVERY_S,
     ) -> None:
+        """`aggregates` reads those of the Compute API, which a Placement service alone does not have."""
         self._region = region
         self._rank = rank
+        self._aggregates = aggregates
+        self._aggregates_wanted = False
         self._clock = clock
         self._every_s = every_s
         self._horizon = NEVER
@@ -129,17 +136,42 @@ class Engine:
             if self._horizon == NEVER or now - self._read_at >= RELOAD_AFTER_S or self.picture.wasteful:
                 await self._load()
             else:
-                known = self.picture.version_of
-                self.apply(await self._region.read(lambda tx: since(tx, self._horizon, known)))
+                changes, aggregates = await self._region.read(self._read_changes)
+                if aggregates is not None:
+                    self._aggregates_wanted = False
+                    self.picture.set_host_aggregates(aggregates)
+                self.apply(changes)
         self._read_at = now
+
+    def _read_changes(self, tx: Tx) -> tuple[Changes, Sequence[HostAggregate] | None]:
+        """What is new.  The aggregates of the Compute API come with it when a host has changed.
+
+        Whoever changes an aggregate stamps its hosts. They are read after the hosts, so that they are never older than the
+        versions that a claim is judged by.
+        """
+        changes = since(tx, self._horizon, self.picture.version_of)
+        if self._aggregates is None or not (changes.hosts or self._aggregates_wanted):
+            return changes, None
+        return changes, self._aggregates(tx)
+
+    async def read_aggregates(self) -> int:
+        """Read the aggregates of the Compute API, whether or not a host was stamped; how many there are."""
+        self._aggregates_wanted = True
+        await self.catch_up()
+        return len(self.picture.host_aggregates)
 
     async def _load(self) -> None:
         """Read everything into a picture beside the one in use, which it then replaces (CORE P12)."""
         with _no_search_for_garbage():
-            loading = await self._region.read(partial(Loading.read, self.picture.successor))
+            loading, aggregates = await self._region.read(self._read_everything)
             fresh = await asyncio.to_thread(loading.finish)
+        fresh.set_host_aggregates(self.picture.host_aggregates if aggregates is None else aggregates)
         fresh.take_over(self.picture)
         self.picture, self._horizon = fresh, loading.horizon
+
+    def _read_everything(self, tx: Tx) -> tuple[Loading, Sequence[HostAggregate] | None]:
+        loading = Loading.read(self.picture.successor, tx)
+        return loading, None if self._aggregates is None else self._aggregates(tx)
 
     def apply(self, changes: Changes) -> None:
         """Take in what was read."""
@@ -153,8 +185,18 @@ class Engine:
     # ------------------------------------------------------------------------------------------------ decisions
 
     def rank(self, ask: Ask) -> Verdict:
-        """The best hosts on the picture as it is, less what this process is about to claim."""
-        return self._rank(ask, self.picture.world())
+        """The best hosts on the picture as it is, less what this process is about to claim.
+
+        Each choice says at which versions its providers were seen, so that the claim can tell whether they still are.
+        """
+        verdict = self._rank(ask, self.picture.world())
+        return msgspec.structs.replace(verdict, best=tuple(map(self._as_seen, verdict.best)))
+
+    def _as_seen(self, choice: Choice) -> Choice:
+        concerned = (ProviderId(choice.host), *choice.segments, *choice.providers.values())
+        versions = {each: self.picture.version_of(each) for each in concerned if each is not None}
+        known = {each: version for each, version in versions.items() if version is not None}
+        return msgspec.structs.replace(choice, versions=known)
 
     async def rank_fresh(self, ask: Ask) -> Verdict:
         """The same after one catch-up: nobody is told "no" on old news."""
@@ -310,6 +352,11 @@ class Engine:
         await self.catch_up()
         return done
 
+    def forced_down(self, cell: str) -> set[str]:
+        """Names of the cell's hosts that the region has as forced down, as this process knows it."""
+        facts = (self.picture.hosts[each] for each in self.picture.forced_down)
+        return {each.host for each in facts if each.cell == cell}
+
     def set_alive(self, host: str, alive: bool) -> None:
         """Heard from, or not, in this process; hosts are taken to be alive until somebody says otherwise."""
         self.picture.set_alive(host, alive)
@@ -322,8 +369,8 @@ class Engine:
         """A build failed there, or worked."""
         self.picture.count_failure(host, failed=failed)
 
-    def set_host_aggregates(self, aggregates: Sequence[tuple[str, Mapping[str, str], Sequence[str]]]) -> None:
-        """Aggregates of the compute API: (name, metadata, host names)."""
+    def set_host_aggregates(self, aggregates: Sequence[HostAggregate]) -> None:
+        """Aggregates of the Compute API, where nothing reads them for the engine."""
         self.picture.set_host_aggregates(aggregates)
 
     def host_named(self, name: str) -> HostId | None:

@@ -63,6 +63,12 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     """Its virtual functions; None: it has nothing to do with any."""
 
 
+def _begin(tx: Tx, *uuids: str) -> Stamp:
+    """Providers are locked before their inventories, as claims do, so that the two cannot wait for each other in a circle."""
+    sql.lock(tx, uuids)
+    return stamp(tx)
+
+
 def host_id(name: str) -> HostId:
     """The provider's id of a host (by hypervisor hostname) that has none yet: always the same for the same name."""
     return HostId(str(uuid.uuid5(HOSTS_NAMESPACE, name)))
@@ -105,10 +111,10 @@ def _inventories(tx: Tx, provider: str, want: dict[str, Inventory], at: Stamp | 
     have = sql.inventories_of(tx, provider)
     for resource, inventory in want.items():
         if resource not in have or have[resource][0] != inventory:
-            at = at or stamp(tx)
+            at = at or _begin(tx, provider)
             sql.put_inventory(tx, provider, resource, inventory, at)
     if unwanted := set(have) - set(want):
-        at = at or stamp(tx)
+        at = at or _begin(tx, provider)
         sql.drop_inventories(
             tx, provider, unwanted
         )  # those in use stay until they are free; the next report tries again
@@ -193,7 +199,7 @@ def report_segment(tx: Tx, report: SegmentReport) -> ProviderId:
     inventory = Inventory(total=report.total, reserved=report.reserved, max_unit=1)
     have = sql.inventories_of(tx, provider)
     if IPV4_ADDRESS not in have or have[IPV4_ADDRESS][0] != inventory:
-        at = at or stamp(tx)
+        at = at or _begin(tx, provider)
         sql.put_inventory(tx, provider, IPV4_ADDRESS, inventory, at)
     aggregate = segment_aggregate(report.segment)
     want = {provider, *(ProviderId(host) for host in sql.providers_named_hosts(tx, report.hosts))}

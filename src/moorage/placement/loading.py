@@ -103,7 +103,7 @@ def _hosts(picture: Picture, read: Plain) -> None:
     ids, names = picture.rows.ids, picture.rows.names
     for uuid, host, *facts in read:
         if (place := picture.rows.find(ProviderId(uuid))) is not None:
-            picture.hosts[ids[place]] = HostFacts(names[place] if host == names[place] else host, *facts)
+            picture.know(ids[place], HostFacts(names[place] if host == names[place] else host, *facts))
 
 
 class _Stocks:

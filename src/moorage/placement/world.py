@@ -35,6 +35,8 @@ class Picture:
     def __init__(self) -> None:
         self._pending: dict[tuple[ProviderId, str], int] = {}
         self._host_aggregates: Sequence[tuple[str, Mapping[str, str], Sequence[str]]] = ()
+        self._zone_of: dict[str, str] = {}
+        """Host → the zone that its aggregates put it in."""
         self._dead: set[str] = set()
         self._clear()
 
@@ -46,6 +48,8 @@ class Picture:
         """Whose slot among the hosts it is; NOWHERE: nobody's."""
         self.members: dict[str, set[ProviderId]] = {}
         self.hosts: dict[ProviderId, HostFacts] = {}
+        self.forced_down: set[ProviderId] = set()
+        """Those of them that an administrator said are down."""
         self.groups: dict[str, Group] = {}
         self.slots: dict[HostId, int] = {}
         self.slots_by_name: dict[str, int] = {}
@@ -74,9 +78,11 @@ class Picture:
 
     def take_over(self, before: "Picture") -> None:
         """Read whole, it takes the place of an earlier one: what the process learned meanwhile is drawn again."""
-        self._host_aggregates = before._host_aggregates
         self._wiring_stale = True
         self.columns.masks["alive"][: self.columns.size] = True
+        for uuid in self.forced_down:
+            if (slot := self.slots.get(HostId(uuid))) is not None:
+                self.columns.masks["alive"][slot] = False
         for host in self._dead:
             self.set_alive(host, False)
         for uuid, resource in self._pending:
@@ -184,8 +190,13 @@ class Picture:
 
     def _set_facts(self, host: ProviderId, now: HostFacts) -> None:
         if now != self.hosts.get(host):
-            self.hosts[host] = now
+            self.know(host, now)
             self._wiring_stale = True
+
+    def know(self, host: ProviderId, facts: HostFacts) -> None:
+        """What a host reported, and what is said of it."""
+        self.hosts[host] = facts
+        (self.forced_down.add if facts.forced_down else self.forced_down.discard)(host)
 
     def _apply_used(self, uuid: ProviderId, resource: str, used: int, cap: int, version: int) -> None:
         rows = self.rows
@@ -207,6 +218,7 @@ class Picture:
         self._set_aggregates(place, frozenset())
         self._leave_tree(place)
         self.hosts.pop(uuid, None)
+        self.forced_down.discard(uuid)
         self._segments.pop(uuid, None)
         self.devices.drop(place)
         self.rows.forget(place)
@@ -282,9 +294,10 @@ class Picture:
         self.names[slot], self.nodes[slot] = facts.host, facts.node
         self.slots_by_name[facts.host] = slot
         columns.level[slot] = facts.level
-        columns.zone[slot] = self._zones.setdefault(facts.zone, len(self._zones))
+        zone = self._zone_of.get(facts.host, facts.zone)
+        columns.zone[slot] = self._zones.setdefault(zone, len(self._zones))
         columns.cell[slot] = self._cells.setdefault(facts.cell, len(self._cells))
-        columns.masks["alive"][slot] = facts.host not in self._dead
+        columns.masks["alive"][slot] = facts.host not in self._dead and not facts.forced_down
         columns.masks["physnets_known"][slot] = facts.physnets is not None
         for name in facts.physnets or ():
             columns.mask("physnet:" + name)[slot] = True
@@ -377,7 +390,7 @@ class Picture:
         """What was heard of a host, by the name people know; kept for hosts not read yet."""
         (self._dead.discard if alive else self._dead.add)(host)
         if (slot := self.slots_by_name.get(host)) is not None:
-            self.columns.masks["alive"][slot] = alive
+            self.columns.masks["alive"][slot] = alive and ProviderId(self.host_ids[slot]) not in self.forced_down
 
     def set_level(self, host: str, level: int) -> None:
         if (slot := self.slots_by_name.get(host)) is not None:
@@ -390,8 +403,16 @@ class Picture:
 
     def set_host_aggregates(self, aggregates: Sequence[tuple[str, Mapping[str, str], Sequence[str]]]) -> None:
         """The aggregates of the compute API: (name, metadata, host names); a zone in the metadata wins over the host's own."""
-        self._host_aggregates = tuple(aggregates)
-        self._wiring_stale = True
+        now = tuple(aggregates)
+        if now != self._host_aggregates:
+            self._host_aggregates = now
+            self._zone_of = {host: data[ZONE_KEY] for _, data, hosts in now if ZONE_KEY in data for host in hosts}
+            self._wiring_stale = True
+
+    @property
+    def host_aggregates(self) -> Sequence[tuple[str, Mapping[str, str], Sequence[str]]]:
+        """As they were last told."""
+        return self._host_aggregates
 
     # --------------------------------------------------------------------------------------------------- views
 

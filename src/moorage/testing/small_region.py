@@ -47,7 +47,7 @@ from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
 from moorage.store.cell import actions, servers
 from moorage.store.cell.tables import cell_metadata
-from moorage.store.region import quotas
+from moorage.store.region import aggregates, quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
@@ -361,7 +361,7 @@ class SmallRegion:
         for cell in CELLS:
             cells[cell] = await opened(cell)
             await cells[cell].create(cell_metadata)
-        engine = Engine(region, partial(rank, profile=Profile()), every_s=3600.0)
+        engine = Engine(region, partial(rank, profile=Profile()), aggregates=aggregates.for_placement, every_s=3600.0)
         await engine.start()
         small = cls(region, cells, engine)
         for host, cell in HOSTS:

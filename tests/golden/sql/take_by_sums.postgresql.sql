@@ -10,6 +10,10 @@ WITH owned AS (
     FROM unnest((SELECT string_to_array(:a_consumer, E'\n', '\N')), (SELECT string_to_array(:a_provider, E'\n', '\N')), (SELECT string_to_array(:a_kind, E'\n', '\N'))) AS a(consumer, provider, kind)
     JOIN unnest((SELECT string_to_array(:k_kind, E'\n', '\N')), (SELECT string_to_array(:k_class, E'\n', '\N')), (SELECT string_to_array(:k_used, E'\n', '\N')::bigint[])) AS k(kind, class, used) ON k.kind = a.kind
     RETURNING 1
+), seen AS (
+    SELECT p.uuid FROM unnest((SELECT string_to_array(:s_uuid, E'\n', '\N')), (SELECT string_to_array(:s_version, E'\n', '\N')::bigint[])) AS s(uuid, version)
+    JOIN providers AS p ON p.uuid = s.uuid AND p.version = s.version
+    ORDER BY p.uuid FOR NO KEY UPDATE OF p
 )
 UPDATE inventories AS i
 SET used = i.used + s.change, changed = pg_current_xact_id()::text::bigint, version = nextval('placement_versions')
@@ -20,6 +24,7 @@ FROM (
     ORDER BY w.provider, c.class
 ) AS s
 WHERE (SELECT count(*) FROM owned) + (SELECT count(*) FROM allocated) > 0
+    AND (SELECT count(*) FROM seen) = :seen
     AND i.provider = s.provider AND i.class = s.class AND i.used + s.change <= i.cap
     AND s.least >= i.min_unit AND s.most <= i.max_unit AND s.unit % i.step = 0
 RETURNING i.provider, i.class, i.used, i.cap, i.version

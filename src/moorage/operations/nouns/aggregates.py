@@ -52,6 +52,8 @@ async def update(
         given = {key: value for key, value in metadata.items() if value is not None}
         changed = msgspec.structs.replace(found, name=name or found.name, metadata={**kept, **given}, updated_at=now)
         aggregates.save(tx, changed)
+        if changed.metadata != found.metadata:
+            providers.touch_hosts(tx, found.hosts, stamp(tx))
         return changed
 
     return await region.write(work)
@@ -102,13 +104,16 @@ def take_out(tx: Tx, number: int, host: str, now: int) -> Aggregate:
 
 
 def _mirror(tx: Tx, host: str, *, add: str | None = None, drop: str | None = None) -> None:
+    """The host's provider is stamped in any case: decisions that knew the host otherwise are to be made again (RULES §21)."""
+    at = stamp(tx)
     for provider in providers.providers_named_hosts(tx, [host]):
         have = providers.aggregates_of(tx, provider)
         want = (have | ({add} if add else set())) - ({drop} if drop else set())
-        if want != have:
-            at = stamp(tx)
-            providers.set_aggregates(tx, provider, have, want)
+        if want == have:
+            providers.touch(tx, provider, at)
+        else:
             providers.advance(tx, provider, at)
+            providers.set_aggregates(tx, provider, have, want)
 
 
 def _refuse_two_zones(tx: Tx, aggregate: Aggregate, hosts: Sequence[str], zone: str | None, doing: str) -> None:

@@ -30,10 +30,12 @@ async def set_disabled(
     return changed
 
 
-async def set_forced_down(cell: Database, host: Host, now: int, *, forced: bool) -> Host:
+async def set_forced_down(region: Database, cell: Database, host: Host, now: int, *, forced: bool) -> Host:
+    """The region is told before this answers: no claim that commits later takes the host, whoever hears of the cell or not."""
     changed = await cell.write(lambda tx: cell_hosts.set_forced_down(tx, host.host, forced, now))
     if changed is None:
         raise _gone(host.host)
+    await region.write(lambda tx: providers.force_down(tx, host.id, forced, stamp(tx)))
     return changed
 
 

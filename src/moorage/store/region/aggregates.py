@@ -47,6 +47,11 @@ def every(tx: Tx) -> Sequence[Aggregate]:
     ]
 
 
+def for_placement(tx: Tx) -> Sequence[tuple[str, dict[str, str], tuple[str, ...]]]:
+    """(name, metadata, hosts) of all: what decisions about hosts depend on."""
+    return [(each.name, each.metadata, each.hosts) for each in every(tx)]
+
+
 def get(tx: Tx, number: int, *, to_change: bool = False) -> Aggregate:
     """One of them; `to_change` keeps others from changing any until this transaction ends.  Raises NotFound."""
     if to_change:

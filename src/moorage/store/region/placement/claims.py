@@ -4,6 +4,10 @@ One guarded UPDATE over every (provider, class) row of a claim, host, NICs and s
 means somebody was first: the caller takes the transaction back.  "Lock the host, insert if it fits" is not enough: an address
 shared by many hosts was over-committed in most trials.  On PostgreSQL the rows are locked first, in (provider, class) order, so
 that two claims over several rows cannot wait for each other in a circle; on SQLite there is one writer.
+
+A claim names the version at which its decision knew each provider (RULES §21).  The same statement locks those rows, before the
+inventories as everybody does, and takes nothing when one of them has changed: what an administrator was answered holds for every
+claim that commits after it, however old the picture was.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +27,7 @@ MIGRATION = "MIGRATION"
 ROWS_PER_CLAIM_MAX = 1000
 
 Key = tuple[ProviderId, str]
+NOTHING: Mapping[ProviderId, int] = {}
 
 
 class Want(NamedTuple):
@@ -65,8 +70,13 @@ _TAKE_POSTGRESQL = sa.text(
     f"""WITH want AS (
     SELECT * FROM unnest(:provider, :class, :change, :least, :most, :unit)
         AS w(provider, class, change, least, most, unit)
+), seen AS (
+    SELECT p.uuid FROM unnest(:s_uuid, :s_version) AS s(uuid, version)
+    JOIN providers AS p ON p.uuid = s.uuid AND p.version = s.version
+    ORDER BY p.uuid FOR NO KEY UPDATE OF p
 ), locked AS (
     SELECT i.provider, i.class FROM inventories AS i JOIN want AS w ON i.provider = w.provider AND i.class = w.class
+    WHERE (SELECT count(*) FROM seen) = :seen
     ORDER BY i.provider, i.class FOR UPDATE OF i
 )
 UPDATE inventories AS i
@@ -76,13 +86,17 @@ WHERE i.provider = w.provider AND i.class = w.class
     AND {_GUARD}
 RETURNING i.provider, i.class, i.used, i.cap, i.version"""
 ).bindparams(
-    *(sa.bindparam(name, type_=ARRAY(sa.Text)) for name in ("provider", "class")),
-    *(sa.bindparam(name, type_=ARRAY(sa.BigInteger)) for name in ("change", "least", "most", "unit")),
+    *(sa.bindparam(name, type_=ARRAY(sa.Text)) for name in ("provider", "class", "s_uuid")),
+    *(sa.bindparam(name, type_=ARRAY(sa.BigInteger)) for name in ("change", "least", "most", "unit", "s_version")),
+    sa.bindparam("seen", type_=sa.BigInteger),
 )
 
 
 @lru_cache(maxsize=64)
-def _take_sqlite(count: int) -> Ready:
+def _take_sqlite(count: int, seen: int = 0) -> Ready:
+    versions = ", ".join(f"(:sp{n}, :sv{n})" for n in range(seen))
+    unchanged = f"""
+    AND (SELECT count(*) FROM (VALUES {versions}) AS s JOIN providers AS p ON p.uuid = s.column1 AND p.version = s.column2) = {seen}"""
     rows = ", ".join(f"(:p{n}, :c{n}, :d{n}, :l{n}, :m{n}, :u{n})" for n in range(count))
     return Ready(
         sa.text(f"""WITH want(provider, class, change, least, most, unit) AS (VALUES {rows})
@@ -90,25 +104,33 @@ UPDATE inventories AS i
 SET used = i.used + w.change, changed = :stamp, version = :stamp
 FROM want AS w
 WHERE i.provider = w.provider AND i.class = w.class
-    AND {_GUARD}
+    AND {_GUARD}{unchanged if seen else ""}
 RETURNING provider, class, used, cap, version""")
     )
 
 
-def take(tx: Tx, wants: Sequence[Want], at: Stamp) -> list[Row]:
-    """Change the counters of all that fit, in one statement; fewer rows back than wants: somebody was first."""
+def take(tx: Tx, wants: Sequence[Want], at: Stamp, versions: Mapping[ProviderId, int] = NOTHING) -> list[Row]:
+    """Change the counters of all that fit, in one statement; fewer rows back than wants: somebody was first.
+
+    None at all when a provider of `versions` is at another one, or gone.
+    """
     wants = sorted(want for want in wants if want.change)
     if not wants:
         return []
     if tx.dialect == "postgresql":
         columns = list(zip(*wants, strict=True))
         names = ("provider", "class", "change", "least", "most", "unit")
-        found = tx.rows(_TAKE_POSTGRESQL, {name: list(c) for name, c in zip(names, columns, strict=True)})
+        parameters: dict[str, Any] = {name: list(c) for name, c in zip(names, columns, strict=True)}
+        seen = sorted(versions.items())
+        parameters |= {"s_uuid": [uuid for uuid, _ in seen], "s_version": [at for _, at in seen], "seen": len(seen)}
+        found = tx.rows(_TAKE_POSTGRESQL, parameters)
     else:
-        parameters: dict[str, Any] = {"stamp": at.changed}
+        parameters = {"stamp": at.changed}
         for n, want in enumerate(wants):
             parameters.update(zip((f"p{n}", f"c{n}", f"d{n}", f"l{n}", f"m{n}", f"u{n}"), want, strict=True))
-        found = tx.rows(_take_sqlite(len(wants)), parameters)
+        for n, (uuid, version) in enumerate(versions.items()):
+            parameters |= {f"sp{n}": uuid, f"sv{n}": version}
+        found = tx.rows(_take_sqlite(len(wants), len(versions)), parameters)
     amounts = {(want.provider, want.resource): want.change for want in wants}
     return [Row(p, c, amounts[p, c], used, cap, version) for p, c, used, cap, version in found]
 

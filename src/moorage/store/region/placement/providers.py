@@ -23,6 +23,7 @@ from moorage.store.region.placement.tables import (
 )
 
 GONE_KEPT_S = 3600
+NAMES_AT_ONCE = 1000
 
 
 def now_s() -> int:
@@ -103,9 +104,37 @@ def advance(tx: Tx, uuid: str, at: Stamp, expected: int | None = None) -> int | 
     return found
 
 
+def lock(tx: Tx, uuids: Collection[str]) -> dict[ProviderId, int]:
+    """The versions of those that are there. Nobody changes them or claims of them until we commit; to be taken before inventories."""
+    p = providers.c
+    query = sa.select(p.uuid, p.version).where(p.uuid.in_(sorted(uuids))).order_by(p.uuid)
+    return {ProviderId(uuid): version for uuid, version in tx.rows(query.with_for_update(key_share=True))}
+
+
+def stale(tx: Tx, versions: Mapping[ProviderId, int]) -> tuple[ProviderId, ...]:
+    """Which of these are at another version, or gone."""
+    if not versions:
+        return ()
+    now = lock(tx, versions)
+    return tuple(sorted(uuid for uuid, version in versions.items() if now.get(uuid) != version))
+
+
 def touch(tx: Tx, uuid: str, at: Stamp) -> None:
     """Stamp without a new generation: something readers must see, that clients do not count."""
     tx.run(sa.update(providers).where(providers.c.uuid == uuid).values(changed=at.changed, version=at.version))
+
+
+def touch_hosts(tx: Tx, names: Collection[str], at: Stamp) -> None:
+    """The same for the hosts with these names, locked in one order."""
+    ordered = sorted(names)
+    found: list[HostId] = []
+    for start in range(0, len(ordered), NAMES_AT_ONCE):
+        found += providers_named_hosts(tx, ordered[start : start + NAMES_AT_ONCE])
+    found.sort()
+    for start in range(0, len(found), NAMES_AT_ONCE):
+        some = found[start : start + NAMES_AT_ONCE]
+        lock(tx, some)
+        tx.run(sa.update(providers).where(providers.c.uuid.in_(some)).values(changed=at.changed, version=at.version))
 
 
 def inventories_of(tx: Tx, uuid: str) -> dict[str, tuple[Inventory, int]]:
@@ -192,6 +221,7 @@ def _set_members(tx: Tx, table: sa.Table, column: str, uuid: str, have: Collecti
 
 def delete(tx: Tx, uuid: str, at: Stamp) -> None:
     """Remove a provider without children, allocations or used inventory (the caller looked), and leave a row in `gone`."""
+    lock(tx, (uuid,))
     for table in (hosts, provider_traits, provider_aggregates, functions, inventories):
         tx.run(sa.delete(table).where(table.c.provider == uuid))
     tx.run(sa.delete(providers).where(providers.c.uuid == uuid))
@@ -245,6 +275,27 @@ def put_host(tx: Tx, uuid: str, facts: Mapping[str, Any]) -> None:
             index_elements=[hosts.c.provider], set_={name: statement.excluded[name] for name in facts}
         )
     )
+
+
+def force_down(tx: Tx, uuid: str, forced: bool, at: Stamp, version: int | None = None) -> bool:
+    """Note that an administrator says the host is down, or no longer; False: there is no such host, or not at this version."""
+    known = lock(tx, (uuid,)).get(ProviderId(uuid))
+    if known is None or version not in (None, known):
+        return False
+    tx.run(sa.update(hosts).where(hosts.c.provider == uuid).values(forced_down=forced))
+    touch(tx, uuid, at)
+    return True
+
+
+def hosts_forced_down(tx: Tx, names: Collection[str]) -> dict[str, tuple[HostId, int, bool]]:
+    """Host → its provider, at which version, and whether it is noted as forced down."""
+    h, p = hosts.c, providers.c
+    query = (
+        sa.select(h.host, h.provider, p.version, h.forced_down)
+        .select_from(hosts.join(providers, p.uuid == h.provider))
+        .where(h.host.in_(sorted(names)[:NAMES_AT_ONCE]))
+    )
+    return {row[0]: (HostId(row[1]), row[2], bool(row[3])) for row in tx.rows(query)}
 
 
 def host_levels(tx: Tx) -> list[tuple[str, str, int]]:

@@ -18,6 +18,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from moorage.model.ids import ProviderId
 from moorage.sql import Ready, Tx
 from moorage.store.region.placement import batches
 from moorage.store.region.placement.batches import Level, column, texts
@@ -46,6 +47,10 @@ class Sums:
     owners: list[tuple[str, str, str | None, str]] = field(default_factory=list[Any])
     parts: list[tuple[str, str, str]] = field(default_factory=list[Any])
     kinds: dict[Kind, str] = field(default_factory=dict[Kind, str])
+    versions: dict[ProviderId, int] = field(default_factory=dict[ProviderId, int])
+    """At which each provider was seen by whoever chose it."""
+    contradictory: bool = False
+    """Two claims saw one provider at different versions, so one of them is stale."""
     _people: dict[tuple[str, str, str, int], str] = field(default_factory=dict[Any, str])
     _taken: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """Provider → kind → how many."""
@@ -53,6 +58,11 @@ class Sums:
     def kind(self, kind: Kind) -> str:
         """The name of a kind."""
         return self.kinds.setdefault(kind, str(len(self.kinds)))
+
+    def see(self, versions: Mapping[ProviderId, int]) -> None:
+        """What one claim's decision knew of its providers."""
+        for uuid, version in versions.items():
+            self.contradictory |= self.versions.setdefault(uuid, version) != version
 
     def own(self, owner: Owner, host: str) -> None:
         who = owner.project, owner.user, owner.type, owner.attempt
@@ -108,8 +118,11 @@ _PEOPLE = ("q_people", "q_project", "q_user_id", "q_type", "q_attempt")
 _PARTS = ("a_consumer", "a_provider", "a_kind")
 _KINDS = ("k_kind", "k_class", "k_used")
 _SUMS = ("w_provider", "w_kind")
+_SEEN = ("s_uuid", "s_version")
 _CHANGES = ("c_kind", "c_class", "c_change", "c_least", "c_most", "c_unit")
-_TYPES = {"q_attempt": "int"} | dict.fromkeys(("k_used", "c_change", "c_least", "c_most", "c_unit"), "bigint")
+_TYPES = {"q_attempt": "int"} | dict.fromkeys(
+    ("k_used", "c_change", "c_least", "c_most", "c_unit", "s_version"), "bigint"
+)
 
 
 def _unnested(names: Sequence[str]) -> str:
@@ -130,6 +143,10 @@ _TAKE_POSTGRESQL = sa.text(
     FROM {_unnested(_PARTS)}
     JOIN {_unnested(_KINDS)} ON k.kind = a.kind
     RETURNING 1
+), seen AS (
+    SELECT p.uuid FROM {_unnested(_SEEN)}
+    JOIN providers AS p ON p.uuid = s.uuid AND p.version = s.version
+    ORDER BY p.uuid FOR NO KEY UPDATE OF p
 )
 UPDATE inventories AS i
 SET used = i.used + s.change, changed = pg_current_xact_id()::text::bigint, version = nextval('placement_versions')
@@ -140,12 +157,13 @@ FROM (
     ORDER BY w.provider, c.class
 ) AS s
 WHERE (SELECT count(*) FROM owned) + (SELECT count(*) FROM allocated) > 0
+    AND (SELECT count(*) FROM seen) = :seen
     AND i.provider = s.provider AND i.class = s.class AND i.used + s.change <= i.cap
     AND s.least >= i.min_unit AND s.most <= i.max_unit AND s.unit % i.step = 0
 RETURNING i.provider, i.class, i.used, i.cap, i.version"""
 ).bindparams(
-    *(sa.bindparam(n, type_=sa.Text) for n in (*_OWNERS, *_PEOPLE, *_PARTS, *_KINDS, *_SUMS, *_CHANGES)),
-    sa.bindparam("now", type_=sa.BigInteger),
+    *(sa.bindparam(n, type_=sa.Text) for n in (*_OWNERS, *_PEOPLE, *_PARTS, *_KINDS, *_SUMS, *_CHANGES, *_SEEN)),
+    *(sa.bindparam(n, type_=sa.BigInteger) for n in ("now", "seen")),
 )
 
 _COUNT_SQLITE = Ready(
@@ -155,13 +173,20 @@ SET used = i.used + (w.value ->> 2), changed = :stamp, version = :stamp
 FROM json_each(:want) AS w
 WHERE i.provider = w.value ->> 0 AND i.class = w.value ->> 1 AND i.used + (w.value ->> 2) <= i.cap
     AND w.value ->> 3 >= i.min_unit AND w.value ->> 4 <= i.max_unit AND (w.value ->> 5) % i.step = 0
+    AND (SELECT count(*) FROM json_each(:versions) AS s
+        JOIN providers AS p ON p.uuid = s.value ->> 0 AND p.version = s.value ->> 1) = :seen
 RETURNING provider, class, used, cap, version"""
     )
 )
 
 
 def take(tx: Tx, sums: Sums, at: Stamp, now: int) -> dict[Key, Level] | None:
-    """The counters afterwards. None: not all of it fits, or somebody holds something already; take everything back."""
+    """The counters afterwards.
+
+    None: not all of it fits, somebody holds something already, or a provider was changed since it was chosen; take everything back.
+    """
+    if sums.contradictory:
+        return None
     wanted, changes = sums.changes()
     count = sum(len(changes[name]) for _, name in wanted)
     if not count:
@@ -188,6 +213,7 @@ def _take_postgresql(
         | texts(_KINDS, kinds)
         | texts(_SUMS, wanted)
         | texts(_CHANGES, [(name, *part) for name, kind in changes.items() for part in kind])
+        | _seen(sums)
     )
     try:
         return tx.rows(_TAKE_POSTGRESQL, parameters | {"now": now})
@@ -195,11 +221,18 @@ def _take_postgresql(
         return None
 
 
+def _seen(sums: Sums) -> dict[str, Any]:
+    if not sums.versions:
+        return {"s_uuid": None, "s_version": None, "seen": 0}
+    return texts(_SEEN, sorted(sums.versions.items())) | {"seen": len(sums.versions)}
+
+
 def _take_sqlite(
     tx: Tx, sums: Sums, wanted: Sequence[tuple[str, str]], changes: Mapping[str, Kind], at: Stamp, now: int
 ) -> Sequence[Any]:
     rows = [(provider, *part) for provider, name in wanted for part in changes[name]]
-    found = tx.rows(_COUNT_SQLITE, {"want": _json(rows), "stamp": at.changed})
+    seen = {"versions": _json(list(sums.versions.items())), "seen": len(sums.versions)}
+    found = tx.rows(_COUNT_SQLITE, {"want": _json(rows), "stamp": at.changed} | seen)
     if len(found) == len(rows):
         by_name = {name: kind for kind, name in sums.kinds.items()}
         people = {name: who for name, *who in sums.people()}

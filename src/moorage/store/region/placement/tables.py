@@ -124,6 +124,7 @@ hosts = sa.Table(
     sa.Column("zone", NAME, nullable=False),
     sa.Column("physnets", sa.Text),  # comma separated; NULL: not reported
     sa.Column("level", sa.Integer, nullable=False),
+    sa.Column("forced_down", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("placement_hosts_by_host", "host"),
 )
 

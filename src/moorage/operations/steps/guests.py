@@ -1,0 +1,38 @@
+"""What a host is sent to make a guest from: finished data, so that it asks no neighbour for anything (S0.20)."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from moorage.model.guest import GuestSpec
+from moorage.model.network import NetworkFacts, Port
+from moorage.operations.steps.ports import vif_of
+
+if TYPE_CHECKING:
+    from moorage.operations.boot import Boot, Claim
+
+
+def guest_of(boot: "Boot", networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], claim: "Claim") -> GuestSpec:
+    """Everything the host needs, and nothing it would have to ask for."""
+    server, flavor = boot.server, boot.server.flavor
+    return GuestSpec(
+        server=server.id,
+        name=server.name,
+        vcpus=flavor.vcpus,
+        ram_mib=flavor.ram_mib,
+        root_gib=flavor.disk_gib,
+        ephemeral_gib=flavor.ephemeral_gib,
+        swap_mib=flavor.swap_mib,
+        project=server.project,  # type: ignore[arg-type]
+        user=server.user,  # type: ignore[arg-type]
+        hostname=server.hostname,
+        image=server.image,
+        image_properties=dict(server.image_properties),
+        extra_specs=dict(flavor.extra_specs),
+        vifs=tuple(vif_of(port, networks.get(port.network)) for port in ports),
+        metadata=dict(server.metadata),
+        user_data=server.user_data,
+        key_name=server.key_name,
+        public_key=server.public_key,
+        config_drive=server.config_drive,
+        availability_zone=claim.availability_zone,
+    )
