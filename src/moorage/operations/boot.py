@@ -325,7 +325,7 @@ async def start_guest(run: BootRun) -> GuestState | late_ports.Built:
     Only a host of level 1 or 2 sees to the ports first, while a gate is shut, and tells what became of them (S0.12).
     """
     claim, ports = run[claim_host], run[bind_ports]
-    guest = guest_of(run.asked, _networks(run), ports, claim)
+    guest = guest_of(run.asked.server, _networks(run), ports, claim.availability_zone)
     try:
         state = await late_ports.start(run, errand(run, "start_guest"), claim, ports, guest)
     except Problem:

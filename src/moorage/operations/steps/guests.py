@@ -1,19 +1,16 @@
 """What a host is sent to make a guest from: finished data, so that it asks no neighbour for anything (S0.20)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from moorage.model.guest import GuestSpec
 from moorage.model.network import NetworkFacts, Port
+from moorage.model.server import Server
 from moorage.operations.steps.ports import vif_of
 
-if TYPE_CHECKING:
-    from moorage.operations.boot import Boot, Claim
 
-
-def guest_of(boot: "Boot", networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], claim: "Claim") -> GuestSpec:
+def guest_of(server: Server, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], zone: str) -> GuestSpec:
     """Everything the host needs, and nothing it would have to ask for."""
-    server, flavor = boot.server, boot.server.flavor
+    flavor = server.flavor
     return GuestSpec(
         server=server.id,
         name=server.name,
@@ -34,5 +31,5 @@ def guest_of(boot: "Boot", networks: Mapping[str, NetworkFacts], ports: tuple[Po
         key_name=server.key_name,
         public_key=server.public_key,
         config_drive=server.config_drive,
-        availability_zone=claim.availability_zone,
+        availability_zone=zone,
     )
