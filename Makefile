@@ -4,13 +4,15 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
 SAGA   ?=
+SEED   ?=
+PLAN   ?=
 WORLD  ?=
 ASK    ?=
 # How many tests run at once; more than there are processors makes them wait for one another.
 WORKERS ?= 2
 SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 
-.PHONY: help up set demo test test-all test-real check ci dev fmt fmt-check lint types rooms prove soak revision bless why bench bench-peers clean
+.PHONY: help up set demo test test-all test-real check ci dev fmt fmt-check lint types rooms prove simulate soak revision bless why bench bench-peers clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,7 +75,10 @@ rooms: $(VENV)/.dev  ## who may import whom
 prove: $(VENV)/.dev  ## break one operation, or all of them: fail, repeat and kill every step (SAGA=boot)
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/sagas $(if $(SAGA),-k $(SAGA)) $(ARGS)
 
-soak: $(VENV)/.dev  ## the long tests
+simulate: $(VENV)/.dev  ## one simulation of the whole cloud, by its seed or from a plan (SEED=17, PLAN=found.json)
+	@$(BIN)/python -m moorage.testing.simulation $(addprefix --seed ,$(SEED)) $(addprefix --plan ,$(PLAN)) $(ARGS)
+
+soak: $(VENV)/.dev  ## the long tests, 10,000 simulations among them
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m soak $(ARGS)
 
 revision: $(VENV)/.dev  ## draft a revision of changed tables: make revision TREE=region SAYS="hosts have a rack"

@@ -85,8 +85,11 @@ _REFUSALS: dict[int, type[Refusal]] = {
 
 
 def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
-    """The way into a service that lives in this process; its exceptions become 500s, as over a socket."""
-    return EmbeddedTransport(app)
+    """The way into a service that lives in this process; its exceptions become 500s, as over a socket.
+
+    What is such a way already is used as it is.
+    """
+    return app if isinstance(app, EmbeddedTransport) else EmbeddedTransport(app)
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -213,16 +216,15 @@ class Neighbour:
         if body is not None:
             content = msgspec.json.encode(body)
             headers.setdefault("Content-Type", "application/json")
-        if self._inside is not None and is_plain(path):
-            try:
+        try:
+            if self._inside is not None and is_plain(path):
                 return await self._inside.ask(
                     self._base, method, path, encoded(_query(params)), headers, content or b"", REPLY_MAX_BYTES
                 )
-            except TooLong as long:
-                raise Internal(f"the {self.name} service's answer is too long", private=path) from long
-        try:
             async with self._ways.client() as client:
                 return await self._exchanged(client, method, path, content, params, headers)
+        except TooLong as long:
+            raise Internal(f"the {self.name} service's answer is too long", private=path) from long
         except _NEVER_SENT as failure:
             unreached = Unavailable(f"the {self.name} service cannot be reached", private=repr(failure))
             if not isinstance(failure, httpx.PoolTimeout):  # which is ours: all our connections are busy

@@ -1,7 +1,8 @@
 """The embedded services of one process: identity, image and network, for what the configuration names no real one for."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from moorage.embedded.identity.app import (
     Bootstrap,
@@ -49,18 +50,34 @@ def demo_password(config: Config) -> str:
     return secret(config.data, "demo-password")
 
 
-async def open_embedded(config: Config, *, notify_compute: NotifyCompute | None = None) -> Embedded:
-    """Open and start every embedded service; identity first, because the others ask it who asks."""
-    found = Embedded()
+OpenDatabase: TypeAlias = Callable[[str], Awaitable[Database]]
+"""The database of the embedded service of that name."""
+
+
+def configured_databases(config: Config) -> OpenDatabase:
+    """Where the configuration says."""
 
     async def database(name: str) -> Database:
-        opened = await open_database(
+        return await open_database(
             config.embedded_url(name),
             name=f"embedded-{name}",
             meter=Meter(),
             durability=config.region.durability,
             limits=config.database.limits,
         )
+
+    return database
+
+
+async def open_embedded(
+    config: Config, *, notify_compute: NotifyCompute | None = None, databases: OpenDatabase | None = None
+) -> Embedded:
+    """Open and start every embedded service; identity first, because the others ask it who asks."""
+    found = Embedded()
+    open_one = databases or configured_databases(config)
+
+    async def database(name: str) -> Database:
+        opened = await open_one(name)
         found.databases.append(opened)
         return opened
 

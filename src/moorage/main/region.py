@@ -88,10 +88,11 @@ async def open_region(
     clock: Clock | None = None,
     meter: Meter | None = None,
     bus: Bus | None = None,
+    databases: Databases | None = None,
 ) -> Region:
-    """Databases, bus, clients and the picture; nobody tells anything yet."""
+    """Databases, bus, clients and the picture; nobody tells anything yet.  What is given is not opened here."""
     clock, meter = clock or SystemClock(), meter or Meter()
-    databases = await open_databases(config, meter)
+    databases = databases or await open_databases(config, meter)
     bus = bus or await open_bus(config.bus.url)
     clients = make_clients(config, embedded)
     engine = Engine(databases.region, partial(rank, profile=Profile()), aggregates=aggregates.for_placement)

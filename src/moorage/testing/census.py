@@ -68,7 +68,7 @@ async def census(config: Config, admin: Person) -> Census:
     """Count everything, through public APIs where there is one."""
     region = await open_database(config.region_url(), name="census", durability=config.region.durability)
     try:
-        held, drift, used, unended = await region.read(_in_region)
+        held, drift, used, unended = await region.read(in_region_of)
         flat = await region.read(_flat) if config.network.backend == "flat" else None
     finally:
         await region.close()
@@ -108,12 +108,14 @@ async def in_region(
     """Claims by consumer, counters that drifted, quota by project, and operations that are not ended, as SQL has them."""
     region = await open_database(config.region_url(), name="census", durability=config.region.durability)
     try:
-        return await region.read(_in_region)
+        return await region.read(in_region_of)
     finally:
         await region.close()
 
 
-def _in_region(tx: Tx) -> tuple[dict[str, dict[tuple[str, str], int]], list[Any], dict[str, dict[str, int]], list[str]]:
+def in_region_of(
+    tx: Tx,
+) -> tuple[dict[str, dict[tuple[str, str], int]], list[Any], dict[str, dict[str, int]], list[str]]:
     held: dict[str, dict[tuple[str, str], int]] = {}
     for row in tx.rows(sa.select(allocations)):
         held.setdefault(row.consumer, {})[row.provider, row[2]] = row.used

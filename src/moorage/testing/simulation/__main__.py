@@ -1,0 +1,89 @@
+"""`python -m moorage.testing.simulation --seed N`: see docs/howto/simulate.md."""
+
+import argparse
+import hashlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from moorage.testing.simulation.determinism import hash_is_fixed
+from moorage.testing.simulation.plan import Plan, drawn
+from moorage.testing.simulation.run import Outcome, simulate
+from moorage.testing.simulation.shrink import shrunk
+
+
+def _parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(prog="moorage.testing.simulation", description=__doc__)
+    options.add_argument("--seed", type=int, action="append", default=[], help="run this seed and show its trace")
+    options.add_argument("--seeds", help="run these and say which fail: 0-299")
+    options.add_argument("--plan", type=Path, help="run the plan in this file (JSON) and show its trace")
+    options.add_argument("--save", type=Path, help="write the plan of --seed, shortened if it fails, to this file")
+    options.add_argument("--whole", action="store_true", help="do not look for the shortest plan that fails")
+    return options
+
+
+def main(argv: list[str]) -> int:
+    """1 when a simulation failed."""
+    arguments = _parser().parse_args(argv)
+    if not hash_is_fixed():
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, "-m", "moorage.testing.simulation", *argv], environment)
+    if arguments.seeds:
+        first, _, last = arguments.seeds.partition("-")
+        return _many(range(int(first), int(last or first) + 1))
+    plans = [drawn(seed) for seed in arguments.seed]
+    if arguments.plan:
+        plans.append(msgspec.json.decode(arguments.plan.read_bytes(), type=Plan))
+    failed = [_one(plan, arguments) for plan in plans]
+    return int(any(failed))
+
+
+def _one(plan: Plan, arguments: argparse.Namespace) -> bool:
+    outcome = simulate(plan)
+    if outcome.failed and not arguments.whole:
+        outcome = shrunk(outcome)
+    if arguments.save:
+        arguments.save.write_bytes(msgspec.json.format(msgspec.json.encode(outcome.plan), indent=1))
+    print(said(outcome))
+    return outcome.failed
+
+
+def said(outcome: Outcome) -> str:
+    """The plan, what happened, and what is wrong."""
+    plan = outcome.plan
+    lines = [f"seed {plan.seed}: {len(plan.events)} events in {plan.span_s} s, hosts of levels {plan.levels}"]
+    lines += [f"  {event.said()}" for event in plan.events]
+    lines += ["", *outcome.lines, ""]
+    verdict = [f"VIOLATED: {each}" for each in outcome.violations] or ["all is as it must be"]
+    return "\n".join([*lines, *verdict, f"trace {outcome.digest}, {outcome.events} events, {outcome.virtual_s:.0f} s"])
+
+
+def _many(seeds: range) -> int:
+    began, virtual_s, events = time.process_time(), 0.0, 0
+    failed: list[int] = []
+    first: Outcome | None = None
+    whole = hashlib.blake2b(digest_size=16)
+    for seed in seeds:
+        outcome = simulate(drawn(seed))
+        virtual_s += outcome.virtual_s
+        events += outcome.events
+        whole.update(outcome.digest.encode())
+        if outcome.failed:
+            failed.append(seed)
+            first = first or outcome
+            print(f"seed {seed}: {outcome.violations[0]}", flush=True)
+    cpu_s = time.process_time() - began
+    print(
+        f"{len(seeds)} seeds, {len(failed)} failed: {failed}; {virtual_s / 3600:.1f} simulated hours in {cpu_s:.1f} s "
+        f"of CPU ({cpu_s / len(seeds):.2f} s each), {events} events; traces {whole.hexdigest()}"
+    )
+    if first is not None:
+        print(f"\nthe first of them, made short:\n{said(shrunk(first))}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

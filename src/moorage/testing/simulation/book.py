@@ -1,0 +1,46 @@
+"""What users and administrators were promised: every 202, 204 and 200, to be held against the cloud."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Booked:
+    """One ordered server."""
+
+    ref: int
+    id: str = ""
+    """Empty: it was refused, or nobody knows what became of the order."""
+    delete_asked: bool = False
+    deleted: bool = False
+    """A delete was accepted."""
+    ports: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Word:
+    """One thing that an administrator says of one host: what it is now, and whether a change of it may be under way."""
+
+    value: bool
+    pending: int = 0
+    unsure: bool = False
+    """The outcome of a change is not known: until the next one that is."""
+
+    @property
+    def certain(self) -> bool:
+        return not self.pending and not self.unsure
+
+
+@dataclass
+class Book:
+    servers: dict[int, Booked] = field(default_factory=dict)
+    words: dict[tuple[str, str], Word] = field(default_factory=dict)
+    """(host, what: `disabled`, `forced_down`, `zone`, `trait`) → what was said last."""
+    answered: int = 0
+    refused: int = 0
+    unanswered: int = 0
+
+    def of(self, ref: int) -> Booked:
+        return self.servers.setdefault(ref, Booked(ref))
+
+    def word(self, host: str, what: str, usual: bool = False) -> Word:
+        return self.words.setdefault((host, what), Word(usual))

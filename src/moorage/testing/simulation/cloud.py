@@ -1,0 +1,226 @@
+"""One simulated cloud: its machines, stores, bus and doors, and the processes that run the product's own code on them."""
+
+import asyncio
+import random
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from moorage.agent.legacy import PORTS_ARRIVE_BOUND
+from moorage.main.config import Config
+from moorage.main.databases import Databases
+from moorage.main.hosts import HostPlan, planned_hosts
+from moorage.model.guest import PowerState
+from moorage.model.ids import CellId, ServerId
+from moorage.sql import Database
+from moorage.testing.simulation.bus import Hub, SimulatedBus
+from moorage.testing.simulation.clock import Machine, MachineProcess, VirtualClock
+from moorage.testing.simulation.database import SimulatedDatabase, Store
+from moorage.testing.simulation.loop import Process, VirtualLoop, context_of
+from moorage.testing.simulation.memory import Disk
+from moorage.testing.simulation.trace import Trace
+from moorage.testing.simulation.wires import Door, RemoteTransport
+
+SERVICES = ("identity", "image", "network", "compute", "placement")
+EMBEDDED = ("identity", "image", "network")
+RESTART_S = 2.0
+"""How long the supervisor of a process waits before it starts it again."""
+
+
+class Violation(Exception):
+    """Something that must hold does not."""
+
+
+class Role:
+    """One process to be: started, killed and started again under one name."""
+
+    def __init__(self, cloud: "Cloud", name: str) -> None:
+        self.cloud = cloud
+        self.name = name
+        self.machine = cloud.machine(name)
+        self.process: MachineProcess | None = None
+        self.ready = False
+        self.wanted = True
+
+    async def open(self, process: MachineProcess) -> None:
+        """Begin to serve; returns when it does."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """End in order, as when it is told to stop."""
+
+    # ---- from outside ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A new process of this name."""
+        self.wanted = True
+        if self.process is not None:
+            return
+        process = self.process = MachineProcess(self.name, self.machine)
+        self.cloud.processes.append(process)
+        self.cloud.loop.begin(process, self._live(process))
+
+    async def _live(self, process: MachineProcess) -> None:
+        try:
+            await self.open(process)
+        except Exception as failure:  # noqa: BLE001  as a supervisor does: whatever it is, it is started again
+            self.cloud.trace.note("process", f"{self.name} could not start: {failure!r}")
+            self._ended(process)
+            if self.wanted:
+                self.later(RESTART_S)
+            return
+        self.cloud.trace.note("process", f"{self.name} is ready")
+        self.ready = True
+
+    def later(self, delay_s: float) -> None:
+        """Start it after a while, unless it runs by then."""
+        self.cloud.call_later(delay_s, self.start)
+
+    def kill(self) -> None:
+        """It stops where it is."""
+        if self.process is not None:
+            self._ended(self.process)
+
+    def _ended(self, process: MachineProcess) -> None:
+        self.ready = False
+        self.process = None
+        self.cloud.loop.kill(process)
+        self.cloud.hub.drop(process)
+        for door in self.cloud.doors.values():
+            if door.process is process:
+                door.shut()
+
+    async def stop(self) -> None:
+        """It is told to stop, and does; one that is not ready or does not end in time is killed."""
+        process = self.process
+        if process is None:
+            return
+        if self.ready and not process.frozen:
+            ending = self.cloud.loop.begin(process, self.close())
+            await asyncio.wait([ending], timeout=30.0)
+        if self.process is process:
+            self._ended(process)
+
+    def freeze(self) -> None:
+        if self.process is not None:
+            self.cloud.loop.freeze(self.process)
+
+    def thaw(self, process: Process | None, suspended_s: float = 0.0) -> None:
+        """Go on, if it is still the process that was frozen."""
+        if process is not None and process.frozen and not process.dead:
+            self.cloud.loop.thaw(process, suspended_s=suspended_s)
+
+
+class Cloud:
+    """Everything one simulation is made of."""
+
+    def __init__(self, config: Config, seed: str, room: Path, loop: VirtualLoop) -> None:
+        self.config = config
+        self.room = room
+        self.loop = loop
+        self.trace = Trace(loop)
+        self.hub = Hub(loop, self.dice(seed, "bus"), self.trace)
+        self.machines: dict[str, Machine] = {}
+        self.processes: list[MachineProcess] = []
+        self.stores = {
+            name: Store(loop, name, self.machine(f"database-{name}"), self.dice(seed, name), self.trace)
+            for name in ("region", *(cell.name for cell in config.cells), *EMBEDDED)
+        }
+        self.doors = {name: Door(loop, name, self.dice(seed, f"door-{name}"), self.trace) for name in SERVICES}
+        self.plans: list[HostPlan] = planned_hosts(config)
+        self.disks = {plan.host: Disk() for plan in self.plans}
+        self.roles: dict[str, Role] = {}
+        self.guests: dict[ServerId, dict[str, PowerState]] = {}
+        """Server → host → what its guest there is doing."""
+        self.violations: list[str] = []
+        self.known: Any = None
+        self.watch: Any = None
+        """What the template left: ids and tokens."""
+        self._world = MachineProcess("world", self.machine("world"))
+        self._context = context_of(self._world)
+
+    @staticmethod
+    def dice(seed: str, name: str) -> random.Random:
+        """A stream of its own for everything that draws: one event fewer elsewhere changes nothing here."""
+        return random.Random(f"{seed} {name}")
+
+    def machine(self, name: str) -> Machine:
+        if name not in self.machines:
+            self.machines[name] = Machine(self.loop, name)
+        return self.machines[name]
+
+    def call_later(self, delay_s: float, callback: Any, *args: Any) -> None:
+        """Outside of every process."""
+        self.loop.call_later(delay_s, callback, *args, context=self._context)
+
+    def violated(self, what: str) -> None:
+        """Say so; the run ends."""
+        self.trace.note("VIOLATION", what)
+        self.violations.append(what)
+
+    # ------------------------------------------------------------------------------------------------- what processes get
+
+    def clock(self, process: MachineProcess) -> VirtualClock:
+        return VirtualClock(process.machine)
+
+    def bus(self, process: Process) -> SimulatedBus:
+        return SimulatedBus(self.hub, process)
+
+    def database(self, name: str) -> Database:
+        return SimulatedDatabase(self.stores[name])
+
+    def databases(self) -> Databases:
+        cells = {CellId(cell.name): self.database(cell.name) for cell in self.config.cells}
+        return Databases(self.database("region"), cells)
+
+    def neighbours(self) -> Mapping[str, Any]:
+        """Ways to the embedded services, for a client."""
+        return {name: RemoteTransport(self.doors[name]) for name in EMBEDDED}
+
+    # ------------------------------------------------------------------------------------------------- guests
+
+    def guest_is(self, host: str, server: ServerId, power: PowerState | None) -> None:
+        """Told by the hosts' drivers; None: it is gone."""
+        if self.guests.get(server, {}).get(host) is power:
+            return
+        where = self.guests.setdefault(server, {})
+        if power is None:
+            where.pop(host, None)
+            if not where:
+                del self.guests[server]
+        else:
+            where[host] = power
+        self.trace.note("guest", f"{server[:8]} on {host}: {'gone' if power is None else power.name}")
+        self._one_runs(server)
+
+    def check_guests(self) -> None:
+        """At most one running guest of a server, at any instant: after a machine woke up."""
+        for server in list(self.guests):
+            self._one_runs(server)
+
+    def _one_runs(self, server: ServerId) -> None:
+        where = self.guests.get(server, {})
+        running = [each for each, state in where.items() if state is PowerState.RUNNING]
+        awake = sorted(each for each in running if not self.machine(each).asleep)
+        if len(awake) > 1:
+            self.violated(f"two guests of {server} run: on {' and '.join(awake)}")
+
+    # ------------------------------------------------------------------------------------------------- the end
+
+    def leave(self) -> None:
+        """Let go of everything; nothing of it runs any more."""
+        for process in self.processes:
+            process.dead = True
+        self.loop.close()
+        for store in self.stores.values():
+            store.close()
+        shutil.rmtree(self.room, ignore_errors=True)
+
+
+def with_levels(config: Config, levels: tuple[int, ...]) -> Config:
+    """The same fleet, of these protocol levels."""
+    known = tuple(each for each in levels if each <= PORTS_ARRIVE_BOUND)
+    return msgspec.structs.replace(config, hosts=msgspec.structs.replace(config.hosts, levels=known))

@@ -1,0 +1,185 @@
+"""What must hold at every event and at rest, and who watches it."""
+
+import sqlite3
+from collections import Counter
+from typing import Any
+
+import sqlalchemy as sa
+
+from moorage.model.ids import ServerId
+from moorage.sql import Tx
+from moorage.store.region import operations
+from moorage.testing.census import Census, Seen, in_region_of, leaks
+from moorage.testing.simulation.book import Book, Booked
+from moorage.testing.simulation.client import Client, Reply
+from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.setting import ZONE
+
+PAGE = 1_000
+RESTING = {"ACTIVE", "ERROR", "SHUTOFF"}
+
+_LOG = """
+DROP TABLE IF EXISTS temp.simulated_claims;
+CREATE TEMP TABLE simulated_claims (consumer, provider, class, change);
+DROP TRIGGER IF EXISTS temp.simulated_claims_made;
+DROP TRIGGER IF EXISTS temp.simulated_claims_gone;
+DROP TRIGGER IF EXISTS temp.simulated_claims_changed;
+CREATE TEMP TRIGGER simulated_claims_made AFTER INSERT ON main.allocations
+BEGIN INSERT INTO simulated_claims VALUES (new.consumer, new.provider, new.class, new.used); END;
+CREATE TEMP TRIGGER simulated_claims_gone AFTER DELETE ON main.allocations
+BEGIN INSERT INTO simulated_claims VALUES (old.consumer, old.provider, old.class, -old.used); END;
+CREATE TEMP TRIGGER simulated_claims_changed AFTER UPDATE ON main.allocations
+BEGIN INSERT INTO simulated_claims VALUES (new.consumer, new.provider, new.class, new.used - old.used); END;
+"""
+
+
+class Watch:
+    """Looks at every claim that is committed, and keeps what was promised."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.book = Book()
+        self.admin = Client(cloud, cloud.known.admin_token)
+        self.demo = Client(cloud, cloud.known.demo_token)
+        self._asked: dict[str, dict[str, Any]] = {}
+        """What each accepted boot asked for, by server."""
+        self._hosts = {provider: host for host, provider in cloud.known.providers.items()}
+        region = cloud.stores["region"]
+        region.raw.executescript(_LOG)
+        region.after_commit.append(self._committed)
+        for plan in cloud.plans[-2:]:
+            self.book.word(plan.host, "zone", usual=True)
+
+    # ------------------------------------------------------------------------------------------------- promises
+
+    def answered(self, what: str, reply: Reply) -> None:
+        """Count and note an answer."""
+        if reply.status in {0, -1} or reply.status >= 500:
+            self.book.unanswered += 1
+        elif reply.status >= 400:
+            self.book.refused += 1
+        else:
+            self.book.answered += 1
+        said = "" if reply.status < 400 else f" {str(reply.body)[:120]}"
+        self.cloud.trace.note("answer", f"{what}: {reply.status}{said}")
+
+    def accepted_boot(self, booked: Booked, args: dict[str, Any]) -> None:
+        self._asked[booked.id] = args
+        self.cloud.trace.note("order", f"s{booked.ref} is {booked.id}")
+
+    # ------------------------------------------------------------------------------------------------- claims
+
+    def _committed(self, raw: sqlite3.Connection, label: str) -> None:
+        rows = raw.execute("SELECT consumer, provider, class, change FROM temp.simulated_claims").fetchall()
+        if not rows:
+            return
+        raw.execute("DELETE FROM temp.simulated_claims")
+        net: Counter[tuple[str, str]] = Counter()
+        mine: Counter[tuple[str, str, str]] = Counter()
+        for consumer, provider, resource, change in rows:
+            net[provider, resource] += change
+            mine[consumer, provider, resource] += change
+        for (provider, resource), change in net.items():
+            if change > 0:
+                self._within_capacity(raw, provider, resource, label)
+        for (consumer, provider, resource), change in mine.items():
+            if change > 0 and resource == "VCPU" and provider in self._hosts:
+                self.cloud.trace.note("claim", f"{consumer[:8]} on {self._hosts[provider]} ({label})")
+                self._as_told(consumer, self._hosts[provider])
+
+    def _within_capacity(self, raw: sqlite3.Connection, provider: str, resource: str, label: str) -> None:
+        found = raw.execute(
+            "SELECT used, cap FROM inventories WHERE provider = ? AND class = ?", (provider, resource)
+        ).fetchone()
+        if found is None or found[0] > found[1]:
+            self.cloud.violated(
+                f"a claim ({label}) beyond what {provider} has of {resource}: (used, capacity) = {found}"
+            )
+
+    def _as_told(self, consumer: str, host: str) -> None:
+        """What an administrator was answered 200 for holds for every claim that commits after it."""
+        asked = self._asked.get(consumer)
+        for what in ("disabled", "forced_down"):
+            word = self.book.word(host, what)
+            if word.certain and word.value:
+                self.cloud.violated(f"{consumer} claimed {host}, of which an administrator was told that it is {what}")
+        if asked is None:
+            return
+        zone = self.book.word(host, "zone")
+        if zone.certain and asked.get("zone") == ZONE and not zone.value:
+            self.cloud.violated(f"{consumer} claimed {host}, which is not in {ZONE}")
+        trait = self.book.word(host, "trait")
+        if trait.certain and asked.get("flavor") == "traited" and not trait.value:
+            self.cloud.violated(f"{consumer} claimed {host}, which does not have the trait that its flavor requires")
+
+    # ------------------------------------------------------------------------------------------------- at rest
+
+    def unended(self) -> list[str]:
+        """Operations that are not ended, by a look into the region's database."""
+
+        def work(tx: Tx) -> list[str]:
+            table = operations.operations
+            rows = tx.rows(sa.select(table).where(table.c.ended_at.is_(None)))
+            return [f"{row.saga} of {row.server} is {row.status} {row.waiting or row.fault or ''}" for row in rows]
+
+        return self.cloud.stores["region"].look(work)
+
+    async def wrong(self) -> list[str]:
+        """Everything that is not as it must be when nothing happens any more; empty: all is well."""
+        if unended := self.unended():
+            return [f"unfinished: {each}" for each in unended]
+        seen = await self._census()
+        if isinstance(seen, str):
+            return [seen]
+        return [*leaks(seen), *self._broken_promises(seen), *self._not_as_shown(seen)]
+
+    def _broken_promises(self, seen: Census) -> list[str]:
+        wrong: list[str] = []
+        for booked in self.book.servers.values():
+            if not booked.id:
+                continue
+            shown = seen.servers.get(booked.id)
+            if booked.deleted and shown is not None:
+                wrong.append(f"s{booked.ref} {booked.id}: its delete was accepted, and it is {shown.status}")
+            elif shown is None and not booked.delete_asked:
+                wrong.append(f"s{booked.ref} {booked.id} was accepted, and nobody knows it")
+            elif shown is not None and shown.status not in RESTING:
+                wrong.append(f"s{booked.ref} {booked.id} is still {shown.status}")
+        return wrong
+
+    def _not_as_shown(self, seen: Census) -> list[str]:
+        """A server that is shown ACTIVE has a guest that runs, and one that is shown SHUTOFF has not."""
+        from moorage.model.guest import PowerState
+
+        wrong: list[str] = []
+        for server in seen.servers.values():
+            states = list(self.cloud.guests.get(ServerId(server.id), {}).values())
+            runs = PowerState.RUNNING in states
+            if states and ((server.status == "ACTIVE" and not runs) or (server.status == "SHUTOFF" and runs)):
+                wrong.append(f"{server.id} is shown {server.status}, and its guest is {[each.name for each in states]}")
+        return wrong
+
+    async def _census(self) -> Census | str:
+        shown = await self.admin.ask("compute", "GET", "/servers/detail", all_tenants="1", limit=str(PAGE))
+        ports = await self.admin.ask("network", "GET", "/ports")
+        subnets = await self.admin.ask("network", "GET", "/subnets", ip_version="4")
+        for reply in (shown, ports, subnets):
+            if reply.status != 200:
+                return f"the cloud cannot be looked at: {reply.status} {str(reply.body)[:200]}"
+        servers: dict[str, Seen] = {}
+        for each in shown.body["servers"]:
+            servers[each["id"]] = Seen(
+                each["id"],
+                each["status"],
+                each["OS-EXT-SRV-ATTR:host"],
+                each["tenant_id"],
+                each["flavor"]["vcpus"],
+                each["flavor"]["ram"],
+            )
+        by_device: dict[str, list[dict[str, Any]]] = {}
+        for port in ports.body["ports"]:
+            by_device.setdefault(port["device_id"], []).append(port)
+        segments = {each["id"]: each["segment_id"] for each in subnets.body["subnets"] if each.get("segment_id")}
+        held, drift, used, open_ones = self.cloud.stores["region"].look(in_region_of)
+        guests = {str(server): sorted(hosts) for server, hosts in self.cloud.guests.items()}
+        return Census(servers, guests, by_device, held, drift, used, open_ones, segments)

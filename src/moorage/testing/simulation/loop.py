@@ -1,0 +1,329 @@
+"""An event loop with virtual time and simulated processes: nothing waits, nothing is read from the machine, one order of events.
+
+When nothing is ready the clock jumps to the next timer.  Every handle belongs to the process in whose context it was made
+(`PROCESS`): those of a dead process are dropped, those of a frozen one are held until it thaws.  Executors run inline.
+"""
+
+import asyncio
+import contextvars
+import heapq
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Executor
+from typing import Any, TypeVar, TypeVarTuple, cast
+
+from typing_extensions import override
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+START_S = 1_000.0
+"""What the loop's clock says at first."""
+HANDLES_AT_ONCE_MAX = 200_000
+"""Callbacks without the clock moving on: more is a livelock."""
+
+logger = logging.getLogger(__name__)
+
+
+class Livelock(Exception):
+    """Virtual time stands still while callbacks run for ever."""
+
+
+class Starved(Exception):
+    """What is waited for can never come: nothing is ready, and no timer is set."""
+
+
+class Process:
+    """One simulated process: what it runs can be killed, frozen and thawed as a whole."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.frozen = False
+        self.held: list[tuple[float | None, asyncio.Handle]] = []
+        """Callbacks that came due while it was frozen, and when, if they are timers."""
+        self.suspended_s = 0.0
+        """How long its machine's monotonic clock stood still in all."""
+        self.tasks: list[asyncio.Task[Any]] = []
+        """Kept so that nothing of a dead process is finalised before the simulation ends."""
+
+    @override
+    def __repr__(self) -> str:
+        return self.name
+
+
+PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)
+_BLANK = contextvars.Context()
+
+
+def context_of(process: Process) -> contextvars.Context:
+    """A context with nothing in it but the process."""
+    context = _BLANK.copy()
+    context.run(PROCESS.set, process)
+    return context
+
+
+_numbers = itertools.count(1)
+
+
+class VirtualFuture(asyncio.Future[T]):
+    """Hashed by number: sets of futures are walked in the same order in every run."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = next(_numbers)
+        super().__init__(loop=loop)
+
+    @override
+    def __hash__(self) -> int:
+        return self._number
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class VirtualTask(asyncio.Task[T]):
+    """The same for tasks."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], *, loop: "VirtualLoop", **more: Any) -> None:
+        self._number = next(_numbers)
+        super().__init__(coroutine, loop=loop, **more)
+        self._log_destroy_pending = False
+
+    @override
+    def __hash__(self) -> int:
+        return self._number
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """`run(coroutine)` drives it; every other member is asyncio's."""
+
+    def __init__(self) -> None:
+        self._shut = False
+        self._runs = False
+        super().__init__()
+        self.now = START_S
+        self.events = 0
+        """Callbacks that ran."""
+        self.after_event: Callable[[], None] | None = None
+        """Called after each callback; what it raises ends the run."""
+        self.failures: list[BaseException] = []
+        """What callbacks raised and nobody caught."""
+        self._due: deque[asyncio.Handle] = deque()
+        self._alarms: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._sequence = itertools.count()
+        self._at_once = 0
+
+    # ------------------------------------------------------------------------------------------------- driving
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run until the coroutine is done; raises what it raises, Starved, or Livelock."""
+        task = self.create_task(main)
+        asyncio._set_running_loop(self)
+        self._runs = True
+        try:
+            while not task.done():
+                self._turn()
+        finally:
+            self._runs = False
+            asyncio._set_running_loop(None)
+        return task.result()
+
+    def _turn(self) -> None:
+        when: float | None = None
+        if self._due:
+            handle = self._due.popleft()
+            self._at_once += 1
+            if self._at_once > HANDLES_AT_ONCE_MAX:
+                raise Livelock(f"{HANDLES_AT_ONCE_MAX} callbacks at {self.now:.6f}: {handle!r}")
+        else:
+            if not self._alarms:
+                raise Starved("nothing is ready and no timer is set")
+            when, _, handle = heapq.heappop(self._alarms)
+            if handle.cancelled():
+                return
+            if when > self.now:
+                self.now = when
+                self._at_once = 0
+        if handle.cancelled():
+            return
+        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+        if process is not None and (process.dead or process.frozen):
+            if not process.dead:
+                process.held.append((when, handle))
+            return
+        self.events += 1
+        handle._run()
+        if self.after_event is not None:
+            self.after_event()
+
+    # ------------------------------------------------------------------------------------------------- processes
+
+    def kill(self, process: Process) -> None:
+        """Nothing of it runs any more."""
+        process.dead = True
+        process.held.clear()
+
+    def freeze(self, process: Process) -> None:
+        """Its callbacks wait until `thaw`."""
+        process.frozen = True
+
+    def thaw(self, process: Process, *, suspended_s: float = 0.0) -> None:
+        """Go on; `suspended_s`: its machine slept, so its monotonic clock and its timers stood still for so long."""
+        process.frozen = False
+        held, process.held = process.held, []
+        if suspended_s > 0.0:
+            process.suspended_s += suspended_s
+            self._postpone(process, suspended_s)
+        for when, handle in held:
+            if when is not None and when + suspended_s > self.now:
+                timer = cast("asyncio.TimerHandle", handle)
+                heapq.heappush(self._alarms, (when + suspended_s, next(self._sequence), timer))
+            else:
+                self._due.append(handle)
+
+    def _postpone(self, process: Process, by_s: float) -> None:
+        timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        for when, number, handle in self._alarms:
+            mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
+            timers.append((when + by_s if mine else when, number, handle))
+        heapq.heapify(timers)
+        self._alarms = timers
+
+    # ------------------------------------------------------------------------------------------------- time
+
+    @override
+    def time(self) -> float:
+        process = PROCESS.get()
+        return self.now if process is None else self.now - process.suspended_s
+
+    @override
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._due.append(handle)
+        return handle
+
+    @override
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    @override
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self._at(self.now + max(delay, 0.0), callback, *args, context=context)
+
+    @override
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        process = PROCESS.get()
+        moment = when if process is None else when + process.suspended_s
+        return self._at(moment, callback, *args, context=context)
+
+    def _at(
+        self,
+        moment: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:
+        process = PROCESS.get()
+        shown = moment if process is None else moment - process.suspended_s
+        handle = asyncio.TimerHandle(shown, callback, args, self, context)
+        heapq.heappush(self._alarms, (moment, next(self._sequence), handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
+
+    # ------------------------------------------------------------------------------------------------- tasks
+
+    @override
+    def create_future(self) -> asyncio.Future[Any]:
+        return VirtualFuture(loop=self)
+
+    @override
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        task: VirtualTask[T] = VirtualTask(coro, loop=self, name=name or "task", context=context)  # type: ignore[arg-type]
+        owner = PROCESS.get() if context is None else context.get(PROCESS)
+        if owner is not None:
+            owner.tasks.append(task)
+            if len(owner.tasks) > 10_000:
+                owner.tasks = [each for each in owner.tasks if not each.done()]
+        return task
+
+    def begin(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task of that process, whoever asks."""
+        return self.create_task(coroutine, context=context_of(process))
+
+    @override
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as failure:  # noqa: BLE001  handed to whoever awaits it, as an executor does
+            future.set_exception(failure)
+        return future
+
+    # ------------------------------------------------------------------------------------------------- the rest
+
+    @override
+    def is_running(self) -> bool:
+        return self._runs
+
+    @override
+    def is_closed(self) -> bool:
+        return self._shut
+
+    @override
+    def close(self) -> None:
+        """Let go of everything that still waits."""
+        self._shut = True
+        self._due.clear()
+        self._alarms.clear()
+
+    @override
+    def get_debug(self) -> bool:
+        return False
+
+    @override
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        failure = context.get("exception")
+        if failure is not None:
+            self.failures.append(failure)
+        logger.error("%s: %r", context.get("message"), failure)
+
+    @override
+    async def shutdown_asyncgens(self) -> None:
+        return None
+
+
+__all__ = ["PROCESS", "Livelock", "Process", "Starved", "VirtualLoop", "context_of"]

@@ -1,0 +1,64 @@
+"""What a simulated host keeps through the death of its agent: the journal, in memory, and its disk's delays."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from moorage.agent.journal import _SCHEMA, JournalFile, Statement  # pyright: ignore[reportPrivateUsage]
+from moorage.model.errors import Internal
+
+SYNC_S = 0.001
+
+
+class Disk:
+    """Of one host; outlives every agent on it."""
+
+    def __init__(self) -> None:
+        self.database = sqlite3.connect(":memory:", isolation_level=None)
+        self.database.executescript(_SCHEMA)
+        self.full = False
+
+    def wipe(self) -> None:
+        """The host lost its disk."""
+        self.database.executescript("DELETE FROM turns; DELETE FROM results;")
+
+
+class MemoryJournal(JournalFile):
+    """`agent.journal.JournalFile` on a simulated disk, without a thread."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(Path("/nowhere"))
+        self._disk = disk
+        self._is_open = False
+
+    @override
+    def open(self) -> None:
+        self._is_open = True
+
+    @override
+    def close(self) -> None:
+        self._is_open = False
+
+    @override
+    def read(self, question: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return self._disk.database.execute(question, values).fetchall()
+
+    @override
+    async def write(self, statements: Sequence[Statement]) -> None:
+        """Durable when this returns; a process that dies before leaves what it had written, or nothing."""
+        if not self._is_open:
+            raise Internal("the host's journal is closed")
+        await asyncio.sleep(SYNC_S / 2)
+        if self._disk.full:
+            raise Internal("the host's journal cannot be written", private="the disk is full")
+        database = self._disk.database
+        database.execute("BEGIN")
+        for statement, values in statements:
+            database.execute(statement, values)
+        database.execute("COMMIT")
+        self.commits += 1
+        await asyncio.sleep(SYNC_S / 2)

@@ -1,0 +1,111 @@
+"""What happens in one simulation: orders of users and administrators, and faults, each at its moment; drawn from a seed, or read from a file."""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from moorage.testing.simulation.cloud import Cloud
+
+SPAN_S = (30.0, 90.0)
+ORDERS = (4, 14)
+FAULTS = (0, 7)
+LEVELS = ((3,), (3,), (3,), (3, 2), (2, 3, 1), (1,))
+"""Protocol levels of the hosts, in turn; most fleets are of today's."""
+
+Arguments: TypeAlias = dict[str, Any]
+Draw: TypeAlias = Callable[[random.Random, "Draft"], Arguments]
+CarryOut: TypeAlias = "Callable[[Cloud, Arguments], Awaitable[None]]"
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One thing that happens."""
+
+    at_s: float
+    what: str
+    args: Arguments = {}
+
+    def said(self) -> str:
+        """In one line, for people."""
+        told = " ".join(f"{name}={value}" for name, value in self.args.items())
+        return f"{self.at_s:8.3f} {self.what} {told}".rstrip()
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A whole simulation; a part of its events is a plan too, which is how a failing one is made short."""
+
+    seed: int
+    span_s: float
+    events: tuple[Event, ...]
+    levels: tuple[int, ...] = (3,)
+
+    def but(self, events: tuple[Event, ...]) -> "Plan":
+        return msgspec.structs.replace(self, events=events)
+
+
+@dataclass
+class Draft:
+    """What was drawn so far."""
+
+    span_s: float
+    boots: int = 0
+    """How many servers were ordered; orders about servers name one of them."""
+    levels: tuple[int, ...] = (3,)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of order or fault."""
+
+    name: str
+    weight: int
+    draw: Draw
+    carry_out: CarryOut
+
+
+class Registry(dict[str, Kind]):
+    """Kinds by name; whoever adds a function adds a kind."""
+
+    def add(self, name: str, weight: int, draw: Draw) -> Callable[[CarryOut], CarryOut]:
+        """A decorator of the function that carries it out."""
+
+        def added(carry_out: CarryOut) -> CarryOut:
+            self[name] = Kind(name, weight, draw, carry_out)
+            return carry_out
+
+        return added
+
+
+ORDERS_BY_NAME = Registry()
+FAULTS_BY_NAME = Registry()
+
+
+def every_kind() -> Mapping[str, Kind]:
+    """Orders and faults."""
+    return {**ORDERS_BY_NAME, **FAULTS_BY_NAME}
+
+
+def drawn(seed: int) -> Plan:
+    """The plan of a seed.  Each seed has some kinds of fault only, so that some are rare together and some are alone."""
+    dice = random.Random(f"plan {seed}")
+    draft = Draft(round(dice.uniform(*SPAN_S), 3), levels=dice.choice(LEVELS))
+    events: list[Event] = []
+    times = sorted(round(dice.uniform(0.0, draft.span_s), 3) for _ in range(dice.randint(*ORDERS)))
+    first = [ORDERS_BY_NAME["boot"]]
+    for at_s in times:
+        kinds = [*ORDERS_BY_NAME.values()] if draft.boots else first
+        events.append(_event(dice, draft, at_s, kinds))
+    faults = [each for each in FAULTS_BY_NAME.values() if dice.random() < 0.4]
+    if faults:
+        for at_s in [round(dice.uniform(0.0, draft.span_s), 3) for _ in range(dice.randint(*FAULTS))]:
+            events.append(_event(dice, draft, at_s, faults))  # noqa: PERF401  the same
+    events.sort(key=lambda each: each.at_s)
+    return Plan(seed, draft.span_s, tuple(events), draft.levels)
+
+
+def _event(dice: random.Random, draft: Draft, at_s: float, kinds: list[Kind]) -> Event:
+    kind = dice.choices(kinds, [each.weight for each in kinds])[0]
+    return Event(at_s, kind.name, kind.draw(dice, draft))

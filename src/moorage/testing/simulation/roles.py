@@ -1,0 +1,196 @@
+"""The processes of a simulated cloud, joined as `moorage.main` joins the real ones."""
+
+from typing import Any
+
+import msgspec
+from typing_extensions import override
+
+from moorage.agent.journal import Journal
+from moorage.agent.legacy import PORTS_ARRIVE_BOUND
+from moorage.agent.serve import Agent
+from moorage.clients.inside import Base
+from moorage.conductor.rounds import Rounds
+from moorage.drivers.dials import Dials
+from moorage.drivers.simulated import SimulatedDriver, SimulatedGuest
+from moorage.main.api import make_frontdesk
+from moorage.main.embedded import Embedded, open_embedded
+from moorage.main.hosts import HostPlan, plumbing_of
+from moorage.main.neighbours import Clients, make_clients
+from moorage.main.placement import make_placement
+from moorage.main.region import Region, open_region, start_telling
+from moorage.main.rounds import add_rounds
+from moorage.model.clock import Clock
+from moorage.model.errors import Unavailable
+from moorage.model.guest import PowerState
+from moorage.model.ids import ServerId
+from moorage.sql import Database
+from moorage.testing.simulation.clock import MachineProcess
+from moorage.testing.simulation.cloud import Cloud, Role
+from moorage.testing.simulation.memory import MemoryJournal
+
+
+class Neighbours(Role):
+    """Identity, image and network in one process, as `moorage embedded` has them; compute is told of ports over HTTP."""
+
+    embedded: Embedded | None = None
+
+    @override
+    async def open(self, process: MachineProcess) -> None:
+        async def database(name: str) -> Database:
+            return self.cloud.database(name)
+
+        self.embedded = await open_embedded(self.cloud.config, notify_compute=self._notify, databases=database)
+        for name, app in self.embedded.apps.items():
+            self.cloud.doors[name].open(process, app)
+
+    @override
+    async def close(self) -> None:
+        if self.embedded is not None:
+            await self.embedded.stop()
+
+    async def _notify(self, events: list[dict[str, Any]]) -> None:
+        if self.cloud.known is None:
+            return
+        url = f"{self.cloud.config.api.compute.url}/v2.1"
+        headers = {"X-Auth-Token": self.cloud.known.service_token, "Content-Type": "application/json"}
+        body = msgspec.json.encode({"events": events})
+        status, _, said = await self.cloud.doors["compute"].ask(
+            Base(url, {}), "POST", "/os-server-external-events", "", headers, body, 1_000_000
+        )
+        if status >= 500 or status == 401:
+            raise Unavailable(f"compute was not told: {status}", private=said.decode(errors="replace")[:200])
+
+
+class RegionRole(Role):
+    """What the API and conductors have in common."""
+
+    region: Region | None = None
+
+    async def open_region(self, process: MachineProcess) -> Region:
+        cloud = self.cloud
+        self.region = await open_region(
+            cloud.config,
+            embedded=cloud.neighbours(),
+            clock=cloud.clock(process),
+            bus=cloud.bus(process),
+            databases=cloud.databases(),
+        )
+        return self.region
+
+
+class Api(RegionRole):
+    """`moorage api`."""
+
+    @override
+    async def open(self, process: MachineProcess) -> None:
+        region = await self.open_region(process)
+        self.cloud.doors["placement"].open(process, make_placement(region))
+        self.cloud.doors["compute"].open(process, make_frontdesk(region))
+
+    @override
+    async def close(self) -> None:
+        if self.region is not None:
+            await self.region.stop()
+
+
+class ConductorRole(RegionRole):
+    """`moorage conductor`."""
+
+    rounds: Rounds | None = None
+
+    @override
+    async def open(self, process: MachineProcess) -> None:
+        region = await self.open_region(process)
+        await start_telling(region, alone=False)
+        self.rounds = Rounds(region.clock)
+        add_rounds(self.rounds, region)
+
+    @override
+    async def close(self) -> None:
+        if self.rounds is not None:
+            await self.rounds.stop()
+        if self.region is not None:
+            await self.region.stop()
+
+
+class WatchedDriver(SimulatedDriver):
+    """The simulated hypervisor; the cloud sees what its guests do."""
+
+    def __init__(self, cloud: Cloud, host: str, clock: Clock, dials: Dials) -> None:
+        super().__init__(cloud.room / "hosts" / host, clock, dials, hostname=host)
+        self._cloud = cloud
+        self._host = host
+
+    @override
+    def _keep(self, guest: SimulatedGuest) -> PowerState:
+        power = super()._keep(guest)
+        self._cloud.guest_is(self._host, guest.spec.server, guest.power)
+        return power
+
+    @override
+    async def destroy_guest(self, server: ServerId) -> None:
+        try:
+            await super().destroy_guest(server)
+        finally:
+            if server not in self._guests:
+                self._cloud.guest_is(self._host, server, None)
+
+
+class AgentRole(Role):
+    """`moorage agent` of one host."""
+
+    def __init__(self, cloud: Cloud, plan: HostPlan) -> None:
+        super().__init__(cloud, plan.host)
+        self.plan = plan
+        self.level = plan.level
+        self.dials = Dials(
+            vcpus=cloud.config.hosts.vcpus,
+            ram_mib=cloud.config.hosts.ram_mib,
+            disk_gib=cloud.config.hosts.disk_gib,
+            physical_networks=plan.physical_networks,
+            physical_functions=plan.physical_functions,
+        )
+        self.driver: WatchedDriver | None = None
+        self.agent: Agent | None = None
+        self._clients: Clients | None = None
+
+    @override
+    async def open(self, process: MachineProcess) -> None:
+        cloud, host = self.cloud, self.plan.host
+        clock = cloud.clock(process)
+        self._clients = make_clients(cloud.config, cloud.neighbours()) if self.level < PORTS_ARRIVE_BOUND else None
+        plumbing = plumbing_of(host, self.level, None if self._clients is None else self._clients.network)
+        self.driver = WatchedDriver(cloud, host, clock, self.dials)
+        journal = Journal(MemoryJournal(cloud.disks[host]), host)
+        self.agent = Agent(
+            host,
+            self.plan.cell,
+            cloud.bus(process),
+            self.driver,
+            journal,
+            clock,
+            plumbing=plumbing,
+            beat_s=cloud.config.hosts.beat_s,
+        )
+        await self.agent.start()
+
+    @override
+    async def close(self) -> None:
+        if self.agent is not None:
+            await self.agent.stop()
+        if self._clients is not None:
+            await self._clients.close()
+
+    def turn(self, dials: Dials) -> None:
+        """What goes wrong on this host from now on."""
+        self.dials = dials
+        if self.driver is not None:
+            self.driver.turn(dials)
+
+
+def people(cloud: Cloud) -> None:
+    """Every role of the usual cloud: neighbours, an API, two conductors, and its hosts' agents."""
+    roles: list[Role] = [Neighbours(cloud, "neighbours"), Api(cloud, "api")]
+    roles += [ConductorRole(cloud, f"conductor{number}") for number in (1, 2)]
+    roles += [AgentRole(cloud, plan) for plan in cloud.plans]
+    cloud.roles = {role.name: role for role in roles}

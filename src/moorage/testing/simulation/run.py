@@ -1,0 +1,180 @@
+"""One simulation from its plan to its verdict."""
+
+import asyncio
+import gc
+import itertools
+import logging
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from moorage.testing.simulation.cloud import Cloud, with_levels
+from moorage.testing.simulation.determinism import determined
+from moorage.testing.simulation.faults import heal
+from moorage.testing.simulation.invariants import Watch
+from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
+from moorage.testing.simulation.orders import every_order
+from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
+from moorage.testing.simulation.roles import people
+from moorage.testing.simulation.template import template
+
+READY_S = 60.0
+REST_FIRST_S = 2.0
+REST_MOST_S = 30.0
+SETTLED_S = 900.0
+"""How long after the last fault everything must have come to rest."""
+
+SETTLE_AFTER = 2
+"""Simulations; by then caches are filled."""
+
+_rooms = itertools.count(1)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a plan."""
+
+    plan: Plan
+    digest: str
+    """Of everything that happened: the same plan gives the same."""
+    violations: tuple[str, ...]
+    lines: tuple[str, ...]
+    """What happened, for people."""
+    virtual_s: float
+    events: int
+    counts: dict[str, int] = {}
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.violations)
+
+
+def simulate(plan: Plan) -> Outcome:
+    """Run it; the same plan gives the same outcome, in every interpreter that was started with PYTHONHASHSEED=0."""
+    whole = template()
+    _settle_memory()
+    loop = VirtualLoop()
+    loop.now = whole.passed_s
+    config = with_levels(whole.config, plan.levels)
+    with _quietly():
+        cloud = Cloud(config, f"seed {plan.seed}", whole.config.data / f"run{next(_rooms)}", loop)
+        try:
+            with determined(loop, f"seed {plan.seed}", cloud.machine("world")):
+                for name, content in whole.stores.items():
+                    cloud.stores[name].load(content)
+                cloud.known = whole.known
+                cloud.watch = Watch(cloud)
+                people(cloud)
+                loop.after_event = lambda: _stop_at_a_violation(cloud)
+                try:
+                    loop.run(_story(cloud, plan))
+                except _Ended:
+                    pass
+                except (Livelock, Starved) as failure:
+                    cloud.violated(str(failure))
+        finally:
+            cloud.leave()
+    return Outcome(
+        plan,
+        cloud.trace.digest,
+        tuple(cloud.violations),
+        tuple(cloud.trace.lines),
+        loop.now - whole.passed_s,
+        loop.events,
+        dict(cloud.trace.counts),
+    )
+
+
+_settled: list[bool] = []
+
+
+def _settle_memory() -> None:
+    """What every simulation shares stays: each looks for garbage among what is its own."""
+    if len(_settled) < SETTLE_AFTER:
+        _settled.append(True)
+        gc.collect()
+        gc.freeze()
+
+
+class _Ended(Exception):
+    """Something that must hold did not."""
+
+
+def _stop_at_a_violation(cloud: Cloud) -> None:
+    if cloud.violations:
+        raise _Ended
+
+
+async def _story(cloud: Cloud, plan: Plan) -> None:
+    for role in cloud.roles.values():
+        role.start()
+    async with asyncio.timeout(READY_S):
+        while not all(role.ready for role in cloud.roles.values()):  # noqa: ASYNC110  virtual time costs nothing
+            await asyncio.sleep(0.25)
+    began = cloud.loop.now
+    cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
+    kinds = every_kind()
+    tasks: list[asyncio.Task[None]] = []
+    for event in plan.events:
+        await asyncio.sleep(max(0.0, began + event.at_s - cloud.loop.now))
+        tasks.append(asyncio.ensure_future(kinds[event.what].carry_out(cloud, event.args)))
+    await asyncio.sleep(max(0.0, began + plan.span_s - cloud.loop.now))
+    orders_left = [task for task, event in zip(tasks, plan.events, strict=True) if event.what not in FAULTS_BY_NAME]
+    for task, event in zip(tasks, plan.events, strict=True):
+        if event.what in FAULTS_BY_NAME:
+            task.cancel()
+    heal(cloud)
+    cloud.trace.note("plan", "all is healed")
+    if orders_left:
+        await asyncio.wait(orders_left)
+    await _rest(cloud)
+    for task in tasks:
+        if task.done() and not task.cancelled() and (failure := task.exception()) is not None:
+            raise failure
+
+
+async def _rest(cloud: Cloud) -> None:
+    """Wait until all is as it must be."""
+    until, pause_s = cloud.loop.now + SETTLED_S, REST_FIRST_S
+    while True:
+        await asyncio.sleep(pause_s)
+        wrong = await cloud.watch.wrong()
+        if not wrong:
+            cloud.trace.note("plan", "all is as it must be")
+            return
+        if cloud.loop.now > until:
+            for each in wrong:
+                cloud.violated(each)
+            return
+        pause_s = min(pause_s * 1.5, REST_MOST_S)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """What the product logs under faults is not for the screen; what is dropped with a dead process says nothing."""
+    hook, level = sys.unraisablehook, logging.root.manager.disable
+    collecting = gc.isenabled()
+    gc.disable()
+    sys.unraisablehook = lambda _: None
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+        logging.disable(level)
+        if collecting:
+            gc.enable()
+
+
+def summed(outcomes: list[Outcome]) -> Counter[str]:
+    """How often each kind of event was in the plans that ran."""
+    return Counter(event.what for each in outcomes for event in each.plan.events)
+
+
+__all__ = ["Event", "Outcome", "Plan", "every_order", "simulate", "summed"]

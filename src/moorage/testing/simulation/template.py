@@ -1,0 +1,133 @@
+"""The cloud that every simulation begins with, made once in each interpreter: tables, users, networks, hosts that have reported.
+
+It is made by the product itself on a virtual clock, and kept as what its databases hold.
+"""
+
+import asyncio
+import atexit
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from moorage.main.config import Compute, Config, Hosts, Quota, Region
+from moorage.main.databases import CELL, PLACEMENT, REGION
+from moorage.main.embedded import admin_password, demo_password
+from moorage.main.hosts import host_networks
+from moorage.main.neighbours import service_password
+from moorage.main.seed import seed
+from moorage.sql.migrate import bring_forward
+from moorage.testing.simulation.client import Client
+from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.determinism import determined
+from moorage.testing.simulation.loop import VirtualLoop
+from moorage.testing.simulation.roles import Api, Neighbours, people
+from moorage.testing.simulation.setting import Known, set_up
+
+HOSTS = 4
+READY_S = 120.0
+
+
+class Template(msgspec.Struct, frozen=True):
+    """What a new simulation is given."""
+
+    config: Config
+    stores: dict[str, bytes]
+    known: Known
+    passed_s: float
+    """How far the clock had come when it was ready."""
+
+
+_made: list[Template] = []
+
+
+def template() -> Template:
+    """The one of this interpreter."""
+    if not _made:
+        _made.append(_make())
+    return _made[0]
+
+
+def _config(room: Path) -> Config:
+    return Config(
+        data_dir=str(room),
+        quota=Quota(instances=-1, cores=-1, ram=-1),
+        hosts=Hosts(count=HOSTS, vcpus=2, ram_mib=2048, disk_gib=60, bandwidth_kbps=10_000, virtual_functions=2),
+        region=Region(durability="process"),
+        compute=Compute(),
+        token_life_s=10_000_000.0,
+        log_level="error",
+    )
+
+
+def _make() -> Template:
+    memory = Path("/dev/shm")
+    room = Path(tempfile.mkdtemp(prefix="moorage-simulation-", dir=memory if memory.is_dir() else None))
+    atexit.register(shutil.rmtree, room, ignore_errors=True)
+    loop = VirtualLoop()
+    config = _config(room)
+    cloud = Cloud(config, "template", room / "template", loop)
+    with determined(loop, "template", cloud.machine("world")):
+        known = loop.run(_grow(cloud))
+        stores = {name: store.dump() for name, store in cloud.stores.items()}
+        cloud.leave()
+    return Template(config, stores, known, loop.now)
+
+
+async def _grow(cloud: Cloud) -> Known:
+    await bring_forward(cloud.database("region"), REGION)
+    await bring_forward(cloud.database("region"), PLACEMENT)
+    for cell in cloud.config.cells:
+        await bring_forward(cloud.database(cell.name), CELL)
+    people(cloud)
+    neighbours, api = cloud.roles["neighbours"], cloud.roles["api"]
+    assert isinstance(neighbours, Neighbours)
+    assert isinstance(api, Api)
+    neighbours.start()
+    while not neighbours.ready:  # noqa: ASYNC110  virtual time costs nothing
+        await asyncio.sleep(0.1)
+    services = neighbours.embedded
+    assert services is not None
+    assert services.identity is not None
+    assert services.network is not None
+    demo = await services.identity.project_id("demo")
+    await services.network.declare_hosts(host_networks(cloud.config, cloud.plans))
+    await seed(cloud.config, cloud.database("region"), services.image, services.network, demo)
+    tokens = {
+        "admin": await _token(cloud, "admin", "admin", admin_password(cloud.config)),
+        "demo": await _token(cloud, "demo", "demo", demo_password(cloud.config)),
+        "service": await _token(
+            cloud, cloud.config.service_user.user, cloud.config.service_user.project, service_password(cloud.config)
+        ),
+    }
+    for role in cloud.roles.values():
+        role.start()
+    async with asyncio.timeout(READY_S):
+        while not all(role.ready for role in cloud.roles.values()) or not _hosts_known(api, cloud):  # noqa: ASYNC110  the same
+            await asyncio.sleep(0.5)
+    known = await set_up(cloud, tokens, demo)
+    await asyncio.sleep(60.0)  # every round has run: segments and devices are drawn
+    for role in reversed(cloud.roles.values()):
+        await role.stop()
+    return known
+
+
+def _hosts_known(api: Api, cloud: Cloud) -> bool:
+    assert api.region is not None
+    return {plan.host for plan in cloud.plans} <= api.region.engine.world().slots_by_name.keys()
+
+
+async def _token(cloud: Cloud, user: str, project: str, password: str) -> str:
+    domain = {"id": "default"}
+    who = {"name": user, "domain": domain, "password": password}
+    asked: dict[str, Any] = {
+        "auth": {
+            "identity": {"methods": ["password"], "password": {"user": who}},
+            "scope": {"project": {"name": project, "domain": domain}},
+        }
+    }
+    reply = await Client(cloud, "").ask("identity", "POST", "/auth/tokens", asked)
+    assert reply.status == 201, reply
+    return reply.headers["x-subject-token"]

@@ -1,0 +1,18 @@
+"""Simulations in interpreters of their own, where sets have one order."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+PATIENCE_S = 3600.0
+
+
+def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m moorage.testing.simulation` with these arguments."""
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(SOURCE)}
+    return subprocess.run(
+        [sys.executable, "-m", "moorage.testing.simulation", *arguments],
+        env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
