@@ -13,6 +13,7 @@ from moorage.bus.memory import MemoryBus
 from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.conductor import worker
 from moorage.conductor.lease import Lease, LeaseLost
+from moorage.conductor.rounds import Rounds
 from moorage.conductor.tellers import Tellers
 from moorage.conductor.worker import AGAIN_MOST_S, Conductor
 from moorage.model.clock import SystemClock
@@ -365,3 +366,24 @@ async def test_one_of_the_living_leads_and_another_when_it_dies(small: SmallRegi
     for each in conductors_of:
         await each.adopt()
     assert [each.leads for each in conductors_of] == [False, True]
+
+
+async def test_a_round_runs_where_the_leader_is_and_goes_on_when_it_dies() -> None:
+    leading, ran = ["a"], list[str]()
+    rounds = {name: Rounds(SystemClock(), leads=lambda name=name: name in leading) for name in ("a", "b")}  # type: ignore[misc]
+    try:
+        for name, each in rounds.items():
+
+            async def run(name: str = name) -> None:
+                ran.append(name)
+
+            each.add("shared", 0.01, run)
+            each.add("own", 0.01, run, everywhere=True)
+        await until(lambda: len(rounds["a"].runs["shared"]) > 2)
+        assert not rounds["b"].runs["shared"]
+        assert rounds["b"].runs["own"]
+        leading[:] = ["b"]
+        await until(lambda: len(rounds["b"].runs["shared"]) > 2)
+    finally:
+        for each in rounds.values():
+            await each.stop()

@@ -24,7 +24,7 @@ from moorage.conductor.reconcilers.tidy import DELETED_SERVERS_KEPT_US, Tidied, 
 from moorage.conductor.reconcilers.usage_audit import PAGE_MAX, UsageAudit, UsageAuditDone
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Unavailable
-from moorage.model.ids import CellId, ConductorId, NetworkId, OperationId, ServerId
+from moorage.model.ids import CellId, NetworkId, OperationId, ServerId
 from moorage.model.network import (
     AgentDevices,
     FixedIp,
@@ -48,7 +48,7 @@ from moorage.saga import Paper, first_lines, tell
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
-from moorage.store.region import aggregates, conductors, quotas, server_lists, user_quotas
+from moorage.store.region import aggregates, quotas, server_lists, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
@@ -563,9 +563,7 @@ class Broker:
 
 def relay(small: SmallRegion, broker: Broker, clock: HeldClock, **limits: Any) -> Notifications:
     cells = tuple(small.cells.values())
-    return Notifications(
-        ConductorId("me"), small.region, cells, broker, Wording(), cast("Any", clock), OutboxLimits(**limits)
-    )
+    return Notifications(small.region, cells, broker, Wording(), cast("Any", clock), OutboxLimits(**limits))
 
 
 async def boot_told(small: SmallRegion) -> None:
@@ -606,7 +604,8 @@ async def test_notifications_wait_for_a_broker_that_is_out(small: SmallRegion) -
         rests.append((await sending.run()).waiting_s)
         assert (await sending.run()).sent == 0, "nothing is tried before the rest is over"
         clock.now += rests[-1]
-    assert rests == [1.0, 2.0, 3.0, 3.0]
+    for rest_s, longest_s in zip(rests, [1.0, 2.0, 3.0, 3.0], strict=True):
+        assert longest_s / 2 <= rest_s <= longest_s
     broker.takes = 1_000
     assert (await sending.run()).sent == len(TOLD) - 1
     assert broker.taken == TOLD
@@ -639,7 +638,7 @@ async def test_a_notification_that_nobody_takes_is_given_up(small: SmallRegion) 
     broker.out = True
     sending = relay(small, broker, clock, tries_max=3, retry_first_s=1.0, retry_most_s=1.0)
     for _ in range(2):
-        assert (await sending.run()).waiting_s == 1.0
+        assert 0.5 <= (await sending.run()).waiting_s <= 1.0
         clock.now += 1.0
     await sending.run()
     assert await small.region.read(OUTBOX.count) == len(TOLD) - 1
@@ -655,15 +654,6 @@ async def test_what_cannot_be_read_does_not_stop_the_others(small: SmallRegion) 
     assert broker.taken == TOLD[1:]
 
 
-async def test_only_the_first_living_conductor_sends(small: SmallRegion) -> None:
-    await boot_told(small)
-    await small.region.write(lambda tx: conductors.take(tx, ConductorId("a-living-one"), (), "host", ["boot/1"]))
-    broker = Broker()
-    assert (await relay(small, broker, HeldClock()).run()).sent == 0
-    await small.region.write(lambda tx: conductors.retire(tx, ConductorId("a-living-one")))
-    assert (await relay(small, broker, HeldClock()).run()).sent == len(TOLD)
-
-
 # ---------------------------------------------------------------------------------------------------- usage audit
 
 HOUR_US = 3_600_000_000
@@ -672,7 +662,7 @@ HOUR_US = 3_600_000_000
 def audit(small: SmallRegion, at_us: int) -> UsageAudit:
     clock = cast("Any", HeldClock())
     clock.now = lambda: at_us / 1_000_000
-    return UsageAudit(ConductorId("me"), small.region, small.cells, "hour", clock)
+    return UsageAudit(small.cells, "hour", clock)
 
 
 async def told_of(small: SmallRegion) -> list[tuple[str, tuple[int, int] | None]]:

@@ -1,4 +1,9 @@
-"""The rounds of the night shift: every reconciler on its own timer, each run kept so that people can see it."""
+"""Periodic rounds: every reconciler on its own timer, each run kept so that people can see it.
+
+Most rounds compare what the region shares, and one conductor is enough for them: the one that leads (`Conductor.leads`), which
+follows from the leases.  When it dies, the next one begins with its rounds as soon as it leads.  While two disagree about who
+leads, a round runs twice, which no round minds.  Rounds that serve this process's own memory run in every process (`everywhere`).
+"""
 
 import asyncio
 import logging
@@ -10,11 +15,13 @@ import msgspec
 
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
+from moorage.model.retry import jittered
 from moorage.sql import label
 
 logger = logging.getLogger(__name__)
 
 RUNS_KEPT = 20
+LEADING_ASKED_EVERY_S = 1.0
 
 
 class RoundDone(msgspec.Struct, frozen=True):
@@ -30,16 +37,19 @@ class RoundDone(msgspec.Struct, frozen=True):
 class Rounds:
     """Runs reconcilers: `(name, seconds between, run)`; `nudge` brings the next run forward."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, leads: Callable[[], bool] = lambda: True) -> None:
+        """`leads`: whether this process runs the rounds that one in the region is enough for."""
         self._clock = clock
+        self._leads = leads
         self._tasks: list[asyncio.Task[None]] = []
         self._nudges: dict[str, asyncio.Event] = {}
         self.runs: dict[str, deque[RoundDone]] = {}
 
-    def add(self, name: str, every_s: float, run: Callable[[], Awaitable[object]]) -> None:
+    def add(self, name: str, every_s: float, run: Callable[[], Awaitable[object]], *, everywhere: bool = False) -> None:
+        """`everywhere`: also where this process does not lead."""
         self._nudges[name] = asyncio.Event()
         self.runs[name] = deque(maxlen=RUNS_KEPT)
-        self._tasks.append(asyncio.create_task(self._keep(name, every_s, run), name=f"reconciler-{name}"))
+        self._tasks.append(asyncio.create_task(self._keep(name, every_s, run, everywhere), name=f"reconciler-{name}"))
 
     def nudge(self, name: str) -> None:
         self._nudges[name].set()
@@ -49,12 +59,15 @@ class Rounds:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _keep(self, name: str, every_s: float, run: Callable[[], Awaitable[object]]) -> None:
+    async def _keep(self, name: str, every_s: float, run: Callable[[], Awaitable[object]], everywhere: bool) -> None:
         while True:
+            if not everywhere and not self._leads():
+                await self._clock.sleep(min(every_s, LEADING_ASKED_EVERY_S))
+                continue
             await self.once(name, run)
             self._nudges[name].clear()
             waiting = asyncio.create_task(self._nudges[name].wait())
-            sleeping = asyncio.ensure_future(self._clock.sleep(every_s))
+            sleeping = asyncio.ensure_future(self._clock.sleep(jittered(every_s)))
             try:
                 await asyncio.wait({waiting, sleeping}, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -10,7 +10,6 @@ from moorage.conductor.reconcilers.notifications import Notifications, OutboxLim
 from moorage.main.config import Config
 from moorage.main.config import Notifications as NotificationsConfig
 from moorage.model.clock import Clock
-from moorage.model.ids import ConductorId
 from moorage.operations.notifications.herald import Herald
 from moorage.operations.notifications.messages import Wording
 from moorage.sql import Database
@@ -26,7 +25,7 @@ class Told:
     bus: Bus
     sender: Sender | None = None
 
-    def relay(self, me: ConductorId, region: Database, cells: Sequence[Database], clock: Clock) -> Notifications:
+    def relay(self, region: Database, cells: Sequence[Database], clock: Clock) -> Notifications:
         """For a conductor. Raises Invalid when the address cannot be used."""
         wanted = self.wanted
         senders: list[Sender] = []
@@ -42,7 +41,7 @@ class Told:
             wanted.retry_most_s,
             wanted.tries_max,
         )
-        return Notifications(me, region, cells, self.sender, self.wording, clock, limits)
+        return Notifications(region, cells, self.sender, self.wording, clock, limits)
 
     async def close(self) -> None:
         if self.sender is not None:

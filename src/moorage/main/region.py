@@ -56,6 +56,10 @@ class Region:
     cells: list[CellConductor] = field(default_factory=list)
     events: Events | None = None
 
+    def leads(self) -> bool:
+        """Whether this process runs the rounds that one conductor is enough for."""
+        return self.conductor is not None and self.conductor.leads
+
     async def stop(self) -> None:
         """In the opposite order of starting; what is being told is left where it is."""
         if self.events is not None:

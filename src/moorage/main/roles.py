@@ -59,7 +59,7 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
     except Problem:
         await region.stop()
         raise
-    rounds = Rounds(region.clock)
+    rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
     _say(f"conductor {region.rooms.hosts.me}")
     await stopping.wait()

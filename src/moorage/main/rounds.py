@@ -1,4 +1,4 @@
-"""Which reconcilers run, and how often."""
+"""Which reconcilers run, and how often; all but one of them in the one process that leads."""
 
 from moorage.conductor.reconcilers.devices import Devices
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
@@ -28,8 +28,7 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
         rounds.add("segments", SEGMENTS_EVERY_S, region.segments.run)
     if not region.config.network.reports:
         rounds.add("devices", DEVICES_EVERY_S, Devices(region.rooms.network, region.engine).run)
-    aggregates = HostAggregates(region.engine)
-    rounds.add("host_aggregates", AGGREGATES_EVERY_S, aggregates.run)
+    rounds.add("host_aggregates", AGGREGATES_EVERY_S, HostAggregates(region.engine).run, everywhere=True)
     rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.rooms).run)
     rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.rooms).run)
     if region.config.network.backend != "flat":  # addresses of flat networks are ours to know
@@ -37,13 +36,10 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.rooms).run)
     if region.told is not None:
         cells = tuple(region.databases.cells.values())
-        relay = region.told.relay(region.rooms.hosts.me, region.databases.region, cells, region.clock)
+        relay = region.told.relay(region.databases.region, cells, region.clock)
         rounds.add("notifications", NOTIFICATIONS_EVERY_S, relay.run)
         told = region.config.notifications
         if told.usage_audit:
-            databases = region.databases
-            audit = UsageAudit(
-                region.rooms.hosts.me, databases.region, databases.cells, told.usage_audit_period, region.clock
-            )
+            audit = UsageAudit(region.databases.cells, told.usage_audit_period, region.clock)
             rounds.add("usage_audit", AUDIT_EVERY_S, audit.run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms).run)

@@ -119,7 +119,7 @@ async def start_cloud(config: Config) -> Cloud:
     fleet = Fleet(config, region.bus, region.clock, plans, region.clients.network)
     await fleet.start()
     await _all_hosts(region, plans)
-    rounds = Rounds(region.clock)
+    rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
     await doors["compute"].open(make_frontdesk(region))
     await doors["placement"].open(make_placement(region))

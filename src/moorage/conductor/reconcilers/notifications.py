@@ -1,11 +1,12 @@
 """Notifications that wait in the outboxes: worded, sent in order, and only then removed (S0.19).
 
-Of several conductors the living one with the lowest id sends.  While two disagree about who that is, or when one dies
+Of several conductors the one that leads sends.  While two disagree about who that is, or when one dies
 between sending and removing, a message goes out twice, with one `message_id`.  While the broker takes nothing, rows stay;
 the oldest go when there are too many or they are too old, and the log says how many.
 """
 
 import logging
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +17,12 @@ import msgspec
 from moorage.bus.notifications import Sender
 from moorage.model.clock import Clock
 from moorage.model.errors import Unavailable
-from moorage.model.ids import ConductorId
 from moorage.model.notification import Notification
+from moorage.model.retry import pause_s
 from moorage.operations.notifications.messages import Wording, messages_of
 from moorage.sql import Database
 from moorage.store.cell import notifications as of_cell
 from moorage.store.outbox import Kept, Outbox
-from moorage.store.region import conductors
 from moorage.store.region import notifications as of_region
 
 logger = logging.getLogger(__name__)
@@ -52,11 +52,10 @@ class OutboxLimits:
 
 
 class Notifications:
-    """One per conductor; `regional` and `cells` are the databases that have an outbox."""
+    """`regional` and `cells` are the databases that have an outbox."""
 
     def __init__(
         self,
-        me: ConductorId,
         region: Database,
         cells: Sequence[Database],
         sender: Sender,
@@ -64,8 +63,6 @@ class Notifications:
         clock: Clock,
         limits: OutboxLimits = OutboxLimits(),
     ) -> None:
-        self._me = me
-        self._region = region
         self._outboxes: tuple[tuple[Database, Outbox], ...] = (
             (region, of_region.OUTBOX),
             *((cell, of_cell.OUTBOX) for cell in cells),
@@ -75,18 +72,16 @@ class Notifications:
         self._clock = clock
         self._limits = limits
         self._failed = 0
+        self._dice = random.Random()
         self._resting_until = 0.0
         self._tries: tuple[str, int, int] = ("", 0, 0)
         """The row that waits at the head (database, number), and how often it was tried."""
 
     async def run(self) -> NotificationsDone:
-        """Send what there is; nothing while the broker is given a rest, or while another conductor sends."""
+        """Send what there is; nothing while the broker is given a rest."""
         left_s = self._resting_until - self._clock.monotonic()
         if left_s > 0:
             return NotificationsDone(waiting_s=left_s)
-        living = await self._region.read(conductors.living)
-        if min((each[0] for each in living), default=self._me) < self._me:
-            return NotificationsDone()
         sent = dropped = 0
         try:
             for database, outbox in self._outboxes:
@@ -136,7 +131,7 @@ class Notifications:
     async def _rest(self, refused: Unavailable) -> int:
         """Wait longer after every failure, and keep the outboxes within their limits; how many rows were dropped."""
         self._failed += 1
-        rest_s = min(self._limits.retry_first_s * 2.0 ** min(self._failed - 1, 30), self._limits.retry_most_s)
+        rest_s = pause_s(self._failed, self._limits.retry_first_s, self._limits.retry_most_s, self._dice)
         self._resting_until = self._clock.monotonic() + rest_s
         logger.warning("notifications wait %.0f s: %s %s", rest_s, refused, refused.private)
         before_us = time.time_ns() // 1000 - int(self._limits.age_max_s * 1_000_000)

@@ -28,6 +28,9 @@ ASKED_EVERY_S = 1.0
 """So often at most the network service is asked of one network because a request found nothing free there."""
 ASKED_MAX = 1024
 
+WHOLE_EVERY_ROUNDS = 20
+"""All are drawn in the first round, and every so many: another process drew them before."""
+
 
 class SegmentsDone(msgspec.Struct, frozen=True):
     """What one round saw and did."""
@@ -47,6 +50,7 @@ class Segments:
         self._engine = engine
         self._monotonic = monotonic
         self._last: dict[str, SegmentReport] = {}
+        self._rounds = 0
         self._turn = asyncio.Lock()
         self._asked: OrderedDict[str, tuple[float, NetworkFacts]] = OrderedDict()
         """Network → when it was last asked of because of a request, and what it was."""
@@ -56,7 +60,8 @@ class Segments:
         async with self._turn:
             networks = await self._network.networks()
             reports = await self._reports([each for each in networks if each.routed])
-            changed = await self._draw(reports)
+            changed = await self._draw(reports, whole=self._rounds % WHOLE_EVERY_ROUNDS == 0)
+            self._rounds += 1
             shown = {segment.id for network in networks for segment in network.segments}
             lost = [key for key in self._last if key not in reports]
             gone = await self._network.segments_gone([key for key in lost if key not in shown])
@@ -119,8 +124,8 @@ class Segments:
             self._network.forget()  # the next request begins with what is so now
         return msgspec.structs.replace(newest, shared=facts.shared)
 
-    async def _draw(self, reports: Mapping[str, SegmentReport]) -> int:
-        changed = [report for key, report in reports.items() if self._last.get(key) != report]
+    async def _draw(self, reports: Mapping[str, SegmentReport], *, whole: bool = False) -> int:
+        changed = [report for key, report in reports.items() if whole or self._last.get(key) != report]
         if changed:
             await self._engine.report_segments(changed)
         return len(changed)

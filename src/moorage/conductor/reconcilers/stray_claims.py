@@ -7,12 +7,14 @@ import logging
 
 import msgspec
 
+from moorage.conductor.glance import glance
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.verdict import Row
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx
+from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 
@@ -38,9 +40,10 @@ class StrayClaims:
         """One round; a consumer that is no server of ours is somebody else's, and left alone."""
         region = self._rooms.region
         consumers = await region.read(claims.operations_consumers)
+        seen = await glance(self._rooms, consumers, cell_servers.placed)
         released: list[str] = []
-        waiting = 0
-        for consumer in consumers:
+        waiting = len(seen.waiting)
+        for consumer in seen.suspects:
             try:
                 seq = await self._seq_of_stray(ServerId(consumer))
             except Unavailable as out:  # its cell: no reason to leave the others

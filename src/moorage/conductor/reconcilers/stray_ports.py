@@ -12,15 +12,18 @@ does not list it is in use as far as anybody can tell: it stays, and the operato
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from moorage.conductor.glance import glance
 from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
 from moorage.model.network import Port
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
+from moorage.sql import Tx
+from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 
 NAME = "stray_ports"
@@ -63,12 +66,17 @@ class StrayPorts:
                     logger.info("ports of server %s wait: %s", device, problem)
                     return _Mended(waits=True)
 
-        mended = await asyncio.gather(*(mend(device, ports) for device, ports in devices.items()))
+        def cleared(tx: Tx, servers: Sequence[ServerId]) -> Collection[ServerId]:
+            listed = cell_servers.listed_ports(tx, servers)
+            return {server for server, ports in listed.items() if devices[server].keys() <= ports}
+
+        seen = await glance(self._rooms, devices, cleared)
+        mended = await asyncio.gather(*(mend(server, devices[server]) for server in seen.suspects))
         return StrayPortsDone(
             len(devices),
             sum(each.released > 0 for each in mended),
             tuple(port for each in mended for port in each.amiss),
-            tuple(device for device, each in zip(devices, mended, strict=True) if each.waits),
+            (*seen.waiting, *(server for server, each in zip(seen.suspects, mended, strict=True) if each.waits)),
         )
 
     async def _mend(self, server: ServerId, ports: Mapping[str, Port]) -> _Mended:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 import msgspec
 
 from moorage.model.clock import Clock
-from moorage.model.ids import CellId, ConductorId
+from moorage.model.ids import CellId
 from moorage.model.notification import Notification, without_secrets
 from moorage.operations.notifications.periods import AuditUnit, last_completed
 from moorage.sql import Database, Tx
 from moorage.store.cell import usage_audits
 from moorage.store.cell.notifications import OUTBOX
-from moorage.store.region import conductors
 
 PAGE_MAX = 200
 PAGES_MAX = 50
@@ -27,13 +26,9 @@ class UsageAuditDone(msgspec.Struct, frozen=True):
 
 
 class UsageAudit:
-    """One per conductor; the living one with the lowest id does it."""
+    """Done by the conductor that leads."""
 
-    def __init__(
-        self, me: ConductorId, region: Database, cells: Mapping[CellId, Database], unit: AuditUnit, clock: Clock
-    ) -> None:
-        self._me = me
-        self._region = region
+    def __init__(self, cells: Mapping[CellId, Database], unit: AuditUnit, clock: Clock) -> None:
         self._cells = cells
         self._unit: AuditUnit = unit
         self._clock = clock
@@ -44,9 +39,6 @@ class UsageAudit:
         now = int(self._clock.now() * 1_000_000)
         period = last_completed(now, self._unit)
         if all(self._finished.get(cell) == period for cell in self._cells):
-            return UsageAuditDone()
-        living = await self._region.read(conductors.living)
-        if min((each[0] for each in living), default=self._me) < self._me:
             return UsageAuditDone()
         told = 0
         for cell, database in self._cells.items():

@@ -181,6 +181,36 @@ def living(tx: Tx, after: str, limit: int) -> Sequence[Server]:
     return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
 
 
+class _Card(msgspec.Struct, frozen=True):
+    """Of a NIC, what `listed_ports` reads; the rest is not decoded."""
+
+    port: str | None = None
+
+
+class _Cards(msgspec.Struct, frozen=True):
+    nics: tuple[_Card, ...] = ()
+
+
+_cards = msgspec.json.Decoder(_Cards)
+
+
+def listed_ports(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[str]]:
+    """The ports that the records of these servers list, of those that are here and not deleted."""
+    query = sa.select(servers.c.id, servers.c.doc).where(servers.c.id.in_(ids), servers.c.deleted_at.is_(None))
+    return {
+        ServerId(row[0]): frozenset(each.port for each in _cards.decode(row[1]).nics if each.port is not None)
+        for row in tx.rows(query)
+    }
+
+
+def placed(tx: Tx, ids: Sequence[ServerId]) -> frozenset[ServerId]:
+    """Those of these servers that are here, on a host, and not deleted."""
+    query = sa.select(servers.c.id).where(
+        servers.c.id.in_(ids), servers.c.deleted_at.is_(None), servers.c.host.is_not(None)
+    )
+    return frozenset(ServerId(row[0]) for row in tx.rows(query))
+
+
 def charged(tx: Tx) -> dict[str, dict[str, int]]:
     """What the servers of this cell weigh in their projects' quota."""
     return charged_to_projects(tx, servers)

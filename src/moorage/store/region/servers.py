@@ -225,6 +225,12 @@ def find_and_hold(tx: Tx, server: str) -> Whereabouts | None:
     return None if row is None else _whereabouts(row)
 
 
+def settled(tx: Tx, ids: Sequence[str]) -> dict[ServerId, CellId | None]:
+    """Of these, the servers of ours that no operation holds, and the cell of each; None while it is in no cell."""
+    query = sa.select(servers.c.id, servers.c.cell).where(servers.c.id.in_(ids), servers.c.operation.is_(None))
+    return {ServerId(row[0]): row[1] for row in tx.rows(query)}
+
+
 class Doings(msgspec.Struct, frozen=True):
     """How busy a project is; two that are equal say that nothing was begun in between."""
 

@@ -22,6 +22,7 @@ from moorage.testing.bench import (
     placement,
     rates,
     reads,
+    rounds,
     shift,
     startup,
 )
@@ -30,7 +31,7 @@ from moorage.testing.bench.table import Table, say
 
 PARTS = (
     *("counts", "rates", "reads", "growth", "startup"),
-    *("placement", "claims", "candidates", "nested", "picture", "network", "shift"),
+    *("placement", "claims", "candidates", "nested", "picture", "network", "shift", "rounds"),
 )
 
 
@@ -46,15 +47,23 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
+async def growth(parts: Sequence[str], table: Table) -> None:
+    """What must not grow with the number of servers."""
+    if "growth" in parts:
+        table.title("Growth, SQLite")
+        await rates.growth(table)
+    if "rounds" in parts:
+        table.title("Periodic rounds, SQLite: in one process of the region")
+        await rounds.rounds(table)
+
+
 async def bench(arguments: argparse.Namespace, table: Table) -> None:
     parts = tuple((arguments.only or ",".join(PARTS)).split(","))
     kinds: tuple[Kind, ...] = (arguments.on,) if arguments.on else ("sqlite", "postgresql")
     for kind in kinds:
         if {"counts", "rates", "reads"} & set(parts):
             await on(kind, parts, arguments, table)
-    if "growth" in parts:
-        table.title("Growth, SQLite")
-        await rates.growth(table)
+    await growth(parts, table)
     if "startup" in parts:
         table.title("Start")
         startup.start_up(table)

@@ -1,0 +1,23 @@
+"""Rounds read servers by the page: what they cost does not grow into one statement, let alone two, for each server."""
+
+from pathlib import Path
+
+from moorage.model.ids import OperationId
+from moorage.testing.bench.rounds import STATEMENTS_MOST, filled, measured
+from moorage.testing.bench.table import Table
+from moorage.testing.small_region import SmallRegion, a_server
+
+SERVERS = 400
+
+
+async def test_rounds_look_at_many_servers_with_few_statements(tmp_path: Path) -> None:
+    small = await SmallRegion.open(tmp_path)
+    try:
+        await small.fresh(a_server(), OperationId("x"))
+        table = Table()
+        await measured(table, small, await filled(small, SERVERS), SERVERS)
+    finally:
+        await small.close()
+    counted = [row for row in table.rows if row.counting]
+    assert len(counted) == 4
+    assert [row.value for row in counted if row.value > STATEMENTS_MOST] == []
