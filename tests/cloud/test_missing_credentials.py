@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 from conftest import Running, Start
+from guaranteed import TWO, network_on, policy_of, providers
 from test_rolling_upgrade import Upgrading, fleet
 
 from moorage.drivers.dials import VerbDial
@@ -15,7 +16,11 @@ from moorage.main.config import Config, Neighbour, Network, ServiceUser, Upgrade
 from moorage.main.neighbours import make_clients
 from moorage.main.region import open_region, start_telling
 from moorage.model.errors import Invalid
+from moorage.operations.boot import bind_ports
 from moorage.operations.gates import Credentials
+from moorage.saga import decode_lines
+from moorage.saga.log import Failed
+from moorage.store.region import operations as region_operations
 
 
 def with_the_wrong_password(running: Running, **changes: object) -> Config:
@@ -125,3 +130,60 @@ async def test_an_outage_does_not_change_how_boots_are_done(running: Running) ->
     await region.gates.look()
     assert region.rooms.gates().bind_in_conductor
     await clients.close()
+
+
+async def test_interfaces_are_neither_attached_nor_detached_and_the_server_can_be_deleted(start: Start) -> None:
+    async with start(hosts=fleet(2, 2)) as running:
+        at = await Upgrading.of(running)
+        async with lost(running):
+            server = (await running.admin.active("made-late"))["id"]
+            port = (await at.port_of(server))["id"]
+            network = await running.admin.id_of("network", "private")
+            attached = await running.admin.compute(
+                "POST", f"/servers/{server}/os-interface", {"interfaceAttachment": {"net_id": network}}
+            )
+            detached = await running.admin.compute("DELETE", f"/servers/{server}/os-interface/{port}")
+            for refused in (attached, detached):
+                assert refused.status_code == 503, refused.text
+                assert "the network service does not accept the credentials" in refused.text
+            await running.admin.gone(server)
+        await at.close()
+
+
+async def test_an_account_without_the_role_service_is_found_out_and_no_host_is_blamed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may do nearly everything, but not write a binding profile: the gate says which role is missing, and so does a bind."""
+    monkeypatch.setattr(bind_ports, "patience_s", 3.0)
+    both = msgspec.structs.replace(TWO, physical_networks=(("physnet1",), ("physnet1",)))
+    async with start(hosts=both) as running:
+        admin, region = running.admin, running.cloud.region
+        identity = f"{running.config.api.identity.url}/v3"
+
+        async def first(what: str, name: str) -> str:
+            rows = (await admin.http.get(f"{identity}/{what}", params={"name": name})).json()[what]
+            return str(rows[0]["id"])
+
+        mine = running.config.service_user
+        user, project, role = (
+            await first("users", mine.user),
+            await first("projects", mine.project),
+            await first("roles", "service"),
+        )
+        assert (await admin.http.delete(f"{identity}/projects/{project}/users/{user}/roles/{role}")).is_success
+        (neighbour,) = [each for each in region.clients.neighbours if each.name == "network"]
+        assert neighbour.tokens is not None
+        neighbour.tokens._token = ""  # the next call has a token without the role
+        neighbour.tokens._good_until = 0.0
+        network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=1000))
+        await providers(admin)
+        server = await admin.settled(await admin.boot("guaranteed", networks=[{"uuid": network}]))
+        assert server["status"] == "ERROR"
+        assert "the network service does not let us bind ports" in server["fault"]["message"]
+        assert "[service_user] lacks the role service" in server["fault"]["details"]
+        told = await region.databases.region.read(lambda tx: region_operations.of_server(tx, server["id"]))
+        assert [line for each in told for line in decode_lines(each.journal) if isinstance(line, Failed)] == []
+        tried = await region.gates.try_mine(region.rooms.hosts.me)
+        assert tried.state is Credentials.REFUSED
+        assert "lacks the role service" in tried.why
+        await admin.gone(server["id"])

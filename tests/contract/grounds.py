@@ -87,10 +87,18 @@ class Ground:
         user = (
             await self._identity("POST", "/users", {"user": {"name": name, "domain_id": "default", "password": name}})
         )["user"]
+        await self._give_role(project["id"], user["id"], role)
+        return Tenant(project["id"], await self.login(name, name, name), name, name)
+
+    async def give_role(self, tenant: Tenant, role: str) -> None:
+        """One role more, in tokens from now on."""
+        users = (await self._identity("GET", f"/users?name={tenant.user}"))["users"]
+        await self._give_role(tenant.project, users[0]["id"], role)
+
+    async def _give_role(self, project: str, user: str, role: str) -> None:
         roles = (await self._identity("GET", "/roles"))["roles"]
         role_id = next(each["id"] for each in roles if each["name"] == role)
-        await self._identity("PUT", f"/projects/{project['id']}/users/{user['id']}/roles/{role_id}")
-        return Tenant(project["id"], await self.login(name, name, name), name, name)
+        await self._identity("PUT", f"/projects/{project}/users/{user}/roles/{role_id}")
 
     async def login(self, user: str, password: str, project: str) -> str:
         return await ServiceTokens(self.raw_identity, user=user, password=password, project=project).get()

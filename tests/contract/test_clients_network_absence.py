@@ -3,9 +3,9 @@
 import pytest
 from grounds import Ground, asks, server_id
 
-from moorage.clients.http import Neighbour, ServiceTokens
+from moorage.clients.http import CREDENTIALS, Neighbour, ServiceTokens
 from moorage.clients.network import NetworkClient
-from moorage.model.errors import NotFound
+from moorage.model.errors import NotFound, Unavailable
 
 
 async def a_stray(ground: Ground) -> tuple[str, str]:
@@ -77,3 +77,37 @@ async def test_a_segment_is_gone_when_its_id_is_not_found(ground: Ground) -> Non
     routed = await ground.routed(await ground.tenant())
     nowhere = "5e9e7c0a-0000-4000-8000-000000000001"
     assert await ground.network.segments_gone([*routed.segments, nowhere]) == {nowhere}
+
+
+@pytest.mark.parametrize(("roles", "lacks"), [(("admin", "service"), None), (("admin",), "service"), (("member",), "")])
+async def test_our_account_is_tried_for_what_binding_a_port_takes(
+    ground: Ground, roles: tuple[str, ...], lacks: str | None
+) -> None:
+    tenant = await ground.tenant(roles[0])
+    for role in roles[1:]:
+        await ground.give_role(tenant, role)
+    tokens = ServiceTokens(ground.raw_identity, user=tenant.user, password=tenant.password, project=tenant.user)
+    network = NetworkClient(Neighbour("network", ground.raw_network.url, tokens=tokens, transport=ground.way()))
+    if lacks is None:
+        await network.try_credentials()
+    else:
+        with pytest.raises(Unavailable) as refused:
+            await network.try_credentials()
+        assert refused.value.code == CREDENTIALS
+        assert f"lacks the role {lacks}" in refused.value.private
+    await network.close()
+
+
+async def test_a_bind_that_our_account_may_not_do_is_our_fault_and_no_hosts(ground: Ground) -> None:
+    server, _ = await a_stray(ground)
+    admin = await ground.tenant("admin")
+    tokens = ServiceTokens(ground.raw_identity, user=admin.user, password=admin.password, project=admin.user)
+    network = NetworkClient(Neighbour("network", ground.raw_network.url, tokens=tokens, transport=ground.way()))
+    with pytest.raises(Unavailable) as refused:
+        await network.bind_ports(
+            server, "cmp1", "nova", await ground.network.ports_of(server), profiles={0: {"card_serial_number": "x"}}
+        )
+    assert refused.value.code == CREDENTIALS
+    assert "[service_user] lacks the role service" in refused.value.private
+    assert "cmp1" not in str(refused.value)
+    await network.close()

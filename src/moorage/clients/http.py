@@ -16,6 +16,7 @@ How failures are told apart, for the step that must decide whether to look befor
     500, 502, 504: a write may have been carried out  → UnknownOutcome, a read → Unavailable
     429, 503: not carried out                         → Unavailable, with when to come back if they say so
     2xx that cannot be read: carried out, a write     → UnknownOutcome, a read → Unavailable
+    401, 403 to our own account: nobody's fault but ours  → Unavailable with the code `credentials`; nothing was carried out
     other 4xx                                         → the Refusal of that kind, in the neighbour's own words
     it kept failing, and is left alone: never sent    → CircuitOpen, which is Unavailable (`breaker.py`)
 """
@@ -58,6 +59,8 @@ Body: TypeAlias = Json | list[Json]
 """What is sent: an object, or the list of changes of a JSON patch."""
 Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
+CREDENTIALS = "credentials"
+"""The code of what a neighbour refuses our own account, whatever for."""
 CALL_DEADLINE_S = 30.0
 PATIENCE_WHOLE = 0.99
 """A call that was given up earlier was so for the end of a lease, which is not the neighbour's failure."""
@@ -268,7 +271,13 @@ class Neighbour:
         private = f"{status} {kind} {sentence}"
         if status == 401 and ours:
             return Unavailable(
-                f"the {self.name} service does not accept our credentials", private=private, code="credentials"
+                f"the {self.name} service does not accept our credentials", private=private, code=CREDENTIALS
+            )
+        if status == 403 and ours and kind != "OverQuota":
+            return Unavailable(
+                f"the {self.name} service does not let our account do this",
+                private=f"{private}; the user of [service_user] lacks a role",
+                code=CREDENTIALS,
             )
         if status in {429, 503}:
             busy = Unavailable(f"the {self.name} service is busy", private=private)
@@ -282,8 +291,10 @@ class Neighbour:
 
 
 def _kind(path: str) -> str:
-    """`ports` of `/v2.0/ports/…`."""
+    """`ports` of `/v2.0/ports/…`, `bindings` of `/v2.0/ports/…/bindings`."""
     words = [word for word in path.split("/") if word]
+    if words[3:4] == ["bindings"]:
+        return words[3]
     return words[1] if len(words) > 1 and words[0] in {"v2.0", "v2", "v3"} else "".join(words[:1])
 
 
@@ -387,7 +398,7 @@ class ServiceTokens:
             raise Unavailable(lost.public, private=lost.private) from lost
         except Refusal as refused:
             raise Unavailable(
-                "the identity service does not accept our credentials", private=refused.public, code="credentials"
+                "the identity service does not accept our credentials", private=refused.public, code=CREDENTIALS
             ) from refused
         self._token = reply.headers["X-Subject-Token"]
         self._asked_at = time.monotonic()

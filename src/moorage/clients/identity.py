@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import CREDENTIALS, Neighbour
 from moorage.model.asker import Asker
 from moorage.model.errors import Forbidden, Gone, Invalid, NotFound, Refusal, TooLarge, Unauthenticated, Unavailable
 
@@ -59,6 +59,9 @@ class IdentityClient:
             return False
         except Forbidden:
             return True
+        except Unavailable as out:
+            if out.code != CREDENTIALS:
+                raise
         return True
 
     def forget(self) -> None:
@@ -91,7 +94,7 @@ class IdentityClient:
             raise Unavailable(
                 "the identity service does not let us ask who holds a token",
                 private=f"{refused.private}; [service_user] needs the role admin or service",
-                code="credentials",
+                code=CREDENTIALS,
             ) from refused
         asker = asker_of(reply.body.get("token", {}))
         left_s = KEPT_S if allow_expired else min(KEPT_S, _left_s(asker.expires_at, reply.headers.get("date", "")))

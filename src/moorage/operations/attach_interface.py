@@ -31,7 +31,14 @@ from moorage.operations.steps import groups, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import HOST_SILENT, errand, unplug_or_leave
-from moorage.operations.steps.ports import nic_of, segments_for, subnets_beside, vif_of
+from moorage.operations.steps.ports import (
+    nic_of,
+    refuse_without_credentials,
+    segments_for,
+    subnets_beside,
+    vif_of,
+    with_our_credentials,
+)
 from moorage.operations.steps.servers import Found
 from moorage.placement.claims import amounts_of, portions
 from moorage.saga import Run, Saga, step
@@ -119,7 +126,8 @@ async def make_port(run: AttachRun) -> Port:
 @make_port.undo
 async def release_port(run: AttachRun) -> None:
     """Ours is deleted, the user's let go as it was; found by its MAC or id, so it is safe though nothing was made."""
-    await run.rooms.network.release_nic(run.asked.server.id, run.asked.nic)
+    letting_go = run.rooms.network.release_nic(run.asked.server.id, run.asked.nic)
+    await with_our_credentials(run.rooms, run.asked.server.id, letting_go)
 
 
 @step(region=True, needs=(begin_action, make_port))
@@ -204,7 +212,8 @@ async def bind_port(run: AttachRun) -> Port:
 async def unbind_port(run: AttachRun) -> None:
     port = run.get(make_port)
     if port is not None:
-        await run.rooms.network.unbind_ports(run.asked.server.id, (port,))
+        letting_go = run.rooms.network.unbind_ports(run.asked.server.id, (port,))
+        await with_our_credentials(run.rooms, run.asked.server.id, letting_go)
 
 
 @step(needs=(begin_action, make_port, bind_port), patience_s=HOST_PATIENCE_S)
@@ -356,6 +365,7 @@ async def begin(
 
     `check` refuses a server in a state that forbids it; asked when its turn has come.
     """
+    refuse_without_credentials(rooms)
     checked = await _checked(rooms, token, server, wish, external_allowed)
     checked = await with_pools(rooms, checked)
     owner = await rooms.tellers.choose(ATTACH_INTERFACE.name)

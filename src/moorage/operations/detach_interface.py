@@ -27,7 +27,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps import slot
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import NO_GUEST, errand
-from moorage.operations.steps.ports import held_by, nic_of
+from moorage.operations.steps.ports import held_by, nic_of, refuse_without_credentials, with_our_credentials
 from moorage.operations.steps.servers import Found
 from moorage.placement.claims import amounts_of
 from moorage.saga import Cause, Run, Saga, step
@@ -142,7 +142,8 @@ async def let_port_go(run: DetachRun) -> None:
     """Ours is deleted, the user's keeps its addresses (S0.8)."""
     nic = run.asked.nic
     if not run.asked.gone:
-        await run.rooms.network.drop_port(run.asked.server.id, str(nic.port), ours=nic.ours)
+        letting_go = run.rooms.network.drop_port(run.asked.server.id, str(nic.port), ours=nic.ours)
+        await with_our_credentials(run.rooms, run.asked.server.id, letting_go)
 
 
 @step(needs=(begin_action, let_port_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
@@ -215,6 +216,7 @@ async def begin(
 
     A port that the server does not have is found out after the answer, as Nova finds it out on the host: the action shows it.
     """
+    refuse_without_credentials(rooms)
     try:
         await _begin(rooms, server, port, asker.user, check=check, gone=False, request_id=request_id)
     except NotAttached as absent:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from moorage.clients.http import CREDENTIALS
 from moorage.clients.network import NetworkClient
 from moorage.model.clock import Clock
 from moorage.model.errors import Forbidden, Problem, Refusal, Unauthenticated
@@ -33,7 +34,6 @@ from moorage.store.region import conductor_network
 
 LOOK_EVERY_S = 10.0
 TRY_EVERY_S = 30.0
-CREDENTIALS = "credentials"
 NOT_READ_YET = "its credentials have not been tried yet"
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class GateWatch:
             logger.info("credentials for the network service: %s", ", ".join(map(_said, self._conductors)))
 
     async def try_mine(self, me: ConductorId) -> ConductorCredentials:
-        """One cheap call that only an administrator may make; written down when the answer differs from the last one's."""
+        """What takes the roles that we need, tried for nothing; written down when the answer differs from the last one's."""
         self._tried_at = self._clock.monotonic()
         state, why = await try_credentials(self._rooms.network)
         if state is Credentials.UNKNOWN and self._mine is not None and self._mine.state is not state:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from moorage.clients.http import Json, Neighbour, Params
+from moorage.clients.http import CREDENTIALS, Json, Neighbour, Params
 from moorage.clients.network.wire import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
-from moorage.model.errors import Forbidden, Internal, NotFound
+from moorage.model.errors import Internal, NotFound, Unavailable
 from moorage.model.network import (
     AgentDevices,
     Availability,
@@ -21,6 +21,8 @@ from moorage.model.network import (
 )
 from moorage.model.network_providers import known
 
+NO_PORT = "00000000-0000-0000-0000-000000000000"
+"""No port has this id."""
 PAGE_SIZE = 1000
 PAGES_MAX = 1000
 EXTENSIONS_KEPT_S = 600.0
@@ -108,8 +110,11 @@ class Facts:
                 asked: Params = {**only, "limit": 1, "fields": "id"}
                 if (await self._network.call("GET", path_of(things), params=asked)).body[things]:
                     return True
-            except (Forbidden, NotFound):  # no such rights, or no such thing
+            except NotFound:  # no such thing here
                 continue
+            except Unavailable as out:
+                if out.code != CREDENTIALS:
+                    raise
         return False
 
     async def ports_on(self, network: str) -> tuple[Port, ...]:
@@ -177,8 +182,28 @@ class Facts:
         return tuple(each for each in told if known(each.kind) and (each.bandwidths or each.packets))
 
     async def try_credentials(self) -> None:
-        """A cheap call that only an administrator may make. Raises Refusal, or Unavailable with the code `credentials`."""
-        await self._network.call("GET", path_of("agents"), params={"limit": 1, "fields": "id"})
+        """Two cheap calls that change nothing, one for each role that we need. Raises Refusal, or Unavailable with the code `credentials`.
+
+        Agents are the administrator's to see.  To bind a port, and to write its binding profile, takes the role `service` (or
+        what the service's policy asks instead): it is asked for a binding of a port that cannot be, and answers 403 to who
+        may not, 404 to who may.
+        """
+        await self._allowed("admin", "GET", path_of("agents"), params={"limit": 1, "fields": "id"})
+        try:
+            await self._allowed(
+                "service", "POST", path_of("ports", NO_PORT, "bindings"), body={"binding": {"host": "nowhere"}}
+            )
+        except NotFound:
+            return
+
+    async def _allowed(self, role: str, method: str, path: str, **asked: Any) -> None:
+        try:
+            await self._network.call(method, path, **asked)
+        except Unavailable as out:
+            if out.code == CREDENTIALS and out.private.startswith("403"):
+                private = f"the user of [service_user] lacks the role {role}: {out.private}"
+                raise Unavailable(out.public, private=private, code=CREDENTIALS) from out
+            raise
 
     async def extensions(self) -> frozenset[str]:
         """What this network service can do; asked again every ten minutes."""

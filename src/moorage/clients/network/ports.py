@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from moorage.clients.http import Json, Neighbour
+from moorage.clients.http import CREDENTIALS, Json, Neighbour
 from moorage.clients.network.facts import path_of
 from moorage.clients.network.making import TRIES_AT_A_REVISION_MAX, Making, all_of, macs_of
 from moorage.clients.network.subnets_in_turn import SubnetsInTurn
@@ -24,6 +24,7 @@ from moorage.model.errors import (
     Refusal,
     Stale,
     Unauthenticated,
+    Unavailable,
 )
 from moorage.model.network import (
     BindRefused,
@@ -113,6 +114,8 @@ class Ports(Making):
                 raise
             except Refusal as refused:
                 raise _refused(port, wanted.host, refused.public, refused.code) from refused
+            except Unavailable as out:
+                raise _named_role(out, body) from out
             return _judged(now, wanted.host)
         raise Stale(f"port {port.id} keeps changing")
 
@@ -320,6 +323,15 @@ def _is_bound(now: Port, wanted: _Bind, body: Json) -> bool:
 def _refused(port: Port, host: str, reason: str, kind: str) -> BindRefused:
     sentence = f"port {port.id} could not be bound on host {host}: {reason}"
     return BindRefused(sentence, code=kind, port=port.id, host=host, reason=reason, index=port.index)
+
+
+def _named_role(out: Unavailable, body: Json) -> Unavailable:
+    """Our account may not bind ports at all: no other host would help, and the operator is told what would."""
+    if out.code != CREDENTIALS or not out.private.startswith("403"):
+        return out
+    role = "service" if "binding:profile" in body else "admin or service"
+    private = f"the user of [service_user] lacks the role {role}: {out.private}"
+    return Unavailable("the network service does not let us bind ports", private=private, code=CREDENTIALS)
 
 
 def _judged(port: Port, host: str) -> Port:

@@ -1,18 +1,21 @@
 """Ports: got or made before a host is chosen, bound right after, taken back by key (RULES §7)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
 
-from moorage.model.errors import HostFailed
+from moorage.clients.http import CREDENTIALS
+from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import ProviderId, ServerId
 from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
 from moorage.model.plumbing import vif_of
 from moorage.model.request_groups import ALLOCATION, amounts_held, groups_of, providers_in
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.model.server import Address, Nic
+from moorage.model.server import Address, Nic, TaskState
 from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.rooms import Rooms
 from moorage.placement.claims import amounts_of
 from moorage.store.region import inbox
+from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.claims import Key
 
 __all__ = [
@@ -23,12 +26,40 @@ __all__ = [
     "nic_of",
     "nics_of",
     "plugged_ports",
+    "refuse_without_credentials",
     "segments_for",
     "unnamed_guarantees",
     "vif_of",
+    "with_our_credentials",
 ]
 
+T = TypeVar("T")
 VIF_PLUGGED = "network-vif-plugged"
+
+
+async def with_our_credentials(rooms: Rooms, server: ServerId, call: Awaitable[T]) -> T | None:
+    """Let go of ports; None when the network service does not take our credentials, and the server is being deleted.
+
+    The delete that waits in line must not wait for credentials that may never come back: it, or the hosts, let go of all of
+    the server's ports, and what they do not know of `stray_ports` finds.
+    """
+    try:
+        return await call
+    except Unavailable as out:
+        where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
+        if out.code != CREDENTIALS or (where is not None and where.task is not TaskState.DELETING):
+            raise
+        return None
+
+
+def refuse_without_credentials(rooms: Rooms) -> None:
+    """For what only the conductor can do to ports, and no host. Raises Unavailable while it could not be done, nor taken back."""
+    if not rooms.gates().credentials:
+        raise Unavailable(
+            "Interfaces cannot be attached or detached now: the network service does not accept the credentials of this cloud's "
+            "conductors.",
+            code=CREDENTIALS,
+        )
 
 
 def made_macs(nics: Sequence[NicAsk]) -> tuple[str, ...]:

@@ -1,0 +1,135 @@
+"""The network service stops taking our credentials, before or while an interface is attached or detached (S0.10).
+
+Nothing is begun that could not be taken back; and what is under way keeps no delete waiting for credentials that may never come back.
+"""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from moorage.clients.http import CREDENTIALS
+from moorage.conductor.reconcilers.stray_ports import StrayPorts
+from moorage.model.asker import Asker
+from moorage.model.boot import NicWish
+from moorage.model.errors import Unavailable
+from moorage.model.ids import OperationId
+from moorage.model.server import TaskState
+from moorage.operations import attach_interface, detach_interface
+from moorage.operations.all import SAGAS
+from moorage.operations.delete import Delete
+from moorage.operations.gates import Gates
+from moorage.operations.steps import servers as records
+from moorage.saga import Paper, Stuck, Unwound, first_lines, tell
+from moorage.store.region import servers as region_servers
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_region import SERVER, SmallRegion, a_server
+from moorage.testing.small_stories import Card, attached, attaching, booted, detaching
+from moorage.testing.stage import HeldClock
+
+DELETE = OperationId("delete")
+
+
+class Losing:
+    """The network service, which takes our credentials for so many calls more."""
+
+    def __init__(self, under: Any, calls: int) -> None:
+        self._under, self.calls = under, calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._under, name)
+
+        async def called(*args: Any, **kwargs: Any) -> Any:
+            if self.calls <= 0:
+                raise Unavailable("the network service does not accept our credentials", code=CREDENTIALS)
+            self.calls -= 1
+            return await found(*args, **kwargs)
+
+        return called
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+async def told(small: SmallRegion, name: str, asked: Any, calls: int, operation: OperationId = PROVED_OPERATION) -> Any:
+    rooms = dataclasses.replace(small.rooms, network=cast("Any", Losing(small.network, calls)))
+    paper = Paper(first_lines(SAGAS[name]), small.transact)
+    return await tell(SAGAS[name], operation, asked, rooms, paper, clock=HeldClock())
+
+
+async def ask_to_delete(small: SmallRegion) -> None:
+    await small.region.write(lambda tx: region_servers.queue(tx, SERVER, DELETE, TaskState.DELETING))
+
+
+async def delete(small: SmallRegion, seq: int) -> dict[str, Any]:
+    """The delete that waited has its turn, with credentials that work; what is held after a round."""
+    await told(small, "delete/1", Delete(a_server(operation=DELETE), seq, "req-delete", "user-1"), 1_000, DELETE)
+    await StrayPorts(small.rooms).run()
+    return await small.held()
+
+
+@pytest.mark.parametrize("card", ["made", "users"])
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_an_attach_that_cannot_be_taken_back_keeps_no_delete_waiting(
+    small: SmallRegion, card: Card, calls: int
+) -> None:
+    await booted(small)
+    await ask_to_delete(small)
+    with pytest.raises(Unwound):
+        await told(small, "attach_interface/1", attaching(card), calls)
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.operation == DELETE
+    held = await delete(small, 3)
+    assert (held["claims"], held["guests"], held["rows"]) == (0, 0, 0)
+    assert [port for port in small.network.ports.values() if port.device_id or port.ours] == []
+
+
+@pytest.mark.parametrize("card", ["made", "users"])
+async def test_a_detach_that_cannot_let_the_port_go_keeps_no_delete_waiting(small: SmallRegion, card: Card) -> None:
+    asked = await detaching(small, card)
+    await attached(small, card)
+    await ask_to_delete(small)
+    await told(small, "detach_interface/1", msgspec.structs.replace(asked, seq=3), 1)
+    held = await delete(small, 4)
+    assert (held["claims"], held["guests"], held["rows"]) == (0, 0, 0)
+    assert [port for port in small.network.ports.values() if port.device_id or port.ours] == []
+
+
+async def test_while_nobody_deletes_the_server_a_port_waits_for_credentials(small: SmallRegion) -> None:
+    """The server lives on, and its port with it: it is not forgotten."""
+    await booted(small)
+    with pytest.raises(Stuck):
+        await told(small, "attach_interface/1", attaching("made"), 1)
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.operation == PROVED_OPERATION
+
+
+async def test_nothing_is_begun_while_the_conductors_have_no_credentials(small: SmallRegion) -> None:
+    await booted(small)
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    shut = Gates(early_ports=False, bind_in_conductor=False, credentials=False)
+    rooms = dataclasses.replace(small.rooms, gates=lambda: shut, network=cast("Any", Losing(small.network, 0)))
+    server = (await records.find(rooms, SERVER)).server
+    assert server is not None
+    asker = Asker(user="user-1", project=server.project)
+    wish = NicWish("network-1", None, None, None)
+
+    def check(now: Any) -> None:
+        return None
+
+    with pytest.raises(Unavailable, match="conductors") as attach:
+        await attach_interface.begin(rooms, asker, "token", server, wish, check=check, external_allowed=False)
+    with pytest.raises(Unavailable, match="conductors") as detach:
+        await detach_interface.begin(rooms, asker, server, str(server.nics[0].port), check=check)
+    assert {attach.value.code, detach.value.code} == {CREDENTIALS}
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.operation is None
