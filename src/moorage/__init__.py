@@ -14,4 +14,4 @@ The conductor tells the stories and tidies at night.  `main` is where rooms are 
 the language spoken in all of them.  You may walk down, never up; `make rooms` checks.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -25,6 +25,7 @@ from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import HostPlan, planned_hosts
 from moorage.testing.nats import NatsServer
 from moorage.testing.postgres import Durability, Server, start_postgres
+from moorage.testing.releases import Installed
 
 READY_S = 180.0
 STOP_S = 20.0
@@ -84,6 +85,8 @@ class TrialSet:
     settings: str = ""
     """More of the TOML file: tables that it does not have yet."""
     durability: Durability = "power"
+    releases: dict[str, Installed] = field(default_factory=dict)
+    """Which processes, by name, run another release than ours."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     postgres: Server | None = None
     nats: NatsServer | None = None
@@ -155,10 +158,14 @@ class TrialSet:
     def launch(self, name: str, *words: str) -> tuple[str, int]:
         """Start one process; its name, and where in its log its own words begin."""
         log = self.directory / f"{name}.log"
-        command = [sys.executable, "-m", "moorage", words[0], "--config", str(self.config_path), *words[1:]]
+        other = self.releases.get(name)
+        python, environment = (sys.executable, None) if other is None else (str(other.python), other.environment)
+        command = [python, "-m", "moorage", words[0], "--config", str(self.config_path), *words[1:]]
         with log.open("ab") as out:
             at = out.tell()
-            self.processes[name] = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+            self.processes[name] = subprocess.Popen(
+                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment
+            )
         return name, at
 
     def wait_ready(self, name: str, at: int) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from moorage.main.config import Config, read_config
+from moorage.testing.releases import Installed
 from moorage.testing.set import free_ports
 
 READY_S = 60.0
@@ -22,6 +23,8 @@ class Upped:
         self.directory = directory
         self.log = directory / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.release: Installed | None = None
+        """Which release the next start is of; None: ours."""
         ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
         listens = "".join(f"[api.{name}]\nport = {port}\n\n" for name, port in ports.items())
         self.path = directory / "moorage.toml"
@@ -36,14 +39,18 @@ class Upped:
 
     def start(self) -> None:
         """Returns when it says that it is up."""
+        python, environment = sys.executable, None
+        if self.release is not None:
+            python, environment = str(self.release.python), self.release.environment
         with self.log.open("ab") as out:
             at = out.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "moorage", "up", "--config", str(self.path)],
+                [python, "-m", "moorage", "up", "--config", str(self.path)],
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
                 cwd=self.directory,
+                env=environment,
             )
         deadline = time.monotonic() + READY_S
         while b"Moorage is up" not in self.log.read_bytes()[at:]:
