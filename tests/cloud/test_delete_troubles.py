@@ -1,11 +1,20 @@
 """A delete goes forward whatever its host says; meanwhile people see what it waits for."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
+import pytest
+import sqlalchemy as sa
 from conftest import Running, Start
 
+from moorage.conductor import worker
 from moorage.drivers.dials import VerbDial
 from moorage.main.config import Compute, Hosts
+from moorage.model.errors import Unavailable
+from moorage.operations import delete
+from moorage.sql import Database, Tx
+from moorage.store.region import operations
 from moorage.testing.census import guests_on_disk
 from moorage.testing.waiting import until
 
@@ -74,3 +83,57 @@ async def test_a_silent_host_does_not_hold_up_a_delete(start: Start) -> None:
         assert guests_on_disk(running.config.data) == {server["id"]: [host]}
         await running.cloud.fleet.restart(plan)
         await until(lambda: guests_on_disk(running.config.data) == {})
+
+
+async def test_a_delete_is_never_taken_back_whatever_is_out_for_however_long(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """204 was answered; its cell's database is then out for longer than the patience: it is stuck, which people see, and goes on."""
+    monkeypatch.setattr(delete.find_server, "patience_s", 0.5)
+    monkeypatch.setattr(worker, "STUCK_AGAIN_S", 0.5)
+    admin = running.admin
+    server = (await admin.active("kept-promise"))["id"]
+    cells = running.cloud.region.rooms.cells
+    outages = [Outage(monkeypatch, cells[each]) for each in cells.ids]
+    begin = delete.begin
+
+    async def then_out(*args: Any, **named: Any) -> None:
+        await begin(*args, **named)
+        for each in outages:
+            each.begin()
+
+    monkeypatch.setattr(delete, "begin", then_out)
+    await admin.delete(server)
+
+    async def status() -> set[str]:
+        return {row.status for row in await running.cloud.region.databases.region.read(open_operations)}
+
+    async with asyncio.timeout(20):
+        while await status() != {"stuck"}:  # noqa: ASYNC110 - the row is the only thing that says it
+            await asyncio.sleep(0.05)
+    for each in outages:
+        each.end()
+    await admin.absent(server, patience_s=20.0)
+
+
+def open_operations(tx: Tx) -> Sequence[Any]:
+    return tx.rows(sa.select(operations.operations.c.status).where(operations.operations.c.ended_at.is_(None)))
+
+
+class Outage:
+    """A cell's database does not answer between `begin` and `end`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
+        self._patch, self._database = monkeypatch, database
+        self._real = {name: getattr(database, name) for name in ("read", "write", "glance")}
+
+    def begin(self) -> None:
+        async def refuse(work: object) -> None:
+            raise Unavailable("the cell's database does not answer")
+
+        for name in self._real:
+            self._patch.setattr(self._database, name, refuse)
+
+    def end(self) -> None:
+        for name, real in self._real.items():
+            self._patch.setattr(self._database, name, real)

@@ -53,7 +53,7 @@ class Delete(msgspec.Struct, frozen=True):
 DeleteRun = Run[Delete, Rooms]
 
 
-@step(no_undo="reads only")
+@step(no_undo="reads only", patience_s=PATIENCE_S)
 async def find_server(run: DeleteRun) -> Found:
     """Where the server is now that nobody else holds it."""
     return await records.find(run.rooms, run.asked.server.id)
@@ -167,7 +167,17 @@ def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
     records.let_go(tx, run)
 
 
-DELETE = Saga("delete/1", Delete, find_server, destroy_guest, release_ports, mark_deleted, release_claims, ended=_ended)
+DELETE = Saga(
+    "delete/1",
+    Delete,
+    find_server,
+    destroy_guest,
+    release_ports,
+    mark_deleted,
+    release_claims,
+    ended=_ended,
+    forward_only=True,
+)
 
 
 async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = False, request_id: str = "") -> None:

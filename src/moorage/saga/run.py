@@ -128,7 +128,7 @@ class _Teller:
         self.unsure: set[str] = set()
         self.ears = Ears(log, self.scribe)
         self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
-        self.past = False  # past it for certain: only forward
+        self.past = self.ears.deaf = saga.forward_only  # past the point of no return for certain: only forward
         self.word: str | None = None  # the cancel word that turned the story
 
     # ------------------------------------------------------------------------------------------------- the story

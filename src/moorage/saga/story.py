@@ -28,12 +28,15 @@ class Saga(Generic[AskedT, RoomsT]):
         *parts: Step[AskedT, RoomsT, Any] | SomeHost[AskedT, RoomsT],
         turned: Turned[AskedT, RoomsT] | None = None,
         ended: Finished[AskedT, RoomsT] | None = None,
+        forward_only: bool = False,
     ) -> None:
+        """`forward_only`: what was accepted is never taken back, from the first step on; past a step's patience it is stuck."""
         self.name = name
         self.asked = asked
         self.parts = parts
         self.turned = turned
         self.ended = ended
+        self.forward_only = forward_only
         self.group: SomeHost[AskedT, RoomsT] | None = None
         self.group_at = range(0)
         steps: list[Step[AskedT, RoomsT, Any]] = []
@@ -76,7 +79,7 @@ class Saga(Generic[AskedT, RoomsT]):
                 parts.append(SomeHost(within, part.max_attempts, part.host))
             else:
                 parts.append(changed.get(part.name, part))
-        return Saga(self.name, self.asked, *parts, turned=self.turned, ended=self.ended)
+        return Saga(self.name, self.asked, *parts, turned=self.turned, ended=self.ended, forward_only=self.forward_only)
 
     def in_group(self, step: str) -> bool:
         return self.at[step] in self.group_at

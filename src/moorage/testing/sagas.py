@@ -203,7 +203,7 @@ class _Prover(Generic[AskedT, RoomsT]):
         self.empty: Any = None
         self.whole: Any = None
         no_return = [at for at, each in enumerate(saga.steps) if each.point_of_no_return]
-        self.no_return_at = no_return[0] if no_return else len(saga.steps)
+        self.no_return_at = -1 if saga.forward_only else no_return[0] if no_return else len(saga.steps)
 
     # --------------------------------------------------------------------------------------------------- the cases
 
@@ -258,7 +258,9 @@ class _Prover(Generic[AskedT, RoomsT]):
 
     async def repeating(self) -> None:
         """Every do and undo twice, and every undo failing once."""
-        never_undone = {each.name for each in self.saga.steps[: self.no_return_at] if each.undo_with is not None}
+        never_undone = {
+            each.name for each in self.saga.steps[: max(self.no_return_at, 0)] if each.undo_with is not None
+        }
         for plot in self.plots():
             await self._plays(plot, "repeated", repeat=True)
             for step in self.saga.steps if not plot.whole else ():

@@ -94,7 +94,7 @@ class Trapdoor:
 
 def staged(saga: Saga[Any, Any], door: Trapdoor, faults: Sequence[Fault] = (), repeat: bool = False) -> Saga[Any, Any]:
     """The same saga, with points, faults, and (`repeat`) every do and undo done twice."""
-    deaf = False
+    deaf = saga.forward_only
     steps: list[Step[Any, Any, Any]] = []
     for each in saga.steps:
         deaf = deaf or each.point_of_no_return
