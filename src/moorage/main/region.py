@@ -119,6 +119,7 @@ async def open_region(
         hosts=hosts,
         tellers=tellers,
         draw_segments=None if segments is None else segments.drawn,
+        redraw_segments=None if segments is None else segments.redraw,
         settings=Settings(
             max_attempts=config.compute.max_attempts,
             auto_refusal=config.compute.auto_refusal,

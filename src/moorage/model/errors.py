@@ -34,6 +34,8 @@ class Problem(Exception):
     """The root. `str(problem)` is the public sentence."""
 
     code = "problem"
+    without: tuple[str, ...] = ()
+    """Segments that had nothing left to give: the host is not to blame, so the next attempt may go to it, and goes without these."""
 
     def __init__(self, public: str, *, private: str = "", code: str | None = None) -> None:
         super().__init__(public)

@@ -16,7 +16,7 @@ from moorage.model.action import Action, Event
 from moorage.model.errors import HostFailed, NoCapacity, Problem, Stale, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.network import NetworkFacts, NicAsk, Port
+from moorage.model.network import BindRefused, NetworkFacts, NicAsk, Port
 from moorage.model.resources import Needs
 from moorage.model.server import Fault, Server, TaskState, VmState
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
@@ -36,6 +36,7 @@ from moorage.operations.steps.ports import (
     segments_for,
     subnets_beside,
 )
+from moorage.operations.steps.segments import note_exhausted, without_exhausted
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
 from moorage.store.cell import actions
@@ -151,7 +152,9 @@ async def delete_made_ports(run: BootRun) -> None:
 async def claim_host(run: BootRun) -> Claim:
     """Hold compute and addresses on the best willing host, in one claim; a loser takes the next (N1)."""
     engine = run.rooms.placement
-    ask = ask_of(run.asked, _networks(run), run[make_ports].ports, not_on=tuple(HostId(host) for host in run.tried))
+    ports, exhausted = run[make_ports].ports, frozenset(each for cause in run.causes for each in cause.without)
+    ask = ask_of(run.asked, _networks(run), ports, not_on=tuple(HostId(host) for host in run.blamed))
+    ask = without_exhausted(ask, ports, exhausted)
     verdict, fresh = engine.rank(ask), False
     lost: list[str] = []
     for _ in range(CLAIM_ROUNDS_MAX):
@@ -255,17 +258,21 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
     claim, ports = run[claim_host], run[make_ports].ports
     if late_ports.host_plumbs(run.asked, claim):
         return ports
-    return await run.rooms.network.bind_ports(
-        run.asked.server.id,
-        claim.name,
-        claim.availability_zone,
-        await late_ports.made_late(run, ports),
-        subnets=claim.subnets,
-        beside=subnets_beside(ports, _networks(run), claim.subnets),
-        profiles=claim.profiles,
-        tried=names_of(run.rooms.placement.world(), run.tried),
-        unsure=run.unsure or run.attempt > 1,
-    )
+    try:
+        return await run.rooms.network.bind_ports(
+            run.asked.server.id,
+            claim.name,
+            claim.availability_zone,
+            await late_ports.made_late(run, ports),
+            subnets=claim.subnets,
+            beside=subnets_beside(ports, _networks(run), claim.subnets),
+            profiles=claim.profiles,
+            tried=names_of(run.rooms.placement.world(), run.tried),
+            unsure=run.unsure or run.attempt > 1,
+        )
+    except BindRefused as refused:
+        await note_exhausted(run.rooms, refused, _networks(run), claim.subnets)
+        raise
 
 
 @bind_ports.undo

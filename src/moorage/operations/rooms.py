@@ -8,7 +8,7 @@ from moorage.bus.agents import HostCaller
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
 from moorage.model.errors import Internal
-from moorage.model.ids import CellId, ConductorId, OperationId
+from moorage.model.ids import CellId, ConductorId, NetworkId, OperationId
 from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
@@ -95,5 +95,7 @@ class Rooms:
     """None: nobody wants to be told."""
     draw_segments: Callable[[Mapping[str, NetworkFacts]], Awaitable[dict[str, NetworkFacts]]] | None = None
     """The networks of a request as it may be judged by; the pools of those that are routed are drawn into placement where they are news."""
+    redraw_segments: Callable[[NetworkId], Awaitable[None]] | None = None
+    """The pools of a routed network are drawn into placement as the network service has them now, whatever was known of them."""
     gates: Callable[[], Gates] = lambda: OPEN
     """Which behaviour is on for what begins now (RULES §13)."""

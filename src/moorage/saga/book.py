@@ -82,12 +82,18 @@ class Book:
         first = self.saga.group.steps[0].name
         return max((attempt for name, attempt in self.results if name == first), default=0)
 
-    def tried(self) -> tuple[str, ...]:
-        """The hosts of the attempts that ended, in order."""
+    def excused(self) -> set[int]:
+        """Attempts that failed for what no host can help."""
+        return {cause.attempt for cause in self.causes if cause.without}
+
+    def tried(self, *, blamed: bool = False) -> tuple[str, ...]:
+        """The hosts of the attempts that ended, in order; `blamed`: without those of excused attempts."""
         if self.saga.group is None:
             return ()
         first, host = self.saga.group.steps[0], self.saga.group.host
         ended = [attempt for attempt in range(1, self.attempt + 1) if attempt < self.attempt or self.over]
+        if blamed:
+            ended = [attempt for attempt in ended if attempt not in self.excused()]
         values = [self.results[first.name, attempt] for attempt in ended if (first.name, attempt) in self.results]
         return tuple(host(first.decode(value)) for value in values)
 

@@ -67,12 +67,14 @@ class Cause(Struct, frozen=True, omit_defaults=True):
     private: str = ""
     left: Raw = Raw(b"null")
     """What the failed attempt left for the next one (`HostFailed.left`), as JSON."""
+    without: tuple[str, ...] = ()
+    """What the next attempts go without; the host was not to blame, and the attempt does not count (`Problem.without`)."""
 
     @classmethod
     def of(cls, problem: Problem, step: str, attempt: int) -> "Cause":
         private = problem.private[-PRIVATE_CHARS_MAX:]
         left = Raw(problem.left) if isinstance(problem, HostFailed) and problem.left else Raw(b"null")
-        return cls(step, attempt, type(problem).__name__, problem.code, problem.public, private, left)
+        return cls(step, attempt, type(problem).__name__, problem.code, problem.public, private, left, problem.without)
 
     def problem(self) -> Problem:
         """The problem again, of the same kind as far as this release knows it."""

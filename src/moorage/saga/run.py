@@ -241,10 +241,14 @@ class _Teller:
                 raise _Turning(last.step, blamed)
             raise _Turning(step.name, problem)
         elsewhere = step.host_local or not isinstance(problem, Unavailable)
-        if not elsewhere or problem.code == BUG or book.attempt >= self.max_attempts:
+        if not elsewhere or problem.code == BUG or self._was_last(problem):
             raise _Turning(step.name, problem)
         await self.scribe.append([Failed(Cause.of(problem, step.name, book.attempt), book.left_open())])
         return self.saga.group_at.start
+
+    def _was_last(self, problem: Problem) -> bool:
+        """Attempts that no host is to blame for do not count: each goes on without something, so they end by themselves."""
+        return not problem.without and self.book.attempt - len(self.book.excused()) >= self.max_attempts
 
     async def _leave_host(self) -> None:
         """Between two attempts: only what is host-local; what moves is replaced by its next do."""
@@ -405,6 +409,7 @@ class _Teller:
             epoch=self.log.epoch,
             attempt=attempt,
             tried=book.tried(),
+            blamed=book.tried(blamed=True),
             causes=tuple(book.causes),
             unsure=unsure,
             cancelled=book.turn.cancelled if book.turn else self.word,

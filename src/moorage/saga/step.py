@@ -65,6 +65,8 @@ class Run(Generic[Asked_co, Rooms_co]):
     """0 outside `on_some_host`; inside it 1, 2, …"""
     tried: tuple[str, ...]
     """The hosts of the earlier attempts, from the first step's results."""
+    blamed: tuple[str, ...]
+    """Those of them that may be to blame for it; the others may be tried again."""
     causes: tuple[Cause, ...]
     """How the earlier attempts ended."""
     unsure: bool

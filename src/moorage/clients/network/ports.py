@@ -41,6 +41,8 @@ UNBOUND = frozenset({"", "unbound"})
 BINDING_FAILED = "binding_failed"
 NO_ADDRESS_LEFT = "IpAddressGenerationFailure"
 """The network service's name of it."""
+NO_ADDRESS = "no_address"
+"""It was said to be bound, and has no address."""
 
 
 class Ports(Making):
@@ -339,7 +341,7 @@ def _judged(port: Port, host: str) -> Port:
     if port.vif_type == BINDING_FAILED or port.vif_type in UNBOUND:
         raise _refused(port, host, "no mechanism of the network service can bind it there", BINDING_FAILED)
     if port.wants_address and not port.fixed_ips:
-        raise _refused(port, host, "it was given no address", "no_address")
+        raise _refused(port, host, "it was given no address", NO_ADDRESS)
     return port
 
 

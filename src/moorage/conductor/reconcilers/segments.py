@@ -54,6 +54,8 @@ class Segments:
         self._turn = asyncio.Lock()
         self._asked: OrderedDict[str, tuple[float, NetworkFacts]] = OrderedDict()
         """Network → when it was last asked of because of a request, and what it was."""
+        self._redrawn: OrderedDict[str, float] = OrderedDict()
+        """Network → when its pools were last drawn because somebody was refused an address."""
 
     async def run(self) -> SegmentsDone:
         """One round. Raises Unavailable when the network service is out; the next round finds everything."""
@@ -90,6 +92,27 @@ class Segments:
                 if not self._settled(facts):
                     found[key] = await self._newest(facts)
         return found
+
+    async def redraw(self, network: NetworkId) -> None:
+        """One network's pools as they are now: somebody was refused an address that placement took to be free.
+
+        Asked of the network service at most once a second for each network. Raises Unavailable when that is out.
+        """
+        async with self._turn:
+            now = self._monotonic()
+            if now - self._redrawn.get(network, -math.inf) < ASKED_EVERY_S:
+                return
+            try:
+                facts = await self._network.network(network)
+            except NotFound:  # whoever wants a port of it is told
+                return
+            reports = await self._reports([facts])
+            await self._draw(reports)
+            self._last |= reports
+            self._redrawn.pop(network, None)
+            self._redrawn[network] = now
+            while len(self._redrawn) > ASKED_MAX:
+                self._redrawn.popitem(last=False)
 
     def _settled(self, facts: NetworkFacts) -> bool:
         return not facts.routed or (self._known(facts) and self._any_free(facts))

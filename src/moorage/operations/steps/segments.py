@@ -1,0 +1,62 @@
+"""Segments that have no addresses left, though placement took them to have some (S0.15).
+
+The network service counts addresses of others, which placement hears of a while later.  Who is refused for want of an address
+goes on without that segment, on whatever host: the host is not to blame, and may serve by another segment.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from moorage.clients.network.ports import NO_ADDRESS, NO_ADDRESS_LEFT
+from moorage.model.errors import NoCapacity, Unavailable
+from moorage.model.ids import NetworkId
+from moorage.model.network import BindRefused, NetworkFacts, Port
+from moorage.model.world import Ask
+from moorage.operations.rooms import Rooms
+
+logger = logging.getLogger(__name__)
+
+NO_ADDRESSES = frozenset({NO_ADDRESS, NO_ADDRESS_LEFT})
+
+
+async def note_exhausted(
+    rooms: Rooms, refused: BindRefused, networks: Mapping[str, NetworkFacts], subnets: Mapping[int, str]
+) -> None:
+    """If it was for want of an address: the refusal says without which segment to go on, and its network's pools are drawn anew.
+
+    `subnets`: NIC index → the subnet that its address was to come from.
+    """
+    subnet = subnets.get(refused.index)
+    if refused.code not in NO_ADDRESSES or subnet is None:
+        return
+    for network in networks.values():
+        for each in network.subnets:
+            if each.id == subnet and each.segment is not None:
+                refused.without = (each.segment,)
+                await _redraw(rooms, NetworkId(network.id))
+
+
+async def _redraw(rooms: Rooms, network: NetworkId) -> None:
+    if rooms.redraw_segments is None:
+        return
+    try:
+        await rooms.redraw_segments(network)
+    except Unavailable as out:  # the next round draws them; this boot goes on without the segment all the same
+        logger.info("the pools of network %s cannot be drawn now: %s", network, out)
+
+
+def without_exhausted(ask: Ask, ports: Sequence[Port], exhausted: frozenset[str]) -> Ask:
+    """The ask without segments that had no address left. Raises NoCapacity when a NIC is left with none."""
+    if not exhausted:
+        return ask
+    nics = list(ask.nics)
+    for place, (nic, port) in enumerate(zip(ask.nics, ports, strict=True)):
+        if not nic.segments or not nic.addresses or port.fixed_ips:  # nothing is counted, or it has its address
+            continue
+        left = tuple(each for each in nic.segments if each not in exhausted)
+        if not left:
+            raise NoCapacity("No valid host was found. No segment of the network has a free address.")
+        nics[place] = msgspec.structs.replace(nic, segments=left)
+    return msgspec.structs.replace(ask, nics=tuple(nics))

@@ -1,0 +1,107 @@
+"""A segment that is full in the network service, which placement does not know yet (S0.15): the boot goes on without the segment.
+
+Ports that no server has take the addresses behind placement's back; the round that would draw them is far away.
+"""
+
+from typing import Any
+
+import pytest
+from conftest import Running, Start
+from test_boot_moves_on import attempts_of
+from test_last_address import routed_with
+
+from moorage.main import rounds
+from moorage.main.config import Hosts
+from moorage.model.errors import NoCapacity
+from moorage.model.ids import HostId, ProviderId
+from moorage.model.network import FixedIp, Port
+from moorage.model.world import Ask, NicAsk
+from moorage.operations.steps.segments import without_exhausted
+
+ONE, TWO = ProviderId("one"), ProviderId("two")
+
+
+@pytest.fixture(autouse=True)
+def rounds_are_far_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "SEGMENTS_EVERY_S", 3600.0)
+
+
+async def filled(running: Running, network: str, segment: str, addresses: int) -> None:
+    """The segment's addresses are taken by ports without a server; placement is not told."""
+    subnets = (await running.admin.network("GET", "/subnets", network_id=network)).json()["subnets"]
+    subnet = next(each["id"] for each in subnets if each["segment_id"] == segment)
+    for _ in range(addresses):
+        port = {"network_id": network, "fixed_ips": [{"subnet_id": subnet}]}
+        assert (await running.admin.network("POST", "/ports", {"port": port})).status_code == 201
+
+
+async def emptied(running: Running, network: str, *servers: dict[str, Any]) -> None:
+    for each in servers:
+        await running.admin.gone(each["id"])
+    for port in (await running.admin.network("GET", "/ports", network_id=network)).json()["ports"]:
+        await running.admin.network("DELETE", f"/ports/{port['id']}")
+
+
+async def test_more_hosts_on_the_full_segment_than_attempts(start: Start) -> None:
+    wires = (*((("physnet1",),) * 7), ("physnet2",))
+    async with start(hosts=Hosts(count=8, physical_networks=wires)) as running:
+        admin = running.admin
+        network, (full, _) = await routed_with(admin, 5, 9)
+        networks = [{"uuid": network}]
+        first = await admin.active("the pools are drawn now", networks=networks)
+        await filled(running, network, full, 5 if first["OS-EXT-SRV-ATTR:host"] == "host8" else 4)
+        found = [await admin.active(f"s{number}", networks=networks) for number in range(3)]
+        assert {each["OS-EXT-SRV-ATTR:host"] for each in found} == {"host8"}
+        attempts = [len(await attempts_of(running, each["id"])) for each in found]
+        assert attempts[0] <= 2, "the segment was excluded after it was refused once"
+        assert attempts[1:] == [1, 1], "its pool was drawn anew at the first refusal"
+        await emptied(running, network, first, *found)
+
+
+async def test_the_same_host_serves_by_its_other_segment(start: Start) -> None:
+    async with start(hosts=Hosts(count=1, physical_networks=(("physnet1", "physnet2"),))) as running:
+        admin = running.admin
+        network, (full, other) = await routed_with(admin, 9, 5)  # the emptiest segment comes first
+        networks = [{"uuid": network}]
+        first = await admin.active("the pools are drawn now", networks=networks)
+        await filled(running, network, full, 8)
+        found = await admin.active("s", networks=networks)
+        attempts = await attempts_of(running, found["id"])
+        assert [each["host"] for each in attempts] == ["host1", "host1"], "the host was not to blame"
+        (port,) = (await admin.network("GET", "/ports", device_id=found["id"])).json()["ports"]
+        subnets = (await admin.network("GET", "/subnets", network_id=network)).json()["subnets"]
+        where = {each["id"]: each["segment_id"] for each in subnets}
+        assert where[port["fixed_ips"][0]["subnet_id"]] == other
+        await emptied(running, network, first, found)
+
+
+async def test_when_every_segment_is_full_it_ends(start: Start) -> None:
+    """As many attempts as there are segments, with the network service's own word as the cause."""
+    wires = (*((("physnet1",),) * 3), *((("physnet2",),) * 3))
+    async with start(hosts=Hosts(count=6, physical_networks=wires)) as running:
+        admin = running.admin
+        network, segments = await routed_with(admin, 5, 5)
+        networks = [{"uuid": network}]
+        first = await admin.active("the pools are drawn now", networks=networks)
+        mine = 0 if first["OS-EXT-SRV-ATTR:host"] in {"host1", "host2", "host3"} else 1
+        for place, segment in enumerate(segments):
+            await filled(running, network, segment, 4 if place == mine else 5)
+        found = await admin.settled(await admin.boot("s", networks=networks))
+        assert found["status"] == "ERROR"
+        assert len(await attempts_of(running, found["id"])) <= len(segments)
+        await emptied(running, network, first, found)
+
+
+def port(index: int, **facts: Any) -> Port:
+    return Port(id=f"p{index}", network="n", mac="m", index=index, **facts)
+
+
+def test_segments_without_addresses_are_not_asked_for_again() -> None:
+    nics = (NicAsk("a", (ONE, TWO)), NicAsk("b", (ONE,)), NicAsk("c", (ONE,), addresses=0), NicAsk("d"))
+    has = port(1, fixed_ips=(FixedIp("10.0.0.1", "s"),))
+    ask = Ask(resources={}, nics=nics, not_on=(HostId("h"),))
+    left = without_exhausted(ask, (port(0), has, port(2), port(3)), frozenset({ONE}))
+    assert [each.segments for each in left.nics] == [(TWO,), (ONE,), (ONE,), ()]
+    assert without_exhausted(ask, (port(0), has, port(2), port(3)), frozenset()) is ask
+    with pytest.raises(NoCapacity):
+        without_exhausted(ask, (port(0), port(1), port(2), port(3)), frozenset({ONE}))
