@@ -2,15 +2,28 @@
 
 import pytest
 
-from moorage.model.server import MAY_BECOME, TaskState, VmState, states_of, status_of
+from moorage.model.errors import Internal
+from moorage.model.server import MAY_BECOME, TaskState, VmState, checked_change, states_of, status_of
+from moorage.testing.small_region import a_server
 
 
-def test_every_state_says_what_it_may_become() -> None:
-    assert set(MAY_BECOME) == set(VmState)
+@pytest.mark.parametrize("state", list(VmState))
+def test_a_record_changes_into_what_its_state_may_become_and_nothing_else(state: VmState) -> None:
+    before = a_server(vm_state=state)
+    for wanted in VmState:
+        after = a_server(vm_state=wanted)
+        if wanted is state or wanted in MAY_BECOME[state]:
+            assert checked_change(before, after) is after
+        else:
+            with pytest.raises(Internal) as refused:
+                checked_change(before, after)
+            assert refused.value.private == f"from {state.value} to {wanted.value}"
 
 
-def test_nothing_leaves_deleted() -> None:
+def test_nothing_leaves_deleted_and_everything_else_may_be_deleted_or_fail() -> None:
     assert MAY_BECOME[VmState.DELETED] == frozenset()
+    for state in set(VmState) - {VmState.DELETED, VmState.ERROR}:
+        assert {VmState.DELETED, VmState.ERROR} <= MAY_BECOME[state]
 
 
 @pytest.mark.parametrize("state", list(VmState))

@@ -24,6 +24,12 @@ CELL = CellId("cell-1")
 SMALL = {"VCPU": 1, "MEMORY_MB": 256, "DISK_GB": 1}
 
 
+async def holder(database: Database, consumer: str) -> tuple[str | None, str | None, int]:
+    owner = await database.read(lambda tx: sql.owner(tx, consumer))
+    assert owner is not None
+    return owner.host, owner.operation, owner.attempt
+
+
 def report(name: str, *, vcpus: int = 4) -> HostReport:
     return HostReport(
         host=name,
@@ -95,7 +101,7 @@ async def test_a_claim_takes_host_and_address_together(engine: Engine, database:
     assert sum(mine) <= (2 if database.dialect == "postgresql" else 4)
     assert await used(database, host) == SMALL
     assert await used(database, "s1") == {"IPV4_ADDRESS": 2}
-    assert await database.read(lambda tx: engine.holder(tx, "c1")) == (host, "op", 1)
+    assert await holder(database, "c1") == (host, "op", 1)
     world = engine.world()
     slot = world.slots[host]
     assert (int(world.free["VCPU"][slot]), world.segments[SegmentId("s1")].free) == (7, 0)
@@ -132,7 +138,7 @@ async def test_replacing_moves_the_claim_in_one_transaction(engine: Engine, data
     assert isinstance(again, Claimed)
     assert (await used(database, h1), await used(database, h2)) == ({}, SMALL)
     assert await used(database, "s1") == {"IPV4_ADDRESS": 1}  # the only address was its own already
-    assert await database.read(lambda tx: engine.holder(tx, "c1")) == (h2, "op", 2)
+    assert await holder(database, "c1") == (h2, "op", 2)
     for _ in range(2):
         engine.settle(await database.write(lambda tx: engine.release(tx, "c1")))
     assert await used(database, h2) == {}

@@ -42,4 +42,4 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
         if told.usage_audit:
             audit = UsageAudit(region.databases.cells, told.usage_audit_period, region.clock)
             rounds.add("usage_audit", AUDIT_EVERY_S, audit.run)
-    rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms).run)
+    rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms, region.clock).run)

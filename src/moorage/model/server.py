@@ -4,10 +4,12 @@ The same record stands in the region while a server has no cell (`order_doc`, RU
 Times are whole microseconds since 1970 UTC (`…_at`), or None; sizes carry their unit.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
+from moorage.model.errors import Internal
 from moorage.model.ids import CellId, FlavorId, HostId, ImageId, NetworkId, OperationId, PortId, ServerId
 
 
@@ -59,7 +61,7 @@ class PowerState:
     SUSPENDED = 7
 
 
-MAY_BECOME: dict[VmState, frozenset[VmState]] = {
+MAY_BECOME: Mapping[VmState, frozenset[VmState]] = {
     VmState.BUILDING: frozenset({VmState.ACTIVE, VmState.STOPPED, VmState.ERROR, VmState.DELETED}),
     VmState.ACTIVE: frozenset(
         {
@@ -101,6 +103,7 @@ MAY_BECOME: dict[VmState, frozenset[VmState]] = {
     VmState.ERROR: frozenset(set(VmState)),
     VmState.DELETED: frozenset(),
 }
+"""What may follow each state, besides itself: checked wherever a record is changed (`checked_change`)."""
 
 
 class FlavorCopy(msgspec.Struct, frozen=True):
@@ -253,6 +256,17 @@ class Server(msgspec.Struct, frozen=True):
     @property
     def deleted(self) -> bool:
         return self.deleted_at is not None
+
+
+def checked_change(before: Server, after: Server) -> Server:
+    """`after`, if its state may follow that of `before`. Raises Internal: who asked for such a change has an error in it."""
+    if after.vm_state is not before.vm_state and after.vm_state not in MAY_BECOME[before.vm_state]:
+        raise Internal(
+            f"server {before.id} cannot change its state",
+            private=f"from {before.vm_state.value} to {after.vm_state.value}",
+            code="impossible_state",
+        )
+    return after
 
 
 _STATUS: dict[VmState, dict[TaskState | None, str]] = {

@@ -12,7 +12,7 @@ from moorage.sql import Tx
 from moorage.store.region.placement import claims as sql
 from moorage.store.region.placement import functions as virtual
 from moorage.store.region.placement import groups, providers
-from moorage.store.region.placement.claims import Holder, Key, Owner, Want
+from moorage.store.region.placement.claims import Key, Owner, Want
 from moorage.store.region.placement.providers import now_s
 from moorage.store.region.placement.tables import Stamp, stamp
 
@@ -207,14 +207,6 @@ def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
     rows = sql.take(tx, [Want(*key, -amount) for key, amount in old.items()], at)
     _leave(tx, owner, at)
     return tuple(rows)
-
-
-def holder(tx: Tx, consumer: str) -> Holder | None:
-    """Who holds the consumer's claim: "been here before" means this operation *and* this attempt (RULES §8)."""
-    owner = sql.owner(tx, consumer)
-    if owner is None or owner.host is None:
-        return None
-    return Holder(owner.host, owner.operation or "", owner.attempt)
 
 
 def move(tx: Tx, server: Owner, migration: str, choice: Choice, ask: Ask) -> Claimed | Shortage:

@@ -26,7 +26,7 @@ from moorage.placement.loading import Loading
 from moorage.placement.world import Picture
 from moorage.sql import Database, Tx, label
 from moorage.store.region.placement.changes import NEVER, Changes, since
-from moorage.store.region.placement.claims import Holder, Key, Owner
+from moorage.store.region.placement.claims import Key, Owner
 from moorage.store.region.placement.providers import forget_gone
 from moorage.store.region.placement.puts import Told
 
@@ -260,10 +260,6 @@ class Engine:
     def release(self, tx: Tx, consumer: str) -> tuple[Row, ...]:
         """Give everything back; safe twice. Hand the rows to `settle` after the commit, or let catch-up find them."""
         return claims.release(tx, consumer)
-
-    def holder(self, tx: Tx, consumer: str) -> Holder | None:
-        """(host, operation, attempt) of the consumer's claim."""
-        return claims.holder(tx, consumer)
 
     def extend(self, tx: Tx, consumer: str, host: Choice, ask: Ask, operation: str) -> Claimed | Shortage:
         """Claim more for a consumer that holds something already."""

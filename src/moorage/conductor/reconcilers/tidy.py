@@ -1,11 +1,18 @@
-"""What may be forgotten: old operations, long deleted servers, conductors that died long ago, events nobody waited for."""
+"""What may be forgotten: old operations, long deleted servers, conductors that died long ago, events nobody waited for.
+
+A round takes away all that is due, in transactions of a bounded number of rows, so that it keeps pace with whatever was made: only
+a round that takes longer than `ROUND_MOST_S` leaves the rest to the next one.
+"""
 
 import logging
-import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
+from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Unavailable
+from moorage.model.ids import CellId
 from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
 from moorage.store.cell import actions
@@ -19,6 +26,10 @@ DAY_US = 24 * 3600 * 1_000_000
 EVENTS_KEPT_US = HOUR_US
 OPERATIONS_KEPT_US = 30 * DAY_US
 DELETED_SERVERS_KEPT_US = 90 * DAY_US
+ROWS_AT_ONCE = 1_000
+ROUND_MOST_S = 300.0
+ACTIONS_EVERY_ROUNDS = 24
+"""Actions of servers that are still there are counted so seldom: it reads an index of all of them."""
 
 
 logger = logging.getLogger(__name__)
@@ -29,43 +40,80 @@ class Tidied(msgspec.Struct, frozen=True):
     servers: int = 0
     waiting: tuple[str, ...] = ()
     """Cells that did not answer; what the region knows of long deleted servers stays until all have."""
+    events: int = 0
+    actions: int = 0
 
 
 class Tidy:
-    def __init__(self, rooms: Rooms) -> None:
+    def __init__(self, rooms: Rooms, clock: Clock | None = None) -> None:
         self._rooms = rooms
+        self._clock = clock or SystemClock()
+        self._rounds = 0
+        self._until = 0.0
 
     async def run(self) -> Tidied:
-        """One round, a bounded number of rows of each kind."""
-        now = time.time_ns() // 1000
-
-        def in_region(tx: Tx) -> int:
-            conductors.forget(tx)
-            conductor_network.forget(tx)
-            inbox.forget_old(tx, now - EVENTS_KEPT_US)
-            return operations.forget_old(tx, now - OPERATIONS_KEPT_US)
-
-        forgotten = await self._rooms.region.write(in_region)
-        gone_for_ever = await self._rooms.region.read(
-            lambda tx: region_servers.long_deleted(tx, now - DELETED_SERVERS_KEPT_US)
-        )
-        servers = 0
+        """One round: all that is due, or what can be taken away in `ROUND_MOST_S`."""
+        now = int(self._clock.now() * 1_000_000)
+        self._until = self._clock.monotonic() + ROUND_MOST_S
+        region = self._rooms.region
+        await region.write(_conductors)
+        events = await self._all(lambda: region.write(partial(_events, before_us=now - EVENTS_KEPT_US)))
+        old = now - OPERATIONS_KEPT_US
+        forgotten = await self._all(lambda: region.write(lambda tx: operations.forget_old(tx, old, ROWS_AT_ONCE)))
+        deleted_us = now - DELETED_SERVERS_KEPT_US
+        servers, shortened = 0, 0
         out: list[str] = []
         for cell in self._rooms.cells.ids:
-
-            def in_cell(tx: Tx) -> int:
-                gone = cell_servers.forget_deleted(tx, now - DELETED_SERVERS_KEPT_US)
-                if gone:
-                    actions.forget(tx, gone)
-                if gone_for_ever:
-                    cell_servers.forget_fences(tx, gone_for_ever)
-                return len(gone)
-
             try:
-                servers += await self._rooms.cells[cell].write(in_cell)
+                servers += await self._all(partial(self._in_cell, cell, deleted_us))
+                if self._rounds % ACTIONS_EVERY_ROUNDS == 0:
+                    shortened += await self._rooms.cells[cell].write(actions.shorten)
             except Unavailable as problem:
                 logger.info("old rows of cell %s wait: %s", cell, problem)
                 out.append(cell)
-        if gone_for_ever and not out:
-            await self._rooms.region.write(lambda tx: region_servers.forget(tx, gone_for_ever))
-        return Tidied(forgotten, servers, tuple(out))
+        if not out:
+            await self._all(partial(self._gone_for_ever, deleted_us))
+        self._rounds += 1
+        return Tidied(forgotten, servers, tuple(out), events, shortened)
+
+    async def _all(self, once: Callable[[], Awaitable[int]]) -> int:
+        """Again and again while there is a whole batch of it, and time."""
+        went = 0
+        while True:
+            batch = await once()
+            went += batch
+            if batch < ROWS_AT_ONCE or self._clock.monotonic() >= self._until:
+                return went
+
+    async def _in_cell(self, cell: CellId, before_us: int) -> int:
+        def work(tx: Tx) -> int:
+            gone = cell_servers.forget_deleted(tx, before_us, ROWS_AT_ONCE)
+            if gone:
+                actions.forget(tx, gone)
+            return len(gone)
+
+        return await self._rooms.cells[cell].write(work)
+
+    async def _gone_for_ever(self, before_us: int) -> int:
+        """Out of the region, after their fences are out of every cell."""
+        rooms = self._rooms
+        ids = await rooms.region.read(lambda tx: region_servers.long_deleted(tx, before_us, ROWS_AT_ONCE))
+        if not ids:
+            return 0
+        try:
+            for cell in rooms.cells.ids:
+                await rooms.cells[cell].write(lambda tx: cell_servers.forget_fences(tx, ids))
+        except Unavailable as problem:
+            logger.info("the fences of deleted servers wait: %s", problem)
+            return 0
+        await rooms.region.write(lambda tx: region_servers.forget(tx, ids))
+        return len(ids)
+
+
+def _conductors(tx: Tx) -> None:
+    conductors.forget(tx)
+    conductor_network.forget(tx)
+
+
+def _events(tx: Tx, before_us: int) -> int:
+    return inbox.forget_old(tx, before_us, ROWS_AT_ONCE)

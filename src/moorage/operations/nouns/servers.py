@@ -14,7 +14,7 @@ import msgspec
 from moorage.model.action import Action
 from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota
 from moorage.model.ids import ServerId
-from moorage.model.server import Server, VmState
+from moorage.model.server import Server, VmState, checked_change
 from moorage.sql import Database, Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
@@ -54,7 +54,7 @@ async def change(
         if being_built:  # its cell will have it in a moment, and what were written here would be lost
             await asyncio.sleep(BUILT_SOON_S)
             continue
-        wanted = changed(found)
+        wanted = checked_change(found, changed(found))
         if wanted == found and action is None:
             return found
         wanted = msgspec.structs.replace(wanted, updated_at=now)

@@ -7,7 +7,7 @@ import msgspec
 
 from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import CellId, ServerId
-from moorage.model.server import Server
+from moorage.model.server import Server, checked_change
 from moorage.operations.rooms import Rooms
 from moorage.saga import Run
 from moorage.sql import Tx
@@ -68,14 +68,15 @@ async def change(
 ) -> Server:
     """Read, change and write a cell's row in one transaction, again when somebody else was first.
 
-    `also` is written with it.  Raises NotFound when the row is not there, Stale when a later operation has it.
+    `also` is written with it.  Raises NotFound when the row is not there, Stale when a later operation has it, Internal when
+    its state cannot follow the one it has.
     """
 
     def together(tx: Tx) -> Server:
         row = cell_servers.get(tx, server)
         if row is None:
             raise NotFound(f"server {server} is not in cell {cell}")
-        written = cell_servers.write(tx, how(row), by)
+        written = cell_servers.write(tx, checked_change(row, how(row)), by)
         if also is not None:
             also(tx)
         return written

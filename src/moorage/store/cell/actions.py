@@ -100,6 +100,23 @@ def forget(tx: Tx, servers: Sequence[ServerId]) -> None:
     tx.run(actions.delete().where(actions.c.server.in_(servers)))
 
 
+def shorten(tx: Tx, most: int = PAGE_MAX, servers_max: int = 50) -> int:
+    """Of servers with more than `most` actions, which is all that is ever shown, remove the oldest; how many went.
+
+    A bounded number of servers at a time.
+    """
+    c = actions.c
+    long = tx.rows(sa.select(c.server).group_by(c.server).having(sa.func.count() > most).limit(servers_max))
+    went = 0
+    for (server,) in long:
+        newest = (
+            sa.select(c.started_at).where(c.server == server).order_by(c.started_at.desc()).offset(most - 1).limit(1)
+        )
+        too_old = actions.delete().where(c.server == server, c.started_at < newest.scalar_subquery())
+        went += len(tx.rows(too_old.returning(c.request_id)))
+    return went
+
+
 def _action(row: Any) -> Action:
     return Action(
         server=row.server,

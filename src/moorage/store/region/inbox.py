@@ -98,6 +98,11 @@ def drop(tx: Tx, server: str, name: str) -> None:
     tx.run(inbox.delete().where(inbox.c.server == server, inbox.c.name == name))
 
 
-def forget_old(tx: Tx, before_us: int) -> None:
-    """Events nobody waited for."""
-    tx.run(inbox.delete().where(inbox.c.seen_at < before_us))
+def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
+    """Remove events nobody waited for, a bounded number at a time; how many."""
+    c = inbox.c
+    old = tx.rows(sa.select(c.server, c.name, c.tag).where(c.seen_at < before_us).limit(limit))
+    if old:
+        keys = sa.tuple_(c.server, c.name, c.tag).in_([tuple(row) for row in old])
+        tx.run(inbox.delete().where(keys, c.seen_at < before_us))
+    return len(old)

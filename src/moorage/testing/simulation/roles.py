@@ -102,7 +102,7 @@ class ConductorRole(RegionRole):
     async def open(self, process: MachineProcess) -> None:
         region = await self.open_region(process)
         await start_telling(region, alone=False)
-        self.rounds = Rounds(region.clock)
+        self.rounds = Rounds(region.clock, region.leads)
         add_rounds(self.rounds, region)
 
     @override

@@ -41,14 +41,6 @@ class Want(NamedTuple):
     unit: int = 0
 
 
-class Holder(NamedTuple):
-    """Which operation holds a claim for a consumer, in which attempt, and on which host."""
-
-    host: HostId
-    operation: str
-    attempt: int
-
-
 class Owner(NamedTuple):
     """Whose a claim is."""
 
