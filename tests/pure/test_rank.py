@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pictures import Cloud
 
 from moorage.model.ids import HostId, ProviderId
-from moorage.model.verdict import FAULT_CHARACTERS_MAX, LEDGER_BYTES_MAX, fault_message
+from moorage.model.verdict import FAULT_CHARACTERS_MAX, LEDGER_BYTES_MAX, cause_of_host, fault_message, pack_codes
 from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
 from moorage.scheduler.filters.aggregates import matches
 from moorage.scheduler.profile import Profile
@@ -103,7 +103,11 @@ def test_a_no_fits_its_ledger_and_its_fault() -> None:
     assert len(msgspec.json.encode(verdict.ledger)) <= LEDGER_BYTES_MAX
     assert verdict.counts() == {"not enough vCPUs": 3000}
     ledger = verdict.ledger
-    assert len(ledger.misses) + sum(map(len, ledger.others.values())) + ledger.left_out == 3000
+    assert (len(ledger.misses), ledger.others, ledger.coded, ledger.left_out) == (50, {}, 3000, 0)
+    roll = cloud.world().roll()
+    for host in (roll.names[0], roll.names[-1], "a-host-with-a-rather-long-name-1234"):
+        told = cause_of_host(msgspec.structs.replace(ledger, misses=()), roll.names, roll.digest, host)
+        assert told == "not enough vCPUs"
     assert verdict.fault() == "No valid host was found. 3000 hosts: not enough vCPUs"
     long = fault_message({f"a cause that takes many words {n}": n for n in range(40)})
     assert len(long) <= FAULT_CHARACTERS_MAX
@@ -151,3 +155,68 @@ def test_adding_a_host_never_hurts_and_order_does_not_matter(
         if have >= vcpus and (not wants_nic or ("s1" in wired and free > 0) or "s2" in wired)
     ]
     assert whole == sorted(expected)
+
+
+def test_the_nearest_miss_is_where_the_least_would_have_to_change() -> None:
+    """Not who passed the most filters: each reason counts one, an amount the part of it that is missing."""
+    world = (
+        Cloud()
+        .host("nothing fits", 0, 0, traits=("CUSTOM_FAST",), zone="west")
+        .host("elsewhere", 8, zone="east", traits=("CUSTOM_FAST",))
+        .host("elsewhere and slow", 8, zone="east")
+        .host("almost", 3, traits=("CUSTOM_FAST",), zone="west")
+        .host("half", 2, traits=("CUSTOM_FAST",), zone="west")
+        .host("slow, elsewhere and small", 1, zone="east")
+        .world()
+    )
+    ask = Ask(resources={"VCPU": 4, "MEMORY_MB": 512}, required=("CUSTOM_FAST",), availability_zone="west")
+    ledger = rank(ask, world, Profile()).ledger
+    assert [miss.host for miss in ledger.misses] == [
+        "almost",
+        "half",
+        "elsewhere",
+        "nothing fits",
+        "elsewhere and slow",
+        "slow, elsewhere and small",
+    ]
+    slow = next(miss for miss in ledger.misses if miss.host == "elsewhere and slow")
+    assert (slow.filter, len(slow.also)) == ("availability_zone", 1)
+    few = rank(ask, world, Profile(misses=2)).ledger
+    assert [miss.host for miss in few.misses] == ["almost", "half"]
+    assert {host for hosts in few.others.values() for host in hosts} == set(world.names) - {"almost", "half"}
+    assert rank(ask, world, Profile(misses=0)).ledger.misses == ()
+
+
+def test_each_of_many_refused_hosts_has_its_cause() -> None:
+    """Of more hosts than are named, within 16 KiB; who has other hosts by now is told nothing."""
+    cloud, dice = Cloud(), random.Random(5)
+    wrong: dict[str, str] = {}
+    for _ in range(5000):
+        name = f"host-{dice.getrandbits(40):x}"
+        kind = dice.choice(("zone", "trait", "cpus"))
+        traits = () if kind == "trait" else ("CUSTOM_FAST",)
+        cloud.host(name, 1 if kind == "cpus" else 8, traits=traits, zone="east" if kind == "zone" else "west")
+        wrong[name] = kind
+    world = cloud.world()
+    ask = Ask(resources=SMALL, required=("CUSTOM_FAST",), availability_zone="west")
+    ledger = rank(ask, world, Profile()).ledger
+    assert len(msgspec.json.encode(ledger)) <= LEDGER_BYTES_MAX
+    assert (ledger.coded, ledger.left_out) == (5000, 0)
+    alone = msgspec.structs.replace(ledger, misses=())
+    roll = world.roll()
+    words = {"zone": "not in availability zone west", "cpus": "not enough vCPUs"}
+    for name in dice.sample(sorted(wrong), 300):
+        told = cause_of_host(alone, roll.names, roll.digest, name)
+        assert told == words.get(wrong[name], told)
+        assert told is not None
+    assert cause_of_host(alone, roll.names, roll.digest, "unheard of") is None
+    other = cloud.host("one more").world().roll()
+    assert cause_of_host(alone, other.names, other.digest, roll.names[0]) is None
+
+
+def test_codes_that_do_not_fit_are_counted() -> None:
+    codes = random.Random(1).randbytes(4000)
+    packed, count = pack_codes(codes, 1000)
+    assert len(packed) <= 1000
+    assert 700 <= count < 4000
+    assert pack_codes(codes, 0) == ("", 0)

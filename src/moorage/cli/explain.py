@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 from moorage.cli import cloud
 
@@ -9,14 +10,19 @@ from moorage.cli import cloud
 def main(argv: list[str]) -> int:
     parser = cloud.options("explain", "Why a server is where it is, or nowhere: every refused host and failed attempt.")
     parser.add_argument("server", help="name or id")
+    parser.add_argument("--host", help="say of this host why it was refused")
     parser.add_argument("--json", action="store_true", help="print what the API answered")
     arguments = parser.parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
     found = connection.compute.find_server(arguments.server, ignore_missing=True)
     server = arguments.server if found is None else found.id
-    answer = cloud.get(connection, f"/ext/servers/{server}/explain")["explain"]
+    answer = cloud.get(connection, f"/ext/servers/{server}/explain{_query(arguments.host)}")["explain"]
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_said(answer)))
     return 0
+
+
+def _query(host: str | None) -> str:
+    return "" if host is None else "?" + urlencode({"host": host})
 
 
 def _said(answer: dict[str, Any]) -> list[str]:
@@ -55,7 +61,10 @@ def _provider(given: dict[str, Any]) -> str:
 
 def _refused(ledger: dict[str, Any]) -> list[str]:
     lines = [f"    {count} × {cause}" for cause, count in ledger.get("refused", {}).items()]
-    lines += [f"      {miss['host']}: {miss['reason']}" for miss in ledger.get("refused_hosts", [])]
+    misses = ledger.get("refused_hosts", [])
+    lines += [f"      {miss['host']}: {'; '.join([miss['reason'], *miss.get('also', ())])}" for miss in misses]
+    if about := ledger.get("asked_about"):
+        lines.append(f"    {about['host']}: {about['reason'] or 'not remembered, or the hosts are others by now'}")
     return lines
 
 

@@ -3,7 +3,10 @@
 Nothing here looks at the picture again: numbers and names are copied when the decision is made.
 """
 
-from collections.abc import Mapping
+import base64
+import zlib
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -22,6 +25,8 @@ class Miss(msgspec.Struct, frozen=True):
     host: str
     filter: str
     why: str
+    also: tuple[str, ...] = ()
+    """What else would have to change there."""
 
 
 class Ledger(msgspec.Struct, frozen=True):
@@ -32,11 +37,51 @@ class Ledger(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     """Cause → how many hosts."""
     misses: tuple[Miss, ...] = ()
-    """The nearest misses."""
+    """The nearest misses: where the least would have to change, each reason counting one, an amount the part of it that is missing."""
     others: dict[str, list[str]] = {}
     """Only when there was no host at all: filter → names of the remaining hosts, as far as the size allows."""
     left_out: int = 0
     """Refused hosts that are only counted."""
+    codes: str = ""
+    """Where there was no host at all and too many to name them: one cause per host, packed; see `pack_codes`."""
+    coded: int = 0
+    """How many hosts, from the first in the order of their names on, have one."""
+    roll: str = ""
+    """The digest of all their names: who has other hosts by now cannot read the codes."""
+
+
+WILLING = 0
+"""The code of a host that nothing refused; the others are places in `counts`, from 1 on."""
+
+
+def pack_codes(codes: bytes, room: int) -> tuple[str, int]:
+    """As many of the codes, one byte for each host, as fit into so many characters; and how many those are."""
+    count = len(codes)
+    while count > 0:
+        packed = base64.b85encode(zlib.compress(codes[:count])).decode()
+        if len(packed) <= room:
+            return packed, count
+        count = min(count - 1, int(count * room / len(packed)))
+    return "", 0
+
+
+def cause_of_host(ledger: Ledger, roll: Sequence[str], digest: str, host: str) -> str | None:
+    """Why a host was refused, from the ledger's names or codes. None: it does not say; the hosts may be others by now.
+
+    `roll` are the names of all hosts, in order, and `digest` is theirs.
+    """
+    for miss in ledger.misses:
+        if miss.host == host:
+            return "; ".join((miss.why, *miss.also))
+    for judge, hosts in ledger.others.items():
+        if host in hosts:
+            return f"refused by {judge}"
+    at = bisect_left(roll, host)
+    if not ledger.codes or digest != ledger.roll or at >= min(len(roll), ledger.coded) or roll[at] != host:
+        return None
+    unpacker = zlib.decompressobj()
+    code = unpacker.decompress(base64.b85decode(ledger.codes), at + 1)[at]
+    return None if code == WILLING else list(ledger.counts)[code - 1]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -79,9 +124,7 @@ def fitted(ledger: Ledger, limit: int = LEDGER_BYTES_MAX) -> Ledger:
     encode = msgspec.json.encode
     others = {name: list(hosts) for name, hosts in ledger.others.items()}
     misses, left_out = ledger.misses, ledger.left_out
-    while (
-        len(encode(now := Ledger(ledger.considered, ledger.willing, ledger.counts, misses, others, left_out))) > limit
-    ):
+    while len(encode(now := msgspec.structs.replace(ledger, misses=misses, others=others, left_out=left_out))) > limit:
         if others:
             longest = max(others, key=lambda name: len(others[name]))
             kept = others[longest][: len(others[longest]) // 2]

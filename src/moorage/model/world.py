@@ -4,8 +4,10 @@ The placement room draws the World and keeps it fresh; the scheduler reads it; n
 *slot*, its place in every column.  Slots never leave a decision: answers hold ids.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -103,6 +105,8 @@ class Refusals:
     why: Callable[[int], str]
     cause: str
     """A few words without numbers or names of hosts: it is what the owner and the fault are told."""
+    lack: "Callable[[Slots], Scores] | None" = None
+    """How much is missing there, each amount as a part of what is asked of it; None: it is no matter of amounts."""
 
 
 Filter: TypeAlias = "Callable[[Ask, World], Refusals | None]"
@@ -191,6 +195,19 @@ class Nested:
 
 
 @dataclass(frozen=True)
+class Roll:
+    """All hosts by name."""
+
+    slots: Slots
+    names: tuple[str, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells whether another roll names the same hosts."""
+        return hashlib.sha256("\n".join(self.names).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
 class World:
     """All hosts in columns of equal length. To be read only, and only until the next `await`: the picture moves on."""
 
@@ -226,6 +243,8 @@ class World:
     nested: Nested = field(default_factory=Nested)
     reaches: dict[tuple[ProviderId, ...], Reach] = field(default_factory=dict)
     """What `reach` has worked out; a world with other wires is another world."""
+    rolls: "list[Roll]" = field(default_factory=list["Roll"])
+    """What `roll` has worked out; a world with other hosts is another world."""
 
     @property
     def size(self) -> int:
@@ -245,6 +264,13 @@ class World:
                 self.reaches.clear()
             found = self.reaches[segments] = Reach(~unwired, unwired, only)
         return found
+
+    def roll(self) -> "Roll":
+        """All hosts in the order of their names, which is the same in every process that knows the same hosts."""
+        if not self.rolls:
+            slots = sorted(np.flatnonzero(self.present).tolist(), key=self.names.__getitem__)
+            self.rolls.append(Roll(np.array(slots, dtype=np.intp), tuple(self.names[slot] for slot in slots)))
+        return self.rolls[0]
 
     def facts(self, slot: int) -> dict[str, Any]:
         """One host in plain values, for people."""

@@ -5,12 +5,12 @@ of other projects.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from moorage.model.operation import Operation
-from moorage.model.verdict import Ledger
+from moorage.model.verdict import Ledger, cause_of_host
 from moorage.operations.boot import Claim
 from moorage.saga import Line, decode_lines
 from moorage.saga.log import Cause, Failed, Result, Turn
@@ -24,14 +24,33 @@ _claims = msgspec.json.Decoder(Claim)
 _ledgers = msgspec.json.Decoder(Ledger)
 
 
-def explained(operations: Sequence[Operation], *, whole: bool) -> dict[str, Any]:
-    """The account of one server's operations, oldest first; `whole` is for administrators."""
-    told = [_operation(each, whole=whole) for each in sorted(operations, key=lambda o: (o.created_at, o.seq))]
+class About(NamedTuple):
+    """A host that is asked about, and the roll of all hosts as it is now (`World.roll`)."""
+
+    host: str
+    roll: Sequence[str]
+    digest: str
+
+
+class View(NamedTuple):
+    """What is to be told."""
+
+    whole: bool
+    about: About | None
+
+
+def explained(operations: Sequence[Operation], *, whole: bool, about: About | None = None) -> dict[str, Any]:
+    """The account of one server's operations, oldest first; `whole` is for administrators.
+
+    `about`: each decision says of this host why it was refused, as far as that is remembered.
+    """
+    view = View(whole, about)
+    told = [_operation(each, view) for each in sorted(operations, key=lambda o: (o.created_at, o.seq))]
     boots = [each for each in told if each["name"] == "boot"]
     return {"summary": _summary(boots[-1]) if boots else None, "operations": told}
 
 
-def _operation(operation: Operation, *, whole: bool) -> dict[str, Any]:
+def _operation(operation: Operation, view: View) -> dict[str, Any]:
     lines = decode_lines(operation.journal)
     told: dict[str, Any] = {
         "id": operation.id,
@@ -41,35 +60,35 @@ def _operation(operation: Operation, *, whole: bool) -> dict[str, Any]:
         "ended_at": operation.ended_at,
         "waiting": operation.waiting,
         "fault": operation.fault,
-        "attempts": _attempts(lines, whole=whole),
+        "attempts": _attempts(lines, view),
     }
     ending = next((line for line in reversed(lines) if isinstance(line, Turn)), None)
     if ending is not None:
-        told["ended"] = {"reason": ending.reason, **_cause(ending.cause, whole=whole)}
+        told["ended"] = {"reason": ending.reason, **_cause(ending.cause, view)}
     return told
 
 
-def _attempts(lines: Sequence[Line], *, whole: bool) -> list[dict[str, Any]]:
+def _attempts(lines: Sequence[Line], view: View) -> list[dict[str, Any]]:
     attempts: dict[int, dict[str, Any]] = {}
     for line in lines:
         if isinstance(line, Result) and line.step == CLAIM_STEP:
-            attempts[line.attempt] = _attempt(line.attempt, _claims.decode(line.value), whole=whole)
+            attempts[line.attempt] = _attempt(line.attempt, _claims.decode(line.value), view)
         elif isinstance(line, Failed):
             attempts.setdefault(line.cause.attempt, {"attempt": line.cause.attempt})["failed"] = _cause(
-                line.cause, whole=whole
+                line.cause, view
             )
         elif (
             isinstance(line, Turn) and line.reason == "failed" and line.cause.step != CLAIM_STEP and line.cause.attempt
         ):
             attempts.setdefault(line.cause.attempt, {"attempt": line.cause.attempt}).setdefault(
-                "failed", _cause(line.cause, whole=whole)
+                "failed", _cause(line.cause, view)
             )
     return [attempts[key] for key in sorted(attempts)]
 
 
-def _attempt(number: int, claim: Claim, *, whole: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"attempt": number, **_ledger(claim.ledger, whole=whole), "claims_lost": len(claim.lost)}
-    if whole:
+def _attempt(number: int, claim: Claim, view: View) -> dict[str, Any]:
+    told: dict[str, Any] = {"attempt": number, **_ledger(claim.ledger, view), "claims_lost": len(claim.lost)}
+    if view.whole:
         told |= {
             "host": claim.name,
             "node": claim.node,
@@ -90,30 +109,37 @@ def _attempt(number: int, claim: Claim, *, whole: bool) -> dict[str, Any]:
     return told
 
 
-def _ledger(ledger: Ledger, *, whole: bool) -> dict[str, Any]:
+def _ledger(ledger: Ledger, view: View) -> dict[str, Any]:
     told: dict[str, Any] = {
         "considered": ledger.considered,
         "willing": ledger.willing,
         "refused": dict(ledger.counts),
     }
-    if whole:
+    if view.whole:
         told["refused_hosts"] = [
-            {"host": miss.host, "filter": miss.filter, "reason": miss.why} for miss in ledger.misses
+            {"host": miss.host, "filter": miss.filter, "reason": miss.why, "also": list(miss.also)}
+            for miss in ledger.misses
         ]
         told["others"] = ledger.others
         told["left_out"] = ledger.left_out
+        told["coded"] = ledger.coded
+        if view.about is not None:
+            told["asked_about"] = {
+                "host": view.about.host,
+                "reason": cause_of_host(ledger, *view.about[1:], view.about.host),
+            }
     return told
 
 
-def _cause(cause: Cause, *, whole: bool) -> dict[str, Any]:
+def _cause(cause: Cause, view: View) -> dict[str, Any]:
     told: dict[str, Any] = {"step": cause.step, "code": cause.code, "message": cause.public}
     for piece in reversed(cause.private.splitlines()):
         found = _ledger_in(piece)
         if found is not None:
-            told |= _ledger(found, whole=whole)
+            told |= _ledger(found, view)
             break
     else:
-        if whole and cause.private:
+        if view.whole and cause.private:
             told["details"] = cause.private[-CAUSE_PRIVATE_CHARACTERS_MAX:]
     return told
 

@@ -20,7 +20,9 @@ T_co = TypeVar("T_co", covariant=True)
 FIRST_EPOCH = 1
 """The epoch an operation is begun with; each adoption adds one."""
 
-PRIVATE_CHARS_MAX = 4_000
+PRIVATE_CHARS_MAX = 20_000
+"""A whole account of a decision (16 KiB), and some words around it."""
+TRACEBACK_CHARS_MAX = 4_000
 
 BUG = "bug"
 """The code of the Internal problem that an unforeseen exception becomes."""
@@ -91,7 +93,7 @@ def _kinds(root: type[Problem]) -> Iterable[type[Problem]]:
 def as_problem(step: str, failure: Exception) -> Problem:
     if isinstance(failure, Problem):
         return failure
-    private = "".join(traceback.format_exception(failure))
+    private = "".join(traceback.format_exception(failure))[-TRACEBACK_CHARS_MAX:]
     return Internal(f"something unforeseen happened in {step}", private=private, code=BUG)
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.model.world import Ints, Mask, Units
+from moorage.model.world import Ints, Mask, Scores, Slots, Units
 
 WORD_BITS = 64
 
@@ -42,6 +42,19 @@ def short(numbers: Numbers, resource: str, amount: int) -> Mask:
     if units.highest_step > 1:
         mask |= amount % units.step[:size] != 0
     return mask
+
+
+LEAST_MISSING = 0.01
+
+
+def missing(numbers: Numbers, resource: str, amount: int, slots: Slots) -> Scores:
+    """Where it is short there: the part of the amount that is missing, or all of it where the class or the portion is not offered."""
+    free, capacity = numbers.free.get(resource), numbers.capacity.get(resource)
+    if free is None or capacity is None or amount <= 0:
+        return np.ones(len(slots), dtype=np.float32)
+    part = ((amount - free[slots].astype(np.float32)) / np.float32(amount)).clip(LEAST_MISSING, 1)
+    found: Scores = np.where((capacity[slots] > 0) & (free[slots] < amount), part, 1).astype(np.float32)
+    return found
 
 
 def has_trait(numbers: Numbers, trait: str) -> Mask:

@@ -2,15 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import numpy as np
 
-from moorage.model.verdict import Ledger, Miss, Verdict, fitted
+from moorage.model.verdict import LEDGER_BYTES_MAX, WILLING, Ledger, Miss, Verdict, fitted, pack_codes
 from moorage.model.world import Ask, Choice, Mask, Refusals, Scores, Slots, World
 from moorage.scheduler.filters.network import choose_segments
 from moorage.scheduler.placed import place
 from moorage.scheduler.profile import Profile
 
 NAMED_HOSTS_MAX = 1000
+LOOKED_AT_MAX = 4096
+"""Of more refused hosts than this, where others would do, those that passed the most filters are looked at for the nearest."""
+TIE = 1e-6
+CODE_MAX = 255
+ROOM_FOR_NUMBERS = 64
 
 Refused = tuple[str, Refusals, Mask]
 
@@ -20,9 +26,11 @@ def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
     willing = world.present.copy()
     considered = int(np.count_nonzero(willing))
     refused: list[Refused] = []
+    judged: list[Refusals] = []
     for judge in profile.judges(ask):
         if (refusals := judge(ask, world)) is None:
             continue
+        judged.append(refusals)
         here = refusals.where & willing
         if here.any():
             refused.append((_name(judge), refusals, here))
@@ -31,12 +39,14 @@ def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
     slots = np.flatnonzero(willing)
     if not ask.groups:
         best = _best(ask, world, profile, slots, dice)
-        return Verdict(best, _ledger(world, profile, considered, len(slots), refused, nobody=not best))
+        return Verdict(best, _ledger(world, profile, considered, len(slots), refused, judged, nobody=not best))
     placed = place(ask, world, _runs(ask, world, profile, slots, dice), profile.placed)
     in_vain = list(placed.refusals(ask, world))
     would_do = len(slots) - sum(int(np.count_nonzero(here)) for _, _, here in in_vain)
     best = tuple(placed.best)
-    return Verdict(best, _ledger(world, profile, considered, would_do, [*refused, *in_vain], nobody=not best))
+    refused += in_vain
+    judged += [refusals for _, refusals, _ in in_vain]
+    return Verdict(best, _ledger(world, profile, considered, would_do, refused, judged, nobody=not best))
 
 
 def _runs(ask: Ask, world: World, profile: Profile, slots: Slots, dice: np.random.Generator) -> Iterator[Slots]:
@@ -84,27 +94,79 @@ def best_k(scores: Scores, k: int, dice: np.random.Generator) -> Slots:
 
 
 def _ledger(
-    world: World, profile: Profile, considered: int, willing: int, refused: Sequence[Refused], *, nobody: bool
+    world: World,
+    profile: Profile,
+    considered: int,
+    willing: int,
+    refused: Sequence[Refused],
+    judged: Sequence[Refusals],
+    *,
+    nobody: bool,
 ) -> Ledger:
     counts: dict[str, int] = {}
     for _, refusals, here in refused:
         counts[refusals.cause] = counts.get(refusals.cause, 0) + int(np.count_nonzero(here))
-    misses: list[Miss] = []
-    others: dict[str, list[str]] = {}
-    named = 0
-    for name, refusals, here in reversed(refused):  # who passed the most filters came nearest
-        room = profile.misses - len(misses)
-        if room <= 0 and not nobody:
+    slots, by = _looked_at(refused, None if nobody else LOOKED_AT_MAX)
+    near = _nearest(slots, judged, profile.misses)
+    misses = tuple(_miss(world, int(slots[at]), *refused[int(by[at])][:2], judged) for at in near)
+    left_out = max(0, considered - willing - len(misses))
+    ledger = Ledger(considered, willing, counts, misses, left_out=left_out)
+    if not nobody or not left_out:
+        return fitted(ledger) if nobody else ledger
+    if considered <= NAMED_HOSTS_MAX:
+        others: dict[str, list[str]] = {}
+        rest = np.ones(len(slots), dtype=np.bool_)
+        rest[near] = False
+        for slot, judge in zip(slots[rest].tolist(), by[rest].tolist(), strict=True):
+            others.setdefault(refused[judge][0], []).append(world.names[slot])
+        named = fitted(msgspec.structs.replace(ledger, others=others, left_out=0))
+        if not named.left_out:
+            return named
+    return _coded(world, refused, ledger)
+
+
+def _looked_at(refused: Sequence[Refused], most: int | None) -> tuple[Slots, Slots]:
+    """Refused hosts, who passed the most filters first, at most so many; and by which of the filters each was refused."""
+    slots: list[Slots] = []
+    by: list[Slots] = []
+    for judge in range(len(refused) - 1, -1, -1):
+        here = np.flatnonzero(refused[judge][2])[:most]
+        slots.append(here)
+        by.append(np.full(len(here), judge, dtype=np.intp))
+        if most is not None and (most := most - len(here)) <= 0:
             break
-        slots = _first(here, room if not nobody else NAMED_HOSTS_MAX)
-        misses += [Miss(world.names[slot], name, refusals.why(slot)) for slot in slots[:room]]
-        if nobody and (rest := slots[max(room, 0) : NAMED_HOSTS_MAX - named]):
-            others[name] = [world.names[slot] for slot in rest]
-            named += len(rest)
-    left_out = max(0, considered - willing - len(misses) - sum(len(hosts) for hosts in others.values()))
-    ledger = Ledger(considered, willing, counts, tuple(misses), others, left_out)
-    return fitted(ledger) if nobody else ledger
+    none = np.zeros(0, dtype=np.intp)
+    return np.concatenate([none, *slots]), np.concatenate([none, *by])
 
 
-def _first(mask: Mask, count: int) -> list[int]:
-    return np.flatnonzero(mask)[:count].tolist() if count > 0 else []
+def _nearest(slots: Slots, judged: Sequence[Refusals], count: int) -> Slots:
+    """Places of those where the least would have to change, the nearest first; of equals, who passed more filters.
+
+    Every filter has judged every host, so all reasons of a host are known: each counts one, an amount the part that is missing.
+    """
+    change = np.zeros(len(slots), dtype=np.float64)
+    for refusals in judged:
+        here = np.flatnonzero(refusals.where[slots])
+        change[here] += 1 if refusals.lack is None else refusals.lack(slots[here])
+    change += np.linspace(0, TIE, len(slots))
+    near = np.argpartition(change, count - 1)[:count] if len(slots) > count > 0 else np.arange(min(len(slots), count))
+    return near[np.argsort(change[near], kind="stable")]
+
+
+def _miss(world: World, slot: int, name: str, first: Refusals, judged: Sequence[Refusals]) -> Miss:
+    also = tuple(each.why(slot) for each in judged if each is not first and each.where[slot])
+    return Miss(world.names[slot], name, first.why(slot), also)
+
+
+def _coded(world: World, refused: Sequence[Refused], ledger: Ledger) -> Ledger:
+    """The ledger with a packed cause for each host, as far as there is room beside the misses."""
+    places = {cause: place for place, cause in enumerate(ledger.counts, start=WILLING + 1)}
+    codes = np.full(world.size, WILLING, dtype=np.uint8)
+    for _, refusals, here in refused:
+        codes[here] = min(places[refusals.cause], CODE_MAX)
+    roll = world.roll()
+    ledger = fitted(msgspec.structs.replace(ledger, roll=roll.digest), LEDGER_BYTES_MAX // 2)
+    room = LEDGER_BYTES_MAX - len(msgspec.json.encode(ledger)) - ROOM_FOR_NUMBERS
+    packed, count = pack_codes(codes[roll.slots].tobytes(), room)
+    left_out = int(np.count_nonzero(codes[roll.slots[count:]]))
+    return msgspec.structs.replace(ledger, codes=packed, coded=count, left_out=left_out)

@@ -9,7 +9,8 @@ from moorage.api.when import seconds
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.operation import Operation, OperationStatus
-from moorage.operations.explain import explained
+from moorage.operations.explain import About, explained
+from moorage.placement.engine import Engine
 from moorage.store.region import operations as region_operations
 
 LISTING = Params(
@@ -28,7 +29,12 @@ async def explain(call: Call[Any]) -> Reply:
     server = await the_server(call, "moorage:explain:show", deleted=True)
     whole = call.allows("moorage:explain:details", target_of(server))
     operations = await call.desk.region.read(lambda tx: region_operations.of_server(tx, server.id))
-    told = explained(operations, whole=whole)
+    about = None
+    engine: Engine | None = call.desk.nouns.get("placement")
+    if whole and engine is not None and (host := call.first("host")):
+        roll = engine.world().roll()
+        about = About(host, roll.names, roll.digest)
+    told = explained(operations, whole=whole, about=about)
     return Reply(200, {"explain": {"server": server.id, **told}}, finished=True)
 
 
@@ -100,7 +106,7 @@ async def show(call: Call[Any]) -> Reply:
 
 
 ROUTES = (
-    Route("GET", "/ext/servers/{id}/explain", explain),
+    Route("GET", "/ext/servers/{id}/explain", explain, params=Params({"host": Param()})),
     Route("GET", "/ext/operations", index, params=LISTING),
     Route("GET", "/ext/operations/{id}", show),
 )

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from moorage.model.world import Ask, Refusals, World
-from moorage.scheduler.amounts import short
+from moorage.model.world import Ask, Refusals, Scores, Slots, World
+from moorage.scheduler.amounts import missing, short
 
 WORDS = {"VCPU": "vCPUs", "MEMORY_MB": "memory", "DISK_GB": "disk"}
 
@@ -34,5 +34,11 @@ def fits(ask: Ask, world: World) -> Refusals | None:
     def why(slot: int) -> str:
         return "; ".join(_why(world, name, ask.resources[name], slot) for name, part in shorts.items() if part[slot])
 
+    def lack(slots: Slots) -> Scores:
+        total = np.zeros(len(slots), dtype=np.float32)
+        for resource, part in shorts.items():
+            total += np.where(part[slots], missing(world, resource, ask.resources[resource], slots), 0)
+        return total
+
     words = [WORDS.get(name, name) for name, part in shorts.items() if (part & world.present).any()]
-    return Refusals(mask, why, f"not enough {' or '.join(words)}" if words else "not enough resources")
+    return Refusals(mask, why, f"not enough {' or '.join(words)}" if words else "not enough resources", lack)

@@ -1,0 +1,39 @@
+"""Why each host was refused is remembered of fleets too large to name them all, and told of the host that is asked about (N2)."""
+
+from conftest import Start
+
+from moorage.cli.explain import _said
+from moorage.model.ids import CellId
+from moorage.model.resources import Inventory
+from moorage.placement.inventory import HostReport, report_host
+from moorage.sql import Tx
+
+FLEET = 1_200
+
+
+async def test_an_administrator_asks_about_one_of_many_hosts(start: Start) -> None:
+    async with start() as running:
+        admin, region = running.admin, running.cloud.region
+
+        def fleet(tx: Tx) -> None:
+            for number in range(FLEET):
+                amounts = {"VCPU": Inventory(1), "MEMORY_MB": Inventory(1 + number % 7), "DISK_GB": Inventory(1)}
+                report_host(
+                    tx, HostReport(host=f"small-{number:04}", cell=CellId("cell1"), inventories=amounts, zone="far")
+                )
+
+        await region.databases.region.write(fleet)
+        await region.engine.catch_up()
+        server = await admin.boot("nowhere", networks="none", availability_zone="far")
+        found = await admin.settled(server)
+        assert found["status"] == "ERROR"
+        path = f"/ext/servers/{server}/explain"
+        told = (await admin.compute("GET", path, host="small-1199")).json()["explain"]
+        ended = told["operations"][0]["ended"]
+        assert (ended["left_out"], ended["considered"]) == (0, ended["coded"])
+        assert ended["considered"] > FLEET
+        assert ended["asked_about"] == {"host": "small-1199", "reason": "not enough memory"}
+        assert any("small-1199: not enough memory" in line for line in _said(told))
+        plain = (await admin.compute("GET", path)).json()["explain"]
+        assert "asked_about" not in plain["operations"][0]["ended"]
+        await admin.gone(server)
