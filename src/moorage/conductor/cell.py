@@ -2,12 +2,19 @@
 
 It writes observed columns only; intent is the sagas' (RULES §3).  Heartbeats are kept in memory and reach the database for
 many hosts at once, every other second.
+
+What a host has and what the records say are compared (RULES §23):
+
+    with each beat             in memory: its number follows the last one, and its digest changes only with what it says has changed
+    every 45 s                 digest and count of the last beat with those of the records, one statement for many hosts
+    with each whole report     guest by guest; it is asked for when one of the above differs, after every silence, pause or loss,
+                               and again until it was stored
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
@@ -23,35 +30,44 @@ from moorage.bus.messages import (
     read,
 )
 from moorage.conductor import forced_down
+from moorage.conductor.belonging import Belonging, Judged
+from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
+from moorage.conductor.who_speaks import WhoSpeaks
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
-from moorage.model.guest import PhysicalFunction
+from moorage.model.guest import PhysicalFunction, digest
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ServerId
 from moorage.model.network_providers import SRIOV, physnet_trait, sriov_provider
 from moorage.model.request_groups import SRIOV_NET_VF, WHOLE_INTERFACE, VirtualFunction
 from moorage.model.resources import Inventory
-from moorage.model.server import Server, VmState
-from moorage.model.turn import UNDO, Turn
+from moorage.model.server import PowerState
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import DeviceReport
 from moorage.placement.inventory import HostReport as InventoryReport
 from moorage.sql import Database, Tx, label
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import servers as region_servers
 
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 30.0
 SILENT_S = 30.0
 WATCH_S = 2.0
-LAST_ATTEMPT = 1 << 20
-RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.PAUSED, VmState.RESCUED})
+COMPARE_EVERY_S = 45.0
+COMPARE_AGAIN_S = 6.0
+"""After a difference: an operation may have been in between, so it counts only when it is still there."""
+HOSTS_PER_COMPARISON = 200
+FIRST_REPORT_S = 2.0
+"""The first report and the first beat of an agent travel side by side."""
+UNDECIDED_AGAIN_S = 5.0
 
 
 class CellConductor:
-    """One per cell, in whichever process is configured for it; several may run, they write the same."""
+    """One per cell, in whichever process is configured for it; several may run, they write the same.
+
+    `alone`: no agent that was here before this process can still live, for it had them all.
+    """
 
     def __init__(
         self,
@@ -64,6 +80,7 @@ class CellConductor:
         *,
         zone: str = "nova",
         silent_s: float = SILENT_S,
+        alone: bool = False,
     ) -> None:
         self.cell = cell
         self._database = database
@@ -73,28 +90,42 @@ class CellConductor:
         self._clock = clock
         self._zone = zone
         self._silent_s = silent_s
+        self._alone = alone
+        self._belonging = Belonging(cell, database, region, engine)
+        self._who = WhoSpeaks(cell, database, bus, clock)
         self._subscriptions: list[Subscription] = []
         self._life: asyncio.Task[None] | None = None
-        self._heard: dict[str, float] = {}
-        self._boots: dict[str, str] = {}
-        self._beats: dict[str, int] = {}
+        self._known = KnownHosts()
         self._to_flush: set[str] = set()
         self._forced_down: set[str] = set()
-        self._silent: set[str] = set()
         self._listening = Listening(bus, clock)
 
     async def start(self) -> None:
+        """Begin to listen.  A host counts as alive when it was heard lately, by whoever; the others are asked whether they are there."""
         self._listening = Listening(self._bus, self._clock)
         began = self._clock.monotonic()
-        for known in await self._database.read(cell_hosts.listed):
-            if known.forced_down:
-                self._forced_down.add(known.host)
-            self._heard.setdefault(known.host, began)
+        if self._alone:
+            await self._database.write(cell_hosts.forget_agents)
+        for row in await self._database.read(cell_hosts.listed):
+            known = self._known[row.host]
+            known.agent = "" if self._alone else row.agent
+            known.confirmed = bool(known.agent)
+            if row.forced_down:
+                self._forced_down.add(row.host)
+            age_s = max(0.0, self._clock.now() - row.seen_at / 1_000_000)
+            if age_s <= self._silent_s:
+                known.heard = began - age_s
+            else:
+                known.silent = True
+            self._engine.set_alive(row.host, not known.silent and row.host not in self._forced_down)
         self._subscriptions = [
             await self._bus.subscribe(subjects.report(self.cell), self._hear),
             await self._bus.subscribe(subjects.returned(self.cell), self._hear),
             await self._bus.subscribe(subjects.heartbeat(self.cell), self._hear),
         ]
+        for known in self._known:
+            known.want(began, self._known.spread_s(known))
+            await self._ask_if_due(known)
         self._life = asyncio.create_task(self._watching(), name=f"cell-{self.cell}")
 
     async def stop(self) -> None:
@@ -103,6 +134,10 @@ class CellConductor:
         if self._life is not None:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
+
+    def unheard(self) -> list[str]:
+        """Hosts that count as down because nobody has heard them lately; those that an operator forced down are not among them."""
+        return [known.host for known in self._known if known.silent and known.host not in self._forced_down]
 
     # ------------------------------------------------------------------------------------------------- hearing
 
@@ -123,8 +158,24 @@ class CellConductor:
             logger.warning("cell %s could not take a message from its host: %s %s", self.cell, problem, problem.private)
 
     async def take_report(self, told: HostReport) -> None:
-        """Inventory to placement, the host's own record to the cell, power states to its servers."""
-        self._hear_of(told.host, told.boot)
+        """Inventory to placement, the host's own record to the cell, power states to its servers; and its guests are compared.
+
+        What could not be stored is not taken for heard: it is asked for again.
+        """
+        known = self._known[told.host]
+        if not await self._who.admits(known, told.boot):
+            return
+        self._hear_of(known)
+        doubts = known.doubts
+        try:
+            await self._store(known, told)
+        except BaseException:
+            known.want(self._clock.monotonic())
+            raise
+        known.stored(told.boot, doubts)
+        await self._compare(known, told)
+
+    async def _store(self, known: KnownHost, told: HostReport) -> None:
         provider = await self._engine.report_host(
             InventoryReport(
                 host=told.host,
@@ -167,6 +218,8 @@ class CellConductor:
             inventory=told.inventory,
             traits=told.traits,
             physical_networks=told.physical_networks,
+            agent=told.boot,
+            set_aside=told.set_aside,
         )
 
         def work(tx: Tx) -> Host:
@@ -174,91 +227,105 @@ class CellConductor:
             cell_servers.observe(tx, told.host, {each: int(state) for each, state in told.guests.items()})
             return known
 
-        await self._database.write(work)
-        await self._correct(told)
+        row = await self._database.write(work)
+        if row.agent and row.agent != told.boot:
+            known.begin(row.agent)  # another agent was first
+        elif row.agent:
+            known.confirmed = True
 
-    async def _correct(self, told: HostReport) -> None:
-        """Guests that do not belong there: the host was silent while their servers were deleted or went elsewhere."""
-        await self._send_wrong(told.host, tuple(told.guests))
+    async def _compare(self, known: KnownHost, told: HostReport) -> None:
+        """Guest by guest: those that are wrong there are named to the host, those that are gone show as such.
 
-    async def _send_wrong(self, host: str, asked: tuple[ServerId, ...], *, turns_only: bool = False) -> None:
-        told = await self.servers_of(host, asked, turns_only=turns_only)
-        wrong = tuple(each for each in told if not each.here)
-        if wrong:
-            await self._bus.publish(subjects.to_host(self.cell, host), encode(ServersOfHost("", wrong)))
+        A guest that is recorded and not in the list is believed to be gone when two lists in a row did not have it: the first may
+        have been on its way when the guest was made.
+        """
+        judged = await self._belonging.judge(told.host, told.guests)
+        await self._tell_wrong(told.host, judged)
+        now = self._clock.monotonic()
+        known.compared, known.differs = now, 0
+        whole = told.guests_in_all is None or told.guests_in_all <= len(told.guests)
+        absent = judged.absent if whole else frozenset()
+        if gone := absent & known.absent:
+            logger.warning("host %s has no guest any more of %s", told.host, ", ".join(sorted(gone)))
+            states = dict.fromkeys(gone, PowerState.NOSTATE)
+            await self._database.write(lambda tx: cell_servers.observe(tx, told.host, states))
+        known.absent = absent - gone
+        if judged.left_alone - known.left_alone:
+            named = ", ".join(sorted(judged.left_alone))
+            logger.warning("host %s has guests that no record knows; they are left alone: %s", told.host, named)
+        known.left_alone = judged.left_alone
+        if known.absent or judged.undecided:
+            known.want(now, UNDECIDED_AGAIN_S)
+
+    async def _tell_wrong(self, host: str, judged: Judged) -> None:
+        if judged.wrong:
+            await self._bus.publish(subjects.to_host(self.cell, host), encode(ServersOfHost("", judged.wrong)))
 
     async def take_beat(self, beat: Heartbeat) -> None:
         """A sign of life, and the power states that changed since the last one."""
-        followed = beat.host in self._boots and beat.beat == self._beats.get(beat.host, -1) + 1
-        self._beats[beat.host] = beat.beat
-        self._hear_of(beat.host, beat.boot)
+        known = self._known[beat.host]
+        if beat.leaving:
+            await self._who.left(known, beat.boot)
+            return
+        if not (known.agent == beat.boot and known.confirmed) and not await self._who.admits(known, beat.boot):
+            return
+        was_silent = self._hear_of(known)
+        now = self._clock.monotonic()
         if beat.changed:
             states = {server: int(state) for server, state in beat.changed.items()}
-            await self._database.write(lambda tx: cell_servers.observe(tx, beat.host, states))
-        if not followed and beat.beat > 0:  # one was lost, or we are new: what changed in between is in the report
-            await self._bus.publish(subjects.to_host(self.cell, beat.host), encode(ReportWanted(beat.host)))
+            try:
+                await self._database.write(lambda tx: cell_servers.observe(tx, beat.host, states))
+            except BaseException:
+                known.want(now)  # the next beat does not follow this one either, for this one was not taken
+                raise
+        followed = beat.beat == known.beat + 1 and not was_silent
+        same = bool(beat.changed) or (beat.guests, beat.digest) == (known.guests, known.digest)
+        known.beat, known.guests, known.digest = beat.beat, beat.guests, beat.digest
+        if known.reported != beat.boot:
+            known.want(now, FIRST_REPORT_S if beat.beat == 0 else 0.0)
+        elif not followed or not same:
+            known.want(now, self._known.spread_s(known))
+        if known.wanted is not None:
+            await self._ask_if_due(known)
 
-    def _hear_of(self, host: str, boot: str) -> None:
-        self._heard[host] = self._clock.monotonic()
-        self._boots[host] = boot
-        self._to_flush.add(host)
-        if host in self._silent:
-            self._silent.discard(host)
-            logger.info("host %s is heard again", host)
-        self._engine.set_alive(host, host not in self._forced_down)
+    def _hear_of(self, known: KnownHost) -> bool:
+        """Whether it was silent until now."""
+        known.heard = self._clock.monotonic()
+        self._to_flush.add(known.host)
+        was_silent, known.silent = known.silent, False
+        if was_silent:
+            logger.info("host %s is heard again", known.host)
+            known.want(known.heard)
+        self._engine.set_alive(known.host, known.host not in self._forced_down)
+        return was_silent
 
     async def welcome(self, returned: AgentReturned) -> None:
         """Tell a host that came home which servers are its own; it destroys the others (RULES §10)."""
-        self._hear_of(returned.host, returned.boot)
-        if returned.home:
-            await self._send_wrong(returned.host, returned.guests, turns_only=True)
+        known = self._known[returned.host]
+        if not await self._who.admits(known, returned.agent or returned.boot):
             return
-        answer = ServersOfHost(returned.boot, await self.servers_of(returned.host, returned.guests))
+        self._hear_of(known)
+        if returned.home:
+            judged = await self._belonging.judge(returned.host, returned.guests, turns_only=True)
+            await self._tell_wrong(returned.host, judged)
+            return
+        judged = await self._belonging.judge(returned.host, returned.guests)
+        answer = ServersOfHost(returned.boot, judged.told)
         await self._bus.publish(subjects.to_host(self.cell, returned.host), encode(answer))
+        if known.reported:  # it was away: what it has now is compared in full
+            known.want(self._clock.monotonic())
 
     async def servers_of(
-        self, host: str, asked: tuple[ServerId, ...], *, turns_only: bool = False
+        self, host: str, asked: Collection[ServerId], *, turns_only: bool = False
     ) -> tuple[ServerTurn, ...]:
-        """What the cell and the region know of each server the host spoke of.
+        """What is said to a host of its own servers and of those that it asked about (belonging.py)."""
+        return (await self._belonging.judge(host, asked, turns_only=turns_only)).told
 
-        A server whose operation is still being told is left to that operation: its turns decide.  Nothing is said of one
-        that the region has in this cell and the cell does not know, or that neither knows: a store that was restored
-        from a backup knows less than its hosts, and absence is not a word (RULES §22).  `turns_only`: the host has no
-        guests of them, only turns to forget.
-        """
-        mine = {server.id: server for server in await self._database.read(lambda tx: cell_servers.on_host(tx, host))}
-        others = [each for each in asked if each not in mine]
-
-        def elsewhere(tx: Tx) -> Mapping[ServerId, region_servers.Whereabouts | None]:
-            return {each: region_servers.find(tx, each) for each in others}
-
-        def recorded(tx: Tx) -> dict[ServerId, bool]:
-            rows = {each: cell_servers.get(tx, each) for each in others}
-            return {each: row.deleted for each, row in rows.items() if row is not None}
-
-        known = await self._region.read(elsewhere)
-        there = await self._database.read(recorded)
-        gone = {each for each, deleted in there.items() if deleted}
-        told = [self._here(server) for server in mine.values()]
-        for each in others:
-            where = known[each]
-            if where is None and turns_only:
-                told.append(ServerTurn(each, here=False, gone=True))
-            elif where is None or (where.recorded_in == self.cell and each not in there):
-                logger.warning(
-                    "host %s has a guest of server %s, whose record is missing: it is left alone", host, each
-                )
-            elif where.operation is not None:
-                continue
-            elif where.deleted or each in gone or (where.order is None and not where.cell):
-                told.append(ServerTurn(each, here=False, gone=True))
-            else:
-                told.append(ServerTurn(each, Turn(where.op_seq, LAST_ATTEMPT, UNDO), here=False))
-        return tuple(told)
-
-    @staticmethod
-    def _here(server: Server) -> ServerTurn:
-        return ServerTurn(server.id, None, here=True, running=server.vm_state in RUNNING_STATES)
+    async def _ask_if_due(self, known: KnownHost) -> None:
+        now = self._clock.monotonic()
+        if known.due(now):
+            known.asked(now)
+            await self._bus.publish(subjects.to_host(self.cell, known.host), encode(ReportWanted(known.host)))
 
     # ------------------------------------------------------------------------------------------------- watching
 
@@ -267,21 +334,60 @@ class CellConductor:
         while True:
             await self._clock.sleep(WATCH_S)
             try:
+                now = self._clock.monotonic()
+                self.look_whether_we_hear()
                 self.look_for_silence()
-                if self._clock.monotonic() - flushed >= FLUSH_S or self._to_flush:
-                    flushed = self._clock.monotonic()
+                for known in self._known:
+                    if known.wanted is not None and not known.silent:
+                        await self._ask_if_due(known)
+                await self.compare_some()
+                if now - flushed >= FLUSH_S or self._to_flush:
+                    flushed = now
                     await self.flush()
-                    self._listening.look(gap_max_s=math.inf)  # a slow database is no standstill of ours
             except Exception as failure:  # noqa: BLE001  whatever it is: who stopped watching would take the dead for living
                 logger.warning("cell %s: %r", self.cell, failure)
+            self._listening.look(gap_max_s=math.inf)  # a slow database is no standstill of ours
+
+    def look_whether_we_hear(self) -> None:
+        """While we stood still or the bus was out nobody could be heard: what happened meanwhile is found by comparing."""
+        if self._listening.look():
+            for known in self._known:
+                known.compared = NEVER
 
     def look_for_silence(self) -> None:
         """Hosts not heard of for too long, though they could have been, are down until they are heard again."""
-        for host, at in self._heard.items():
-            if host not in self._silent and (unheard_s := self._listening.unheard_for_s(at)) > self._silent_s:
-                self._silent.add(host)
-                self._engine.set_alive(host, False)
-                logger.warning("host %s has been silent for %.0f s", host, unheard_s)
+        for known in self._known:
+            if not known.silent and (unheard_s := self._listening.unheard_for_s(known.heard)) > self._silent_s:
+                known.silent = True
+                self._engine.set_alive(known.host, False)
+                logger.warning("host %s has been silent for %.0f s", known.host, unheard_s)
+
+    async def compare_some(self) -> None:
+        """Digest and count of the hosts' last beats with those of the records; each host in its turn, many with one statement.
+
+        What differs twice is asked for in full: once it may be an operation that is just being carried out.
+        """
+        now = self._clock.monotonic()
+        due = [known for known in self._known if known.beat >= 0 and known.wanted is None and self._is_due(known, now)]
+        due.sort(key=lambda known: known.compared)
+        due = due[: max(HOSTS_PER_COMPARISON, len(self._known) // 20)]
+        if not due:
+            return
+        names = [known.host for known in due]
+        with label("hosts"):
+            recorded = await self._database.read(lambda tx: _digests(tx, names))
+        for known in due:
+            known.compared = now
+            if recorded[known.host] == (known.guests, known.digest):
+                known.differs = 0
+                continue
+            known.differs += 1
+            if known.differs >= 2:
+                known.want(now, self._known.spread_s(known))
+
+    @staticmethod
+    def _is_due(known: KnownHost, now: float) -> bool:
+        return not known.silent and now - known.compared >= (COMPARE_AGAIN_S if known.differs else COMPARE_EVERY_S)
 
     async def flush(self) -> None:
         """Write when hosts were last heard, all at once; read what operators said of them."""
@@ -292,12 +398,21 @@ class CellConductor:
             cell_hosts.heard(tx, names, now)
             return cell_hosts.forced_down(tx)
 
-        with label("hosts"):
-            forced = await self._database.write(work)
+        try:
+            with label("hosts"):
+                forced = await self._database.write(work)
+        except BaseException:
+            self._to_flush |= names
+            raise
         for host in forced ^ self._forced_down:
-            self._engine.set_alive(host, host not in forced and host not in self._silent)
+            self._engine.set_alive(host, host not in forced and not self._known[host].silent)
         self._forced_down = forced
         await forced_down.mirror(self.cell, forced, self._database, self._region, self._engine)
+
+
+def _digests(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
+    """Host → how many guests the records show there, and the digest of their power states."""
+    return {host: (len(states), digest(states)) for host, states in cell_servers.power_states(tx, hosts).items()}
 
 
 def _device(told: HostReport, physical: PhysicalFunction) -> DeviceReport:

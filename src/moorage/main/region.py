@@ -1,7 +1,9 @@
 """Config → rooms: what a process that serves the API or tells operations is made of."""
 
+import asyncio
+import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -32,6 +34,10 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Meter
 from moorage.store.region import aggregates
+
+HOSTS_HEARD_WITHIN_S = 3.0
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -139,9 +145,11 @@ async def open_region(
     return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, told, segments)
 
 
-async def start_telling(region: Region, *, alone: bool) -> None:
+async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awaitable[None]] | None = None) -> None:
     """Make this process a conductor, for the region and for every cell it is configured with.
 
+    Operations begin when hosts have been heard, so that what is adopted finds hosts to be placed on: after `hosts`, which
+    starts those of this process; without it, when all that are known were heard, or a moment later.
     Raises Invalid when it has no working credentials for the network service and this deployment requires them (S0.10).
     """
     config = region.config
@@ -157,9 +165,11 @@ async def start_telling(region: Region, *, alone: bool) -> None:
             region.clock,
             zone=config.compute.default_availability_zone,
             silent_s=config.compute.host_silence_s,
+            alone=alone and isinstance(region.bus, MemoryBus),
         )
         await conductor.start()
         region.cells.append(conductor)
+    await (hosts or partial(hosts_heard, region))()
     region.conductor = Conductor(
         region.rooms.hosts.me,
         region.rooms,
@@ -182,6 +192,19 @@ async def start_telling(region: Region, *, alone: bool) -> None:
     region.tellers.local = region.conductor
     region.events = Events(region.rooms, region.bus, region.clock)
     await region.events.start()
+
+
+async def hosts_heard(region: Region, patience_s: float = HOSTS_HEARD_WITHIN_S) -> None:
+    """Wait until every host that the cells know was heard, but not for long: some may be gone for ever."""
+    try:
+        async with asyncio.timeout(patience_s):
+            while any(cell.unheard() for cell in region.cells):
+                await region.clock.sleep(0.02)
+    except TimeoutError:
+        names = sorted(name for cell in region.cells for name in cell.unheard())
+        logger.warning(
+            "%d hosts are not heard yet, and count as down until they are: %s", len(names), ", ".join(names[:10])
+        )
 
 
 def check_credentials(mine: ConductorCredentials, config: Config) -> None:

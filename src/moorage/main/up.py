@@ -115,10 +115,13 @@ async def start_cloud(config: Config) -> Cloud:
     await seed(config, region.databases.region, embedded.image, embedded.network, demo)
     for name, app in embedded.apps.items():
         await doors[name].open(app)
-    await start_telling(region, alone=True)
     fleet = Fleet(config, region.bus, region.clock, plans, region.clients.network)
-    await fleet.start()
-    await _all_hosts(region, plans)
+
+    async def hosts() -> None:
+        await fleet.start()
+        await _all_hosts(region, plans)
+
+    await start_telling(region, alone=True, hosts=hosts)
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
     await doors["compute"].open(make_frontdesk(region))
@@ -131,11 +134,16 @@ async def _all_hosts(region: Region, plans: list[HostPlan]) -> None:
     wanted = {plan.host for plan in plans}
     try:
         async with asyncio.timeout(READY_PATIENCE_S):
-            while not wanted <= region.engine.world().slots_by_name.keys():
+            while _unheard(region, wanted):
                 await region.clock.sleep(0.01)
     except TimeoutError:
-        missing = ", ".join(sorted(wanted - region.engine.world().slots_by_name.keys()))
+        missing = ", ".join(sorted(_unheard(region, wanted)))
         raise Unavailable(f"these hosts did not report in {READY_PATIENCE_S:.0f} s: {missing}") from None
+
+
+def _unheard(region: Region, wanted: set[str]) -> set[str]:
+    silent = {name for cell in region.cells for name in cell.unheard()}
+    return (wanted - region.engine.world().slots_by_name.keys()) | (wanted & silent)
 
 
 def say_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:

@@ -37,3 +37,7 @@ class Host(msgspec.Struct, frozen=True):
     disabled: bool = False
     disabled_reason: str | None = None
     forced_down: bool = False
+    agent: str = ""
+    """The agent that speaks for it, by the name it has for one life; empty: none."""
+    set_aside: tuple[str, ...] = ()
+    """Records of guests that the host could not read, and has put away."""

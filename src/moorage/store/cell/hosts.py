@@ -26,7 +26,9 @@ hosts = sa.Table(
     sa.Column("disabled_reason", sa.String(255)),
     sa.Column("forced_down", sa.Boolean, nullable=False),
     sa.Column("doc", sa.Text, nullable=False),
+    sa.Column("agent", sa.String(64)),
 )
+"""`agent`: the one agent that speaks for the host, by the name it has for one life; NULL: none, or nobody has said."""
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Host)
@@ -46,9 +48,36 @@ def report(tx: Tx, told: Host, now: int) -> Host:
         "disabled_reason": None,
         "forced_down": False,
         "doc": _encode(told).decode(),
+        "agent": told.agent or None,
     }
     statement = upsert(tx.dialect, hosts, row, key=("host",), change=("id", "node", "seen_at", "updated_at", "doc"))
     return _host(tx.row(statement.returning(*hosts.c)))
+
+
+def take_agent(tx: Tx, host: str, agent: str, was: str) -> str:
+    """Let this agent speak for the host in place of the one that did (compare-and-set); who does now.
+
+    Empty when the host is not known here yet: its first report says it.
+    """
+    free = sa.or_(hosts.c.agent.is_(None), hosts.c.agent.in_([agent, was]))
+    row = tx.row(hosts.update().where(hosts.c.host == host, free).values(agent=agent).returning(hosts.c.agent))
+    return (row.agent or "") if row is not None else agent_of(tx, host)
+
+
+def agent_of(tx: Tx, host: str) -> str:
+    """Which agent speaks for the host; empty: none."""
+    row = tx.row(sa.select(hosts.c.agent).where(hosts.c.host == host))
+    return "" if row is None else row.agent or ""
+
+
+def agent_left(tx: Tx, host: str, agent: str) -> None:
+    """It stopped, and said so."""
+    tx.run(hosts.update().where(hosts.c.host == host, hosts.c.agent == agent).values(agent=None))
+
+
+def forget_agents(tx: Tx) -> None:
+    """None of them can be alive: the process that had them all has begun anew."""
+    tx.run(hosts.update().where(hosts.c.agent.is_not(None)).values(agent=None))
 
 
 def heard(tx: Tx, names: Collection[str], now: int) -> None:
@@ -114,4 +143,5 @@ def _host(row: Any) -> Host:
         disabled=row.disabled,
         disabled_reason=row.disabled_reason,
         forced_down=row.forced_down,
+        agent=row.agent or "",
     )

@@ -6,7 +6,7 @@ tellers of an operation count up within it; so it never needs to be reset.  The 
 with `observe`, and touches neither the fence nor the generation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import OperationId, ServerId
-from moorage.model.server import Server
+from moorage.model.server import PowerState, Server, VmState
 from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
@@ -30,6 +30,7 @@ from moorage.store.servers import (
 )
 
 EPOCHS_PER_OPERATION = 1 << 20
+IDS_PER_STATEMENT = 500
 
 servers = sa.Table("servers", cell_metadata, *server_columns(), *server_indexes("servers"))
 
@@ -40,6 +41,9 @@ fences = sa.Table(
     sa.Column("rank", sa.BigInteger, nullable=False),
 )
 """The rank that last removed a server's row from this cell, or took it over."""
+
+
+NO_STATE = PowerState.NOSTATE
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -171,6 +175,51 @@ def on_host(tx: Tx, host: str) -> Sequence[Server]:
     """The servers that are to be on a host and are not deleted."""
     rows = tx.rows(sa.select(*record_columns(servers)).where(servers.c.host == host, servers.c.deleted_at.is_(None)))
     return [server_of(row) for row in rows]
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where a server's record says that it is, and how; without the record."""
+
+    id: ServerId
+    host: str | None
+    vm_state: VmState
+    power_state: int
+    deleted: bool
+    seq: int
+    """The place among the server's operations of the one that last wrote it."""
+
+
+_PLACED = (*(servers.c[name] for name in ("id", "host", "vm_state", "power_state", "deleted_at", "op_epoch")),)
+
+
+def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, Placed]:
+    """All servers that are to be on a host, and those of `asked` that this cell knows, deleted or elsewhere."""
+    rows = list(tx.rows(sa.select(*_PLACED).where(servers.c.host == host, servers.c.deleted_at.is_(None))))
+    missing = sorted(set(asked) - {row.id for row in rows})
+    for first in range(0, len(missing), IDS_PER_STATEMENT):
+        rows += tx.rows(sa.select(*_PLACED).where(servers.c.id.in_(missing[first : first + IDS_PER_STATEMENT])))
+    return {
+        row.id: Placed(
+            row.id,
+            row.host,
+            VmState(row.vm_state),
+            row.power_state,
+            row.deleted_at is not None,
+            row.op_epoch // EPOCHS_PER_OPERATION,
+        )
+        for row in rows
+    }
+
+
+def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int]]:
+    """Host → the servers that have a guest there, as was last observed, and how it is: one statement."""
+    found: dict[str, dict[ServerId, int]] = {host: {} for host in hosts}
+    query = sa.select(servers.c.id, servers.c.host, servers.c.power_state).where(
+        servers.c.host.in_(hosts), servers.c.deleted_at.is_(None), servers.c.power_state != NO_STATE
+    )
+    for row in tx.rows(query):
+        found[row.host][row.id] = row.power_state
+    return found
 
 
 def living(tx: Tx, after: str, limit: int) -> Sequence[Server]:

@@ -1,0 +1,135 @@
+"""Which guests belong on a host: what its cell and the region know of each, compared with what is there (RULES §10, §22).
+
+A guest is called wrong by a word that names its server: it was deleted, or it is elsewhere.  While an operation holds a server, its
+turns decide; only what is older than the operation, or than its attempt, is over.  What nobody knows is left alone, and said.
+"""
+
+from collections.abc import Collection
+
+import msgspec
+
+from moorage.bus.messages import ServerTurn
+from moorage.model.ids import CellId, HostId, ServerId
+from moorage.model.server import PowerState, VmState
+from moorage.model.turn import UNDO, Turn
+from moorage.placement.engine import Engine
+from moorage.sql import Database
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.servers import Placed
+from moorage.store.region.standings import Standing, standings
+
+LAST_ATTEMPT = 1 << 20
+RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.PAUSED, VmState.RESCUED})
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What is said of a host's servers."""
+
+    told: tuple[ServerTurn, ...] = ()
+    """Of its own servers, and of those asked of which something can be said."""
+    undecided: frozenset[ServerId] = frozenset()
+    """Asked, and an operation is about to decide: to be asked again."""
+    left_alone: frozenset[ServerId] = frozenset()
+    """Asked, and no record says anything: the cell has lost it, or neither the cell nor the region knows it."""
+    absent: frozenset[ServerId] = frozenset()
+    """Recorded here with a guest, held by no operation, and not among those asked."""
+
+    @property
+    def wrong(self) -> tuple[ServerTurn, ...]:
+        return tuple(each for each in self.told if not each.here)
+
+
+class Belonging:
+    """Of one cell."""
+
+    def __init__(self, cell: CellId, database: Database, region: Database, engine: Engine) -> None:
+        self._cell = cell
+        self._database = database
+        self._region = region
+        self._engine = engine
+
+    async def judge(self, host: str, asked: Collection[ServerId], *, turns_only: bool = False) -> Judged:
+        """`turns_only`: the host has no guests of those asked, only turns that it would forget.
+
+        The region is read before the cell is read again: an operation that begins in between has a later place among the
+        server's operations than what is said here, so its guest is not touched by it.
+        """
+        before = await self._database.read(lambda tx: cell_servers.where_placed(tx, host, asked))
+        ids = {*before, *asked}
+        known = await self._region.read(lambda tx: standings(tx, ids))
+        placed = before
+        if any(self._may_be_wrong(host, before.get(each), known.get(each)) for each in ids):
+            placed = await self._database.read(lambda tx: cell_servers.where_placed(tx, host, ids))
+        told: list[ServerTurn] = []
+        undecided: set[ServerId] = set()
+        left_alone: set[ServerId] = set()
+        for each in sorted(ids):
+            row, where = placed.get(each), known.get(each)
+            said = self._say(each, host, row, where, turns_only=turns_only)
+            if said is not None:
+                told.append(said)
+            if each in asked and (said is None or not said.here):
+                if where is not None and where.operation is not None:
+                    undecided.add(each)
+                elif said is None:
+                    left_alone.add(each)
+        absent = {
+            each
+            for each, row in placed.items()
+            if each not in asked
+            and _is_on(row, host)
+            and row.power_state != PowerState.NOSTATE
+            and ((where := known.get(each)) is None or where.operation is None)
+        }
+        return Judged(tuple(told), frozenset(undecided), frozenset(left_alone), frozenset(absent))
+
+    @staticmethod
+    def _may_be_wrong(host: str, row: Placed | None, where: Standing | None) -> bool:
+        return where is not None and where.operation is None and not where.deleted and not _is_on(row, host)
+
+    def _say(
+        self, server: ServerId, host: str, row: Placed | None, where: Standing | None, *, turns_only: bool
+    ) -> ServerTurn | None:
+        """None: no word names it."""
+        if (where is not None and where.deleted) or (row is not None and row.deleted):
+            return ServerTurn(server, here=False, gone=True)
+        if where is None:
+            if _is_on(row, host):
+                return _here(row)
+            return ServerTurn(server, here=False, gone=True) if turns_only and row is None else None
+        if where.operation is not None:
+            return self._under_way(server, host, row, where)
+        if _is_on(row, host):
+            return _here(row)
+        if row is None and where.recorded_in in (self._cell, None) and not where.has_order:
+            return None
+        if row is not None and row.seq > where.op_seq:
+            return None  # an operation came and went while we read: the next comparison sees where it put the server
+        return ServerTurn(server, Turn(where.op_seq, LAST_ATTEMPT, UNDO), here=False)
+
+    def _under_way(self, server: ServerId, host: str, row: Placed | None, where: Standing) -> ServerTurn | None:
+        if where.claimed_on is not None:
+            name = self._name_of(where.claimed_on)
+            if name is None or where.operation_seq is None:
+                return None
+            if name != host:  # its earlier attempts are over, whatever is left of them in somebody's buffers
+                return ServerTurn(server, Turn(where.operation_seq, where.attempt - 1, UNDO), here=False)
+        if _is_on(row, host):
+            return _here(row)
+        if where.claimed_on is not None or where.operation_seq is None:
+            return None
+        return ServerTurn(server, Turn(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
+
+    def _name_of(self, host: HostId) -> str | None:
+        world = self._engine.world()
+        slot = world.slots.get(host)
+        return None if slot is None else world.names[slot]
+
+
+def _is_on(row: Placed | None, host: str) -> bool:
+    return row is not None and not row.deleted and row.host == host
+
+
+def _here(row: Placed | None) -> ServerTurn:
+    assert row is not None
+    return ServerTurn(row.id, None, here=True, running=row.vm_state in RUNNING_STATES)

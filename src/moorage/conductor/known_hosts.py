@@ -1,0 +1,111 @@
+"""What a cell's conductor remembers of each of its hosts: when it was heard, whether its whole report is stored, who speaks for it.
+
+All of it is in memory and cheap to keep with each beat.  What must be asked again is asked until it is stored, with pauses that grow.
+"""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from moorage.model.ids import ServerId
+
+ASK_FIRST_S, ASK_MOST_S = 1.0, 30.0
+SPREAD_S = 10.0
+"""After an outage every host is to report: a large cell asks them one after the other within this time."""
+HOSTS_PER_SECOND = 100.0
+NEVER = float("-inf")
+
+
+@dataclass
+class KnownHost:
+    """One host.  Moments are of the conductor's monotonic clock."""
+
+    host: str
+    agent: str = ""
+    """The one agent that speaks for it; empty: nobody has said."""
+    confirmed: bool = False
+    """The cell's database says so too."""
+    heard: float = NEVER
+    silent: bool = False
+    beat: int = -1
+    guests: int = 0
+    digest: str = ""
+    """Of the last beat that was taken: how many guests, and what of their power states."""
+    reported: str = ""
+    """The agent whose report is stored, with all that it says."""
+    wanted: float | None = None
+    """When to ask for the whole report; None: it is stored."""
+    doubts: int = 0
+    """Counts what made us want it: a report that was sent before the last of them does not do."""
+    tries: int = 0
+    compared: float = NEVER
+    """When its guests were last held against the records."""
+    differs: int = 0
+    """Comparisons in a row that found a difference."""
+    absent: frozenset[ServerId] = frozenset()
+    """Guests that the records show and the last report did not."""
+    left_alone: frozenset[ServerId] = frozenset()
+    """Its guests of which no record says anything."""
+    rival: str = ""
+    """Another agent that wants to speak for it."""
+    rival_heard: float = NEVER
+    challenged: float = NEVER
+    """When the one that does was asked whether it lives."""
+    refused: str = ""
+    """The last one that was refused."""
+
+    @property
+    def share(self) -> float:
+        """Between 0 and 1, the same for one name: hosts that are asked for one reason are not asked in one moment."""
+        return zlib.crc32(self.host.encode()) % 1000 / 1000
+
+    def want(self, now: float, after_s: float = 0.0) -> None:
+        """The whole report, from now on or a little later."""
+        self.doubts += 1
+        at = now + after_s
+        if self.wanted is None:
+            self.wanted, self.tries = at, 0
+
+    def due(self, now: float) -> bool:
+        return self.wanted is not None and now >= self.wanted
+
+    def asked(self, now: float) -> None:
+        """Asked for; and again later, unless it is stored by then."""
+        self.tries += 1
+        pause_s = min(ASK_FIRST_S * 2.0 ** min(self.tries - 1, 10), ASK_MOST_S)
+        self.wanted = now + pause_s * (0.75 + 0.5 * self.share)
+
+    def stored(self, agent: str, doubts: int) -> None:
+        """A report was stored, sent when there were so many doubts."""
+        self.reported = agent
+        if self.doubts == doubts:
+            self.wanted, self.tries = None, 0
+
+    def begin(self, agent: str) -> None:
+        """Another agent speaks for it from now on, and nothing that the last one said counts."""
+        self.agent, self.confirmed = agent, False
+        self.beat, self.guests, self.digest, self.reported = -1, 0, "", ""
+        self.rival, self.refused = "", ""
+
+
+@dataclass
+class KnownHosts:
+    """By name."""
+
+    hosts: dict[str, KnownHost] = field(default_factory=dict)
+
+    def __getitem__(self, host: str) -> KnownHost:
+        known = self.hosts.get(host)
+        if known is None:
+            known = self.hosts[host] = KnownHost(host)
+        return known
+
+    def __iter__(self) -> Iterator[KnownHost]:
+        return iter(list(self.hosts.values()))
+
+    def __len__(self) -> int:
+        return len(self.hosts)
+
+    def spread_s(self, known: KnownHost) -> float:
+        """How long to wait before this one is asked, when all of them are."""
+        return known.share * min(SPREAD_S, len(self.hosts) / HOSTS_PER_SECOND)
