@@ -3,7 +3,7 @@
 import pytest
 from conftest import Start
 
-from moorage.agent import serve
+from moorage.agent import reporter
 from moorage.conductor import cell
 from moorage.operations import gate_watch
 from moorage.store.cell import hosts as cell_hosts
@@ -35,7 +35,7 @@ async def test_a_round_that_breaks_is_not_the_last(start: Start, monkeypatch: py
 
 async def test_a_host_forgets_servers_that_are_gone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cell says which: the deleted one, and not the one that lives."""
-    monkeypatch.setattr(serve, "TOMBSTONES_MAX", 0)
+    monkeypatch.setattr(reporter, "TOMBSTONES_MAX", 0)
     async with start() as running:
         admin = running.admin
         gone, stays = await admin.boot("gone"), await admin.boot("stays")
@@ -46,7 +46,7 @@ async def test_a_host_forgets_servers_that_are_gone(start: Start, monkeypatch: p
         remembered = [agent for agent in agents if gone in agent._journal.turns()]
         assert remembered
         for agent in agents:
-            await agent._ask_what_to_forget()
+            await agent._reporter._ask_what_to_forget()
         await until(lambda: not any(gone in agent._journal.turns() for agent in agents))
         assert any(stays in agent._journal.turns() for agent in agents)
 

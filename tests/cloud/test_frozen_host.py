@@ -56,6 +56,23 @@ async def test_a_command_that_waited_while_the_machine_stood_still_waits_for_the
         assert await at.host.driver.guests() == {}
 
 
+async def test_a_command_for_a_server_that_was_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
+    """Its turn is forgotten with it, and what is left of its boot must not make it again."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1, 1), guest())
+        at.cell.answers = False
+        at.cell.heard.clear()
+        at.host.clock.suspended_s += LONG_S
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1, step="again"), guest()))
+        await until(lambda: questions(at))
+        at.cell.knows = {SERVER: ServerTurn(SERVER, here=False, gone=True)}
+        at.cell.answers = True
+        with pytest.raises(HostFailed) as refused:
+            await starting
+        assert refused.value.code == "turn_is_past"
+        assert await at.host.driver.guests() == {}
+
+
 async def test_what_was_being_started_is_given_up_and_asked_again(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()

@@ -309,6 +309,9 @@ class Agent:
                 why = f"{command.turn} came after {known}, or is overtaken"
                 await self._send(command, self._refuse(command, "turn_is_past", why))
                 return False
+            if known is None and self._settler.is_deleted(command.server) and command.verb != Verb.DESTROY_GUEST:
+                await self._send(command, self._refuse(command, "turn_is_past", "the server is deleted"))
+                return False
             if (kept := self._journal.result_of(key)) is not None:
                 await self._bus.publish(subjects.result_for(self.cell, command.reply_to), kept)
                 return False

@@ -21,6 +21,7 @@ from moorage.model.ids import ServerId
 DESTROY_S, SECOND_TRY_S = 5.0, 0.25
 """One try, and how soon the second is made: a driver that hangs over one guest does not hold up the host."""
 AT_ONCE = 16
+DELETED_KEPT_MAX = 10_000
 AGAIN_FIRST_S, AGAIN_MOST_S = 1.0, 30.0
 
 _log = logging.getLogger(__name__)
@@ -38,10 +39,15 @@ class Settler:
         self._in_the_way: dict[ServerId, ServerTurn] = {}
         """Guests that must go and did not, with the word of the cell that says so."""
         self._again: dict[ServerId, asyncio.Task[None]] = {}
+        self._deleted: dict[ServerId, None] = {}
+        """Servers that are gone for ever, the last ones: their turns are forgotten, and what is still in buffers must not be obeyed."""
 
     def in_the_way(self, server: ServerId) -> bool:
         """An earlier guest of this server must go first, and could not be destroyed yet."""
         return server in self._in_the_way
+
+    def is_deleted(self, server: ServerId) -> bool:
+        return server in self._deleted
 
     def gone(self, server: ServerId) -> None:
         """A command has destroyed it meanwhile, or the cell says that it belongs here."""
@@ -54,6 +60,10 @@ class Settler:
         for each in said.values():
             if each.here:
                 self.gone(each.server)
+            if each.gone:
+                self._deleted[each.server] = None
+        while len(self._deleted) > DELETED_KEPT_MAX:
+            del self._deleted[next(iter(self._deleted))]
         slots = asyncio.Semaphore(AT_ONCE)
         await asyncio.gather(*(self._destroy(said[server], slots) for server in plan.destroy))
         stays = self._in_the_way

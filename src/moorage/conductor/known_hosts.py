@@ -12,7 +12,7 @@ from moorage.model.ids import ServerId
 ASK_FIRST_S, ASK_MOST_S = 1.0, 30.0
 SPREAD_S = 10.0
 """After an outage every host is to report: a large cell asks them one after the other within this time."""
-HOSTS_PER_SECOND = 100.0
+HOSTS_AT_ONCE, HOSTS_PER_SECOND = 100, 100.0
 NEVER = float("-inf")
 
 
@@ -108,4 +108,4 @@ class KnownHosts:
 
     def spread_s(self, known: KnownHost) -> float:
         """How long to wait before this one is asked, when all of them are."""
-        return known.share * min(SPREAD_S, len(self.hosts) / HOSTS_PER_SECOND)
+        return known.share * min(SPREAD_S, max(0, len(self.hosts) - HOSTS_AT_ONCE) / HOSTS_PER_SECOND)

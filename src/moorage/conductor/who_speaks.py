@@ -68,7 +68,7 @@ class WhoSpeaks:
         known.rival_heard = now
         if now - known.challenged < ANSWERS_WITHIN_S:
             return False
-        if known.heard < known.challenged:
+        if known.heard <= known.challenged:
             logger.warning("host %s: its agent does not answer, and another one speaks for it from now on", known.host)
             return await self._agree(known, agent, was=known.agent)
         if (speaks := await self._database.read(lambda tx: cell_hosts.agent_of(tx, known.host))) not in (

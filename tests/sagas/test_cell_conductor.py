@@ -1,0 +1,477 @@
+"""A cell's conductor and its hosts: what was lost is asked for again, what differs is found, and one agent speaks for a host."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from moorage.bus import subjects
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import (
+    AgentRefused,
+    AgentReturned,
+    Heartbeat,
+    HostReport,
+    Message,
+    ReportWanted,
+    ServersOfHost,
+    ServerTurn,
+    encode,
+    read,
+)
+from moorage.conductor.belonging import LAST_ATTEMPT
+from moorage.conductor.cell import COMPARE_AGAIN_S, COMPARE_EVERY_S, SILENT_S, CellConductor
+from moorage.conductor.who_speaks import ANSWERS_WITHIN_S
+from moorage.model.clock import SystemClock
+from moorage.model.errors import Unavailable
+from moorage.model.guest import PowerState, ResourceInventory, digest
+from moorage.model.ids import CellId, OperationId, ServerId
+from moorage.model.turn import UNDO, Turn
+from moorage.operations.all import SAGAS
+from moorage.operations.steps import servers as records
+from moorage.saga import Paper, first_lines, tell
+from moorage.sql import Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import operations
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement.tables import consumers
+from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.waiting import until
+
+BOOT = OperationId("boot")
+ONE, OTHER = "agent-1", "agent-2"
+
+
+class Clock(SystemClock):
+    """Time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.passed_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.passed_s
+
+    def now(self) -> float:
+        return 1_700_000_000.0 + self.passed_s
+
+
+class AtCell:
+    """A server that was booted, the conductor of its cell, and what its host is told."""
+
+    def __init__(self, small: SmallRegion, cell: CellId, host: str) -> None:
+        self.small, self.cell, self.host = small, cell, host
+        self.clock, self.bus = Clock(), MemoryBus()
+        self.told: list[Message] = []
+        self.conductor = self.another()
+
+    def another(self) -> CellConductor:
+        small = self.small
+        return CellConductor(self.cell, small.cells[self.cell], small.region, small.engine, self.bus, self.clock)
+
+    async def hear(self, _: str, payload: bytes) -> None:
+        message = read(payload)
+        assert message is not None
+        self.told.append(message)
+
+    async def say(self, message: Message, conductor: CellConductor | None = None) -> None:
+        await (conductor or self.conductor)._hear("a subject", encode(message))
+        await until(lambda: self.bus.quiet)
+
+    def heard(self, kind: type[Any]) -> list[Any]:
+        found = [each for each in self.told if isinstance(each, kind)]
+        self.told = [each for each in self.told if not isinstance(each, kind)]
+        return found
+
+    def report(self, guests: dict[ServerId, PowerState], agent: str = ONE, host: str = "") -> HostReport:
+        inventory = {"VCPU": ResourceInventory(8)}
+        return HostReport(host or self.host, self.cell, "x", agent, inventory=inventory, guests=guests)
+
+    def beat(self, number: int, guests: dict[ServerId, PowerState], agent: str = ONE, **more: Any) -> Heartbeat:
+        return Heartbeat(self.host, self.cell, agent, number, len(guests), digest(guests), **more)
+
+    async def compare(self) -> None:
+        """Two looks, as they come round."""
+        self.clock.passed_s += COMPARE_EVERY_S
+        await self.conductor.compare_some()
+        self.clock.passed_s += COMPARE_AGAIN_S
+        await self.conductor.compare_some()
+        self.clock.passed_s += 60.0
+        for known in self.conductor._known:
+            await self.conductor._ask_if_due(known)
+        await until(lambda: self.bus.quiet)
+
+    async def held(self) -> None:
+        """The boot is under way still."""
+        row = {
+            "id": BOOT,
+            "saga": "boot/1",
+            "server": SERVER,
+            "project": "p",
+            "user": "u",
+            "owner": "c",
+            "status": "open",
+        }
+        row |= {"epoch": 1, "head": 1, "seq": 1, "created_at": 1, "updated_at": 1, "asked": "{}", "journal": ""}
+        hold = sa.update(region_servers.servers).values(operation=BOOT)
+
+        def work(tx: Tx) -> None:
+            tx.run(operations.operations.delete())
+            tx.run(operations.operations.insert().values(row))
+            tx.run(hold)
+
+        await self.small.region.write(work)
+
+    async def power(self) -> int:
+        server = (await records.find(self.small.rooms, SERVER)).server
+        assert server is not None
+        return server.power_state
+
+    def alive(self) -> bool:
+        world = self.small.engine.world()
+        return bool(world.alive[world.slots_by_name[self.host]])
+
+
+@pytest.fixture
+async def at(tmp_path: Path) -> AsyncIterator[AtCell]:
+    small = await SmallRegion.open(tmp_path)
+    await small.fresh(a_server(), BOOT)
+    boot = SAGAS["boot/1"]
+    await tell(boot, BOOT, a_boot(BOOT), small.rooms, Paper(first_lines(boot), small.transact))
+    found = await records.find(small.rooms, SERVER)
+    assert found.server is not None
+    assert found.cell is not None
+    assert found.server.host is not None
+    here = AtCell(small, found.cell, found.server.host)
+    await here.bus.subscribe(subjects.to_host(here.cell, here.host), here.hear)
+    await here.bus.subscribe(subjects.to_host(here.cell, "new1"), here.hear)
+    yield here
+    await small.close()
+
+
+ON = {SERVER: PowerState.RUNNING}
+
+
+async def known(at: AtCell) -> None:
+    """The operation is over, and the host's report and first beat were taken."""
+    await at.small.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT, drop_order=True))
+    await at.say(at.report(ON))
+    await at.say(at.beat(0, ON, changed=ON))
+    at.told.clear()
+
+
+class Out:
+    """A database that does not answer."""
+
+    def __init__(self, under: Any) -> None:
+        self.under = under
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.under, name)
+
+    async def write(self, *_: Any) -> None:
+        raise Unavailable("out")
+
+
+# ---------------------------------------------------------------------------------------------- what was lost
+
+
+async def test_a_report_that_could_not_be_stored_is_asked_for_until_it_is(at: AtCell) -> None:
+    plain = at.small.engine.report_host
+
+    async def out(*_: Any) -> Any:
+        raise Unavailable("the region's database does not answer")
+
+    at.small.engine.report_host = out  # type: ignore[method-assign]
+    asked = 0
+    for number in range(40):
+        await at.say(at.report({}, host="new1"))
+        await at.say(Heartbeat("new1", at.cell, ONE, number, 0, digest({})))
+        at.clock.passed_s += 5.0
+        asked += len(at.heard(ReportWanted))
+    assert 5 <= asked <= 20, "again and again, with pauses that grow"
+    at.small.engine.report_host = plain  # type: ignore[method-assign]
+    await at.say(at.report({}, host="new1"))
+    assert at.small.engine.host_named("new1") is not None
+    at.clock.passed_s += 60.0
+    at.told.clear()
+    await at.say(Heartbeat("new1", at.cell, ONE, 40, 0, digest({})))
+    await at.say(Heartbeat("new1", at.cell, ONE, 41, 0, digest({})))
+    assert at.heard(ReportWanted) == []
+
+
+async def test_a_report_that_was_lost_is_asked_for(at: AtCell) -> None:
+    await at.say(Heartbeat("new1", at.cell, ONE, 0))
+    assert at.heard(ReportWanted) == [], "it may be on its way beside the first beat"
+    at.clock.passed_s += 5.0
+    await at.say(Heartbeat("new1", at.cell, ONE, 1))
+    assert len(at.heard(ReportWanted)) == 1
+
+
+async def test_a_beat_that_could_not_be_stored_is_made_good(at: AtCell) -> None:
+    await known(at)
+    plain = at.conductor._database
+    at.conductor._database = cast("Any", Out(plain))
+    crashed = {SERVER: PowerState.CRASHED}
+    await at.say(at.beat(1, crashed, changed=crashed))
+    at.conductor._database = plain
+    await at.say(at.beat(2, crashed))
+    assert at.heard(ReportWanted)
+    await at.say(at.report(crashed))
+    assert await at.power() == PowerState.CRASHED
+
+
+async def test_a_beat_that_was_lost_is_noticed(at: AtCell) -> None:
+    await known(at)
+    await at.say(at.beat(1, ON))
+    assert at.heard(ReportWanted) == []
+    await at.say(at.beat(3, ON))
+    assert at.heard(ReportWanted)
+
+
+async def test_a_digest_that_changed_without_a_word_is_noticed(at: AtCell) -> None:
+    await known(at)
+    await at.say(at.beat(1, {}))
+    assert at.heard(ReportWanted)
+
+
+# ---------------------------------------------------------------------------------------------- what differs
+
+
+async def test_what_agrees_costs_nothing_but_the_comparison(at: AtCell) -> None:
+    await known(at)
+    await at.compare()
+    assert at.told == []
+
+
+async def test_a_guest_of_a_deleted_server_is_found_though_no_beat_was_lost(at: AtCell) -> None:
+    """The host stood still while its server was deleted, and came back with the next number."""
+    await known(at)
+    cell = at.small.cells[at.cell]
+    gone = sa.update(cell_servers.servers).values(deleted_at=1)
+    await cell.write(lambda tx: tx.run(gone))
+    await at.small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
+    await at.say(at.beat(1, ON))
+    assert at.told == []
+    await at.compare()
+    assert at.heard(ReportWanted)
+    await at.say(at.report(ON))
+    (answer,) = at.heard(ServersOfHost)
+    assert answer.servers == (ServerTurn(SERVER, here=False, gone=True),)
+
+
+async def test_after_a_silence_everything_is_compared(at: AtCell) -> None:
+    await known(at)
+    at.clock.passed_s += SILENT_S + 1
+    at.conductor.look_for_silence()
+    assert not at.alive()
+    await at.say(at.beat(1, ON))
+    assert at.alive()
+    assert at.heard(ReportWanted)
+
+
+async def test_a_guest_that_is_gone_is_believed_to_be_when_two_lists_say_so(at: AtCell) -> None:
+    await known(at)
+    await at.say(at.report({}))
+    assert await at.power() == PowerState.RUNNING
+    at.clock.passed_s += 6.0
+    await at.say(at.beat(1, {}, changed={SERVER: PowerState.NOSTATE}))
+    await at.say(at.report({}))
+    assert await at.power() == PowerState.NOSTATE
+
+
+async def test_what_is_absent_while_an_operation_holds_its_server_is_the_operations(at: AtCell) -> None:
+    await at.held()
+    for _ in range(2):
+        await at.say(at.report({}))
+    assert await at.power() == PowerState.RUNNING
+
+
+async def test_a_guest_that_nobody_knows_is_left_alone(at: AtCell, caplog: pytest.LogCaptureFixture) -> None:
+    await known(at)
+    stranger = ServerId("f0000000-0000-4000-8000-000000000001")
+    await at.say(at.report({**ON, stranger: PowerState.RUNNING}))
+    assert at.heard(ServersOfHost) == []
+    assert stranger in caplog.text
+    caplog.clear()
+    await at.say(at.report({**ON, stranger: PowerState.RUNNING}))
+    assert stranger not in caplog.text, "it is said when it changes"
+
+
+# ---------------------------------------------------------------------------------------------- operations under way
+
+
+async def test_an_attempt_that_moved_on_closes_the_door_of_the_earlier_host(at: AtCell) -> None:
+    """The boot is not over: what it began on the host that fell silent is refused there, and its guest goes."""
+    await at.held()
+    claimed = sa.update(consumers).values(operation=BOOT, attempt=2)
+    await at.small.region.write(lambda tx: tx.run(claimed))
+    elsewhere = next(name for name in ("host1", "host3") if name != at.host)
+    told = {each.server: each for each in await at.conductor.servers_of(elsewhere, (SERVER,))}
+    assert told[SERVER] == ServerTurn(SERVER, Turn(1, 1, UNDO), here=False)
+    here = {each.server: each for each in await at.conductor.servers_of(at.host, (SERVER,))}
+    assert here[SERVER].here
+
+
+async def test_a_server_that_is_elsewhere_is_said_to_be(at: AtCell) -> None:
+    await known(at)
+    where = await at.small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    elsewhere = next(name for name in ("host1", "host3") if name != at.host)
+    (told,) = await at.conductor.servers_of(elsewhere, (SERVER,))
+    assert (told.here, told.gone) == (False, False)
+    assert told.turn == Turn(where.op_seq, LAST_ATTEMPT, UNDO)
+
+
+# ---------------------------------------------------------------------------------------------- who speaks
+
+
+async def question(at: AtCell, agent: str, *, waits_s: float = 0.0) -> list[Message]:
+    at.told.clear()
+    at.clock.passed_s += waits_s
+    await at.say(AgentReturned(at.host, at.cell, f"{agent} asks", (), agent=agent))
+    return at.told
+
+
+async def test_a_second_agent_is_refused_while_the_first_answers(at: AtCell, caplog: pytest.LogCaptureFixture) -> None:
+    await known(at)
+    (asked,) = await question(at, OTHER)
+    assert isinstance(asked, ReportWanted)
+    at.clock.passed_s += 0.1
+    await at.say(at.report(ON))
+    (refused,) = await question(at, OTHER, waits_s=ANSWERS_WITHIN_S)
+    assert isinstance(refused, AgentRefused)
+    assert refused.agent == OTHER
+    assert "two machines have one name" in caplog.text
+    before = await at.power()
+    await at.say(at.beat(0, {}, OTHER, changed={SERVER: PowerState.CRASHED}))
+    await at.say(at.report({}, OTHER))
+    assert await at.power() == before, "nothing that it says is taken"
+
+
+async def test_a_restart_is_answered_when_the_last_life_does_not_answer(at: AtCell) -> None:
+    await known(at)
+    await question(at, OTHER)
+    (answer,) = await question(at, OTHER, waits_s=ANSWERS_WITHIN_S)
+    assert isinstance(answer, ServersOfHost)
+    at.told.clear()
+    await at.say(at.beat(7, ON, ONE))
+    assert not [each for each in at.told if not isinstance(each, ReportWanted)]
+
+
+async def test_who_said_goodbye_is_not_waited_for(at: AtCell) -> None:
+    await known(at)
+    await at.say(at.beat(1, ON, leaving=True))
+    (answer,) = await question(at, OTHER)
+    assert isinstance(answer, ServersOfHost)
+
+
+async def test_a_machine_that_was_replaced_and_returns_is_the_second(at: AtCell) -> None:
+    await known(at)
+    at.clock.passed_s += SILENT_S + 1
+    at.conductor.look_for_silence()
+    (answer,) = await question(at, OTHER)
+    assert isinstance(answer, ServersOfHost)
+    await at.say(at.report(ON, OTHER))
+    await question(at, ONE)
+    at.clock.passed_s += 0.1
+    await at.say(at.beat(3, ON, OTHER))
+    (refused,) = await question(at, ONE, waits_s=ANSWERS_WITHIN_S)
+    assert isinstance(refused, AgentRefused)
+
+
+async def test_conductors_of_one_cell_agree_on_who_speaks(at: AtCell) -> None:
+    """One that heard neither of them before does not let the second one in."""
+    await known(at)
+    another = at.another()
+    await another.start()
+    try:
+        at.told.clear()
+        await at.say(AgentReturned(at.host, at.cell, "q", (), agent=OTHER), another)
+        assert at.heard(ServersOfHost) == []
+        await at.say(at.beat(1, ON), another)
+        at.clock.passed_s += ANSWERS_WITHIN_S
+        await at.say(at.beat(2, ON), another)
+        at.told.clear()
+        await at.say(AgentReturned(at.host, at.cell, "q", (), agent=OTHER), another)
+        assert [each.agent for each in at.heard(AgentRefused)] == [OTHER]
+    finally:
+        await another.stop()
+
+
+async def test_an_agent_of_an_earlier_release_is_known_by_what_it_has(at: AtCell) -> None:
+    await at.say(AgentReturned(at.host, at.cell, ONE))
+    assert [each.boot for each in at.heard(ServersOfHost)] == [ONE]
+    await known(at)
+    await at.say(at.beat(1, ON))
+    assert at.heard(ReportWanted) == []
+
+
+# ---------------------------------------------------------------------------------------------- who is alive
+
+
+async def test_who_was_silent_or_forced_down_is_so_after_a_restart(at: AtCell) -> None:
+    await known(at)
+    await at.conductor.flush()
+    soon = at.another()
+    await soon.start()
+    assert at.alive(), "it was heard a moment ago, by the conductor before"
+    assert soon.unheard() == []
+    await soon.stop()
+    at.clock.passed_s += SILENT_S + 1
+    at.told.clear()
+    later = at.another()
+    await later.start()
+    assert not at.alive(), "nobody has heard it for long"
+    assert at.host in later.unheard()
+    await until(lambda: at.heard(ReportWanted))
+    await at.say(at.report(ON), later)
+    assert at.alive()
+    await later.flush()
+    await later.stop()
+    cell = at.small.cells[at.cell]
+    await cell.write(lambda tx: cell_hosts.set_forced_down(tx, at.host, True, 1))
+    forced = at.another()
+    await forced.start()
+    assert not at.alive()
+    assert at.host not in forced.unheard(), "nobody waits for it"
+    await forced.stop()
+
+
+async def test_a_conductor_that_stood_still_takes_nobody_for_silent(at: AtCell) -> None:
+    await known(at)
+    at.clock.passed_s += 300.0
+    at.conductor.look_whether_we_hear()
+    at.conductor.look_for_silence()
+    assert at.alive()
+    at.clock.passed_s += SILENT_S + 1
+    at.conductor.look_for_silence()
+    assert not at.alive()
+
+
+async def test_a_bus_that_is_cut_makes_nobody_silent(at: AtCell) -> None:
+    await known(at)
+    at.bus.dials.cut = True
+    for _ in range(40):
+        at.clock.passed_s += 2.0
+        at.conductor.look_whether_we_hear()
+        at.conductor.look_for_silence()
+    assert at.alive()
+
+
+async def test_when_hosts_were_heard_is_written_when_the_database_is_back(at: AtCell) -> None:
+    await known(at)
+    plain = at.conductor._database
+    at.conductor._database = cast("Any", Out(plain))
+    with pytest.raises(Unavailable):
+        await at.conductor.flush()
+    at.conductor._database = plain
+    at.clock.passed_s += 1.0
+    await at.conductor.flush()
+    row = await plain.read(lambda tx: cell_hosts.named(tx, at.host))
+    assert row is not None
+    assert row.seen_at == int(at.clock.now() * 1_000_000)
+    assert msgspec.structs.asdict(row)["agent"] == ONE
