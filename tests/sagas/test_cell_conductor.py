@@ -104,6 +104,12 @@ class AtCell:
             await self.conductor._ask_if_due(known)
         await until(lambda: self.bus.quiet)
 
+    def silence(self) -> None:
+        """Longer than a host may be silent; the conductor looks all the time."""
+        for _ in range(int(SILENT_S) + 2):
+            self.clock.passed_s += 1.0
+            self.conductor.look_for_silence()
+
     async def held(self) -> None:
         """The boot is under way still."""
         row = {
@@ -265,8 +271,7 @@ async def test_a_guest_of_a_deleted_server_is_found_though_no_beat_was_lost(at: 
 
 async def test_after_a_silence_everything_is_compared(at: AtCell) -> None:
     await known(at)
-    at.clock.passed_s += SILENT_S + 1
-    at.conductor.look_for_silence()
+    at.silence()
     assert not at.alive()
     await at.say(at.beat(1, ON))
     assert at.alive()
@@ -371,8 +376,7 @@ async def test_who_said_goodbye_is_not_waited_for(at: AtCell) -> None:
 
 async def test_a_machine_that_was_replaced_and_returns_is_the_second(at: AtCell) -> None:
     await known(at)
-    at.clock.passed_s += SILENT_S + 1
-    at.conductor.look_for_silence()
+    at.silence()
     (answer,) = await question(at, OTHER)
     assert isinstance(answer, ServersOfHost)
     await at.say(at.report(ON, OTHER))
@@ -447,8 +451,7 @@ async def test_a_conductor_that_stood_still_takes_nobody_for_silent(at: AtCell) 
     at.conductor.look_whether_we_hear()
     at.conductor.look_for_silence()
     assert at.alive()
-    at.clock.passed_s += SILENT_S + 1
-    at.conductor.look_for_silence()
+    at.silence()
     assert not at.alive()
 
 
