@@ -40,9 +40,9 @@ from moorage.model.notification import Notification
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask
 from moorage.operations.all import SAGAS
+from moorage.operations.cells import Cells
 from moorage.operations.delete import Delete
 from moorage.operations.notifications.messages import Wording
-from moorage.operations.rooms import Cells
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
 from moorage.sql import Tx

@@ -57,7 +57,11 @@ async def find_server(desk: Desk, server_id: str, *, deleted: bool = False) -> S
     if where is not None:
         database = cells_of(desk).get(where.cell) if where.cell is not None else None
         if database is not None:
-            server = await database.glance(lambda tx: cell_servers.get(tx, ServerId(server_id)))
+            try:
+                server = await database.glance(lambda tx: cell_servers.get(tx, ServerId(server_id)))
+            except Unavailable:
+                if where.order is None:
+                    raise  # else it is being built, perhaps in another cell by now: the order is what is shown
         server = server or where.order
         if server is None and database is not None and where.recorded_in is not None:
             raise Unavailable(

@@ -10,6 +10,7 @@ import moorage.store.region as _region_room
 import moorage.store.region.placement as _placement_room
 from moorage.main.config import Config
 from moorage.model.ids import CellId
+from moorage.operations.cells import CellDatabase
 from moorage.sql import Database, Meter, open_database
 from moorage.sql.migrate import Tree, bring_forward
 from moorage.store.cell.tables import cell_metadata
@@ -48,5 +49,5 @@ async def open_databases(config: Config, meter: Meter | None = None) -> Database
             config.cell_url(cell), name=cell.name, meter=meter, durability=durability, limits=limits
         )
         await bring_forward(database, CELL)
-        cells[CellId(cell.name)] = database
+        cells[CellId(cell.name)] = CellDatabase(CellId(cell.name), database)
     return Databases(region, cells)

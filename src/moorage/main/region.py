@@ -26,9 +26,11 @@ from moorage.main.notifications import Told, open_notifications
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Invalid
 from moorage.model.ids import ConductorId
+from moorage.model.neighbour import CircuitSeen
+from moorage.operations.cells import Cells, circuits_of
 from moorage.operations.gate_watch import GateWatch
 from moorage.operations.gates import ConductorCredentials, Credentials
-from moorage.operations.rooms import Cells, Rooms, Settings
+from moorage.operations.rooms import Rooms, Settings
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -138,7 +140,11 @@ async def open_region(
         herald=None if told is None else told.herald,
     )
     pin = config.upgrade_levels.compute
-    gates = GateWatch(rooms, clock, pin=None if pin == "auto" else pin, circuits=clients.open_circuits)
+
+    def circuits() -> tuple[CircuitSeen, ...]:
+        return (*clients.open_circuits(), *circuits_of(databases.cells))
+
+    gates = GateWatch(rooms, clock, pin=None if pin == "auto" else pin, circuits=circuits)
     await gates.start()
     if not flat:  # without ports there is nothing an old host could do differently
         rooms = replace(rooms, gates=gates.gates)

@@ -78,6 +78,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     max_level: int = 127
     """Hosts with newer agents are refused: while nobody but the host itself could see to the ports."""
     cells: tuple[CellId, ...] | None = None
+    cells_out: tuple[CellId, ...] = ()
+    """Cells whose databases do not answer: nothing new is begun there."""
     prefer_cell: CellId | None = None
     staying: bool = False
     """More for a server that is on `host` already: whether the host takes new servers does not matter."""

@@ -7,7 +7,7 @@ host with the same ports and MACs (S0.4, S0.15); only what is local to the refus
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -36,6 +36,7 @@ from moorage.operations.steps.ports import (
     segments_for,
     subnets_beside,
 )
+from moorage.operations.steps.record_cells import cells_out, cells_with_record, hosts_of_cells_out, or_elsewhere
 from moorage.operations.steps.segments import note_exhausted, without_exhausted
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
@@ -153,8 +154,10 @@ async def claim_host(run: BootRun) -> Claim:
     """Hold compute and addresses on the best willing host, in one claim; a loser takes the next (N1)."""
     engine = run.rooms.placement
     ports, exhausted = run[make_ports].ports, frozenset(each for cause in run.causes for each in cause.without)
-    ask = ask_of(run.asked, _networks(run), ports, not_on=tuple(HostId(host) for host in run.blamed))
+    not_on = tuple(HostId(host) for host in run.blamed if host not in hosts_of_cells_out(run))
+    ask = ask_of(run.asked, _networks(run), ports, not_on=not_on)
     ask = without_exhausted(ask, ports, exhausted)
+    ask = msgspec.structs.replace(ask, cells_out=cells_out(run))
     verdict, fresh = engine.rank(ask), False
     lost: list[str] = []
     for _ in range(CLAIM_ROUNDS_MAX):
@@ -168,6 +171,12 @@ async def claim_host(run: BootRun) -> Claim:
             if answer.stale:  # so may be the others of this verdict
                 break
         if fresh and not verdict.best:
+            if ask.cells_out and engine.rank(msgspec.structs.replace(ask, cells_out=())).best:
+                if still_out := run.rooms.cells.out():
+                    raise Unavailable(f"waiting for the database of cell {', '.join(still_out)}")
+                ask = msgspec.structs.replace(ask, cells_out=())  # they were out when an earlier attempt ended
+                verdict, fresh = engine.rank(ask), False
+                continue
             raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
         verdict, fresh = await engine.rank_fresh(ask), True
     raise NoCapacity(
@@ -290,7 +299,7 @@ async def record_server(run: BootRun) -> int:
     An earlier attempt's row in another cell goes first: a server is never in two cells.
     """
     claim, boot = run[claim_host], run.asked
-    await _remove_elsewhere(run, claim.cell)
+    await _remove_records(run, [each for each in cells_with_record(run, None) if each != claim.cell])
     by = records.fence(run)
     now = _now()
     server = recorded(run, claim, run[bind_ports], run.attempt, now)
@@ -302,22 +311,20 @@ async def record_server(run: BootRun) -> int:
         return written.generation
 
     with label("record_server"):
-        return await run.rooms.cells[claim.cell].write(write)
+        return await or_elsewhere(run, claim.cell, lambda: run.rooms.cells[claim.cell].write(write))
 
 
 @record_server.undo
 async def remove_record(run: BootRun) -> None:
     """The region's order is the record again, in ERROR with its fault since the turn (docs/decisions/0010)."""
-    await _remove_elsewhere(run, None)
+    claim = run.get(claim_host)
+    await _remove_records(run, cells_with_record(run, None if claim is None else claim.cell))
 
 
-async def _remove_elsewhere(run: BootRun, but: CellId | None) -> None:
-    if but is not None and run.attempt <= 1 and not run.unsure:
-        return
+async def _remove_records(run: BootRun, cells: Iterable[CellId]) -> None:
     by = records.fence(run)
-    for cell in run.rooms.cells.ids:
-        if cell != but:
-            await run.rooms.cells[cell].write(lambda tx: _remove(tx, run, by))
+    for cell in cells:
+        await run.rooms.cells[cell].write(lambda tx: _remove(tx, run, by))
 
 
 def _remove(tx: Tx, run: BootRun, by: cell_servers.Fence) -> None:

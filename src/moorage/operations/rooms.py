@@ -7,11 +7,11 @@ from typing import Any, Protocol
 from moorage.bus.agents import HostCaller
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
-from moorage.model.errors import Internal
-from moorage.model.ids import CellId, ConductorId, NetworkId, OperationId
+from moorage.model.ids import ConductorId, NetworkId, OperationId
 from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
+from moorage.operations.cells import Cells
 from moorage.operations.gates import OPEN, Gates
 from moorage.placement.engine import Engine
 from moorage.saga import Line, Run, Saga
@@ -62,23 +62,6 @@ class Herald(Protocol):
     def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
         """A commit of its story."""
         ...
-
-
-class Cells:
-    """The cells' databases, by id."""
-
-    def __init__(self, databases: Mapping[CellId, Database]) -> None:
-        self._databases = dict(databases)
-
-    def __getitem__(self, cell: CellId) -> Database:
-        try:
-            return self._databases[cell]
-        except KeyError:
-            raise Internal(f"there is no cell {cell} in the configuration") from None
-
-    @property
-    def ids(self) -> tuple[CellId, ...]:
-        return tuple(self._databases)
 
 
 @dataclass(frozen=True)

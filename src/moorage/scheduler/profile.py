@@ -13,7 +13,7 @@ from moorage.scheduler.filters.has_traits import has_traits
 from moorage.scheduler.filters.host_state import host_alive, host_enabled
 from moorage.scheduler.filters.named import forced_host, hinted_hosts, tried_before
 from moorage.scheduler.filters.network import network_reach, segment_addresses
-from moorage.scheduler.filters.places import agent_level, availability_zone, cell_allowed
+from moorage.scheduler.filters.places import agent_level, availability_zone, cell_allowed, cell_answers
 from moorage.scheduler.filters.server_group import server_group
 from moorage.scheduler.weighers.affinity import same_cell, soft_group
 from moorage.scheduler.weighers.history import build_failures
@@ -26,6 +26,7 @@ FILTERS: tuple[Filter, ...] = (
     host_alive,
     agent_level,
     cell_allowed,
+    cell_answers,
     availability_zone,
     hinted_hosts,
     tenant_isolation,
@@ -41,7 +42,16 @@ FILTERS: tuple[Filter, ...] = (
 )
 
 ARRIVING: frozenset[Filter] = frozenset(
-    {host_enabled, host_alive, agent_level, cell_allowed, availability_zone, tenant_isolation, flavor_aggregates}
+    {
+        host_enabled,
+        host_alive,
+        agent_level,
+        cell_allowed,
+        cell_answers,
+        availability_zone,
+        tenant_isolation,
+        flavor_aggregates,
+    }
 )
 """What only a server that is new on a host is asked."""
 

@@ -16,7 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from moorage.operations.rooms import Cells, Rooms
+from moorage.operations.cells import Cells
+from moorage.operations.rooms import Rooms
 
 QUIET_TURNS = 30
 """So many turns of the event loop without a new call: a life waits for its turn, or has ended."""

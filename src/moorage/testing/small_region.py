@@ -37,8 +37,9 @@ from moorage.model.resources import Inventory, needs_of
 from moorage.model.server import FlavorCopy, Server
 from moorage.model.turn import Turn
 from moorage.operations.boot import Boot
+from moorage.operations.cells import Cells
 from moorage.operations.notifications.herald import Herald
-from moorage.operations.rooms import Cells, Rooms
+from moorage.operations.rooms import Rooms
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport
 from moorage.saga import Line, Run, Saga

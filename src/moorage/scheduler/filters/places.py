@@ -32,6 +32,18 @@ def cell_allowed(ask: Ask, world: World) -> Refusals | None:
     )
 
 
+def cell_answers(ask: Ask, world: World) -> Refusals | None:
+    """Where the cell's database is out, no server could be recorded."""
+    if not ask.cells_out:
+        return None
+    out = [index for index, cell in enumerate(world.cell_names) if cell in ask.cells_out]
+    return Refusals(
+        np.isin(world.cell, out),
+        lambda slot: f"the database of its cell {world.cell_names[world.cell[slot]]} does not answer",
+        "the database of the host's cell does not answer",
+    )
+
+
 def agent_level(ask: Ask, world: World) -> Refusals | None:
     """A request begun with a newer behaviour needs agents that know it (RULES §13)."""
     if ask.min_level <= 0 and ask.max_level >= ANY_LEVEL:

@@ -1,0 +1,99 @@
+"""The cells' databases: one that is out is left alone for a moment, is a reason to place nothing there, and holds up no other cell.
+
+After `FAILURES_MAX` failures in a row a cell's circuit opens: calls are refused at once, and one at a time is let through to see, after
+growing rests.  The cell's conductor writes heartbeats every other second, so somebody always looks.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from moorage.clients.breaker import Breaker
+from moorage.model.errors import CircuitOpen, Internal, Unavailable
+from moorage.model.ids import CellId
+from moorage.model.neighbour import CircuitSeen
+from moorage.sql import Database, Tx
+
+T = TypeVar("T")
+FAILURES_MAX = 3
+CALLS = "all calls"
+CELL_OUT = "cell_out"
+"""The code of a host's failure that is its cell's: nothing was written there."""
+
+
+class CellDatabase:
+    """`sql.Database` of one cell, behind a circuit breaker."""
+
+    def __init__(self, cell: CellId, database: Database, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.name = database.name
+        self.dialect = database.dialect
+        self.meter = database.meter
+        self._database = database
+        self._breaker = Breaker(f"database of {cell}", failures_max=FAILURES_MAX, monotonic=monotonic)
+
+    @property
+    def circuits(self) -> tuple[CircuitSeen, ...]:
+        """Open ones; empty: it answers."""
+        return self._breaker.open_circuits()
+
+    async def write(self, work: Callable[[Tx], T]) -> T:
+        return await self._asked(self._database.write, work)
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        return await self._asked(self._database.read, work)
+
+    async def glance(self, work: Callable[[Tx], T]) -> T:
+        return await self._asked(self._database.glance, work)
+
+    async def create(self, metadata: Any) -> None:
+        await self._database.create(metadata)
+
+    async def alter(self, work: Callable[[Any], T]) -> T:
+        return await self._database.alter(work)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def _asked(self, ask: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
+        passage = self._breaker.enter(CALLS)
+        try:
+            answer = await ask(work)
+        except CircuitOpen:
+            raise
+        except (Unavailable, OSError) as out:
+            passage.failed(str(out), reached=False)
+            raise
+        except Exception:
+            passage.answered()  # the work's own refusal: the database is there
+            raise
+        else:
+            passage.answered()
+            return answer
+        finally:
+            passage.left()
+
+
+class Cells:
+    """The cells' databases, by id."""
+
+    def __init__(self, databases: Mapping[CellId, Database]) -> None:
+        self._databases = dict(databases)
+
+    def __getitem__(self, cell: CellId) -> Database:
+        try:
+            return self._databases[cell]
+        except KeyError:
+            raise Internal(f"there is no cell {cell} in the configuration") from None
+
+    @property
+    def ids(self) -> tuple[CellId, ...]:
+        return tuple(self._databases)
+
+    def out(self) -> tuple[CellId, ...]:
+        """Cells whose databases do not answer, as far as this process knows."""
+        return tuple(cell for cell, each in self._databases.items() if isinstance(each, CellDatabase) and each.circuits)
+
+
+def circuits_of(databases: Mapping[CellId, Database]) -> tuple[CircuitSeen, ...]:
+    """Of all cells, for people."""
+    return tuple(seen for each in databases.values() if isinstance(each, CellDatabase) for seen in each.circuits)

@@ -1,0 +1,62 @@
+"""In which cells an attempt of a boot may have left the server's record, and which cells cannot take one now.
+
+A cell whose database is out is a reason to go elsewhere (`CELL_OUT`), if it is certain that nothing was written there: a write whose
+outcome is unknown is tried again in the same cell, for a server is never in two.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from moorage.model.errors import HostFailed, Unavailable, UnknownOutcome
+from moorage.model.ids import CellId, HostId
+from moorage.operations.cells import CELL_OUT
+from moorage.operations.rooms import Rooms
+from moorage.saga import Cause, Run
+
+T = TypeVar("T")
+
+
+def cells_out(run: Run[Any, Rooms]) -> tuple[CellId, ...]:
+    """Where nothing new is begun: known to this process, or found by an earlier attempt."""
+    found = {cell for cell, cause in _ended(run) if cell is not None and cause.code == CELL_OUT}
+    return tuple(sorted(found | set(run.rooms.cells.out())))
+
+
+def hosts_of_cells_out(run: Run[Any, Rooms]) -> frozenset[str]:
+    """Hosts that an earlier attempt left because of their cell: they did no wrong, and may do when it is back."""
+    return frozenset(host for host, cause in zip(run.tried, run.causes, strict=False) if cause.code == CELL_OUT)
+
+
+def cells_with_record(run: Run[Any, Rooms], held: CellId | None) -> tuple[CellId, ...]:
+    """Where a record may be; `held`: the cell of the present attempt.  A cell that is out holds up nobody who was never there."""
+    ended = _ended(run)
+    if any(cell is None for cell, _ in ended):
+        return run.rooms.cells.ids  # a host that is gone by now: its cell is not known
+    places = {cell for cell, cause in ended if cause.code != CELL_OUT}
+    if held is not None and (run.turned is None or run.turned.code != CELL_OUT):
+        places.add(held)
+    return tuple(cell for cell in run.rooms.cells.ids if cell in places)
+
+
+def _ended(run: Run[Any, Rooms]) -> list[tuple[CellId | None, Cause]]:
+    """The cell of each attempt that ended, and why it did."""
+    world = run.rooms.placement.world()
+    found: list[tuple[CellId | None, Cause]] = []
+    for host, cause in zip(run.tried, run.causes, strict=False):
+        slot = world.slots.get(HostId(host))
+        found.append((None if slot is None else world.cell_names[int(world.cell[slot])], cause))
+    return found
+
+
+async def or_elsewhere(run: Run[Any, Rooms], cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
+    """Write to the cell. Raises HostFailed, so that another cell is tried, when it is out and holds nothing of this attempt."""
+    try:
+        return await write()
+    except UnknownOutcome:
+        raise
+    except Unavailable as out:
+        if run.unsure:
+            raise
+        raise HostFailed(
+            "the database of the host's cell does not answer", private=f"{cell}: {out} {out.private}", code=CELL_OUT
+        ) from out
