@@ -202,12 +202,15 @@ async def test_quality_of_service_becomes_request_groups(cloud: Cloud) -> None:
     shown = (await cloud.get(f"/ports/{port['id']}"))["port"]
     assert shown["resource_request"]["request_groups"][0]["resources"] == {"NET_BW_EGR_KILOBIT_PER_SEC": 500}
     await cloud.bind(port["id"], "cmp1")
-    bound = await cloud.call(
-        "PUT", f"{url}/minimum_bandwidth_rules/{made['id']}", {"minimum_bandwidth_rule": {"min_kbps": 5}}
-    )
-    assert bound.status_code == 409
-    freed = await cloud.call("PUT", f"/ports/{port['id']}", {"port": {"qos_policy_id": None}})
-    assert freed.status_code == 409
+    allocation = {"binding:profile": {"allocation": {groups[0]["id"]: "bridge", groups[1]["id"]: "agent"}}}
+    await cloud.ok("PUT", f"/ports/{port['id']}", {"port": allocation}, token="service")
+    for change in (
+        ("PUT", f"{url}/minimum_bandwidth_rules/{made['id']}", {"minimum_bandwidth_rule": {"min_kbps": 5}}),
+        ("PUT", f"/ports/{port['id']}", {"port": {"qos_policy_id": None}}),
+        ("PUT", f"/ports/{port['id']}", {"port": {"binding:vnic_type": "direct"}}),
+    ):  # claimed, and there is no placement here that the claim could follow in
+        refused = await cloud.call(*change)
+        assert (refused.status_code, refused.json()["NeutronError"]["type"]) == (409, "QosRuleNotSupported")
     assert (await cloud.call("DELETE", url)).json()["NeutronError"]["type"] == "QosPolicyInUse"
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
-from moorage.model.ids import CellId, HostId, SegmentId
+from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.resources import Inventory
 from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk, NicAsk
@@ -253,3 +253,38 @@ async def test_another_process_sees_what_was_claimed(engine: Engine, database: D
     await other.catch_up()
     assert other.world().free["VCPU"][other.world().slots[host]] == 7
     await other.close()
+
+
+async def test_a_part_of_a_claim_becomes_more_or_less_and_never_more_than_there_is(
+    engine: Engine, database: Database
+) -> None:
+    """A port's guarantee changed: the rest of what the consumer holds of the same row is not touched."""
+    host = ProviderId(await engine.report_host(report("host-a")))
+    asks = {"one": Ask(resources=SMALL | {"VCPU": 4}), "two": Ask(resources=SMALL | {"VCPU": 2})}
+    for consumer, ask in asks.items():
+        assert isinstance(await claim(engine, database, consumer, engine.rank(ask).best[0], ask), Claimed)
+
+    async def adjust(was: int, now: int, *, force: bool = False, consumer: str = "one") -> bool:
+        def work(tx: Tx) -> bool:
+            rows = engine.adjust(tx, consumer, {(host, "VCPU"): (was, now)}, force=force)
+            return tx.refuse(False) if rows is None else True
+
+        return await database.write(work)
+
+    async def held(consumer: str = "one") -> int:
+        found = await database.read(lambda tx: sql.held(tx, consumer))
+        return found.get((host, "VCPU"), 0)
+
+    for was, now, left in ((1, 3, 6), (3, 1, 4), (1, 0, 3), (0, 1, 4)):
+        assert await adjust(was, now)
+        assert await held() == left
+    assert not await adjust(1, 5), "no portion is larger than the max_unit"
+    assert not await adjust(1, 4), "there are 8, and 9 would be taken"
+    assert await held() == 4
+    assert await adjust(1, 3)
+    assert not await adjust(1, 2), "all are taken"
+    assert await adjust(1, 2, force=True), "what is put back as it was is counted all the same"
+    assert (await held(), await held("two")) == (7, 2)
+    assert (await used(database, host))["VCPU"] == 9
+    assert not await adjust(1, 2, consumer="nobody")
+    assert await database.read(sql.drift) == []

@@ -13,6 +13,7 @@ from moorage.embedded.identity.app import (
 )
 from moorage.embedded.image.app import ImageService, make_image
 from moorage.embedded.network.app import NetworkService, make_network
+from moorage.embedded.network.guarantees import ChangeGuarantees
 from moorage.embedded.network.outbox import NotifyCompute
 from moorage.main.config import Config, secret
 from moorage.main.neighbours import service_password
@@ -70,7 +71,11 @@ def configured_databases(config: Config) -> OpenDatabase:
 
 
 async def open_embedded(
-    config: Config, *, notify_compute: NotifyCompute | None = None, databases: OpenDatabase | None = None
+    config: Config,
+    *,
+    notify_compute: NotifyCompute | None = None,
+    databases: OpenDatabase | None = None,
+    guarantees: ChangeGuarantees | None = None,
 ) -> Embedded:
     """Open and start every embedded service; identity first, because the others ask it who asks."""
     found = Embedded()
@@ -106,6 +111,7 @@ async def open_embedded(
             public_url=config.api.network.url,
             validate_token=validate,
             notify_compute=notify_compute,
+            guarantees=guarantees,
         )
         await found.network.start()
     return found

@@ -17,6 +17,7 @@ from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import Api, Cell, Config, Hosts, checked, read_config
 from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
 from moorage.main.events import EventDoor
+from moorage.main.guarantees import GuaranteeDoor
 from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts
 from moorage.main.lock import DataLock
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
@@ -104,10 +105,10 @@ async def start_cloud(config: Config) -> Cloud:
     lock = DataLock(config.data)
     listens = {name: getattr(config.api, name) for name in ("identity", "image", "network", "compute", "placement")}
     doors = {name: Doorway(name, listen) for name, listen in listens.items()}
-    events = EventDoor()
-    embedded = await open_embedded(config, notify_compute=events)
+    events, guarantees = EventDoor(), GuaranteeDoor()
+    embedded = await open_embedded(config, notify_compute=events, guarantees=guarantees)
     region = await open_region(config, embedded=embedded.apps)
-    events.region = region
+    events.region = guarantees.region = region
     plans = planned_hosts(config)
     demo = "" if embedded.identity is None else await embedded.identity.project_id("demo")
     if embedded.network is not None:

@@ -1,6 +1,6 @@
 """Claims: host, addresses and group place in one go, inside the caller's transaction; the database is the judge (RULES §5, §11)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import gcd
 
 from moorage.model.ids import HostId, ProviderId
@@ -177,6 +177,32 @@ def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: str | No
     rows = sql.take(tx, [Want(*key, -amount) for key, amount in given.items()], at)
     left = {key: amount - given.get(key, 0) for key, amount in held.items()}
     sql.write(tx, owner, {key: amount for key, amount in left.items() if amount > 0}, now_s())
+    return tuple(rows)
+
+
+def adjust(
+    tx: Tx, consumer: str, amounts: Mapping[Key, tuple[int, int]], *, force: bool = False
+) -> tuple[Row, ...] | None:
+    """Of each row so much instead of so much, of what the consumer holds there for something; the rest of it stays.
+
+    None when it holds nothing at all, or when one does not fit; then the caller must take the transaction back.  `force`: what is
+    put back as it was is counted, though somebody else has taken the room meanwhile.
+    """
+    owner = sql.owner(tx, consumer)
+    if owner is None:
+        return None
+    rows = list(shrink(tx, consumer, {key: was - now for key, (was, now) in amounts.items() if was > now}))
+    more = {key: (now - was, now) for key, (was, now) in amounts.items() if now > was}
+    at = stamp(tx)
+    if force:
+        rows += [row for key, (change, _) in more.items() if (row := sql.force(tx, key, change, at)) is not None]
+    else:
+        taken = sql.take(tx, [Want(*key, change, now, now, now) for key, (change, now) in more.items()], at)
+        if len(taken) < len(more):
+            return None
+        rows += taken
+    if more:
+        sql.write(tx, owner, {key: change for key, (change, _) in more.items()}, now_s())
     return tuple(rows)
 
 

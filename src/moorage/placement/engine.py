@@ -275,6 +275,12 @@ class Engine:
         """Give a part back; `function_of` is a port that is a virtual function."""
         return claims.shrink(tx, consumer, amounts, function_of)
 
+    def adjust(
+        self, tx: Tx, consumer: str, amounts: Mapping[Key, tuple[int, int]], *, force: bool = False
+    ) -> tuple[Row, ...] | None:
+        """Of each row so much instead of so much; None, to be taken back, when it does not fit."""
+        return claims.adjust(tx, consumer, amounts, force=force)
+
     def correct(self, tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[Row, ...]:
         """Make a consumer hold exactly this of one class, as somebody else has found it to be."""
         return claims.correct(tx, consumer, resource, truth)

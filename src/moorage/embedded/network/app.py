@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from moorage.embedded.network import hosts, networks, ports, subnets
 from moorage.embedded.network.call import OURSELVES, Call, Settings, touched
 from moorage.embedded.network.facts import pool_size
+from moorage.embedded.network.guarantees import ChangeGuarantees
 from moorage.embedded.network.hosts import HostNetworks
 from moorage.embedded.network.outbox import NotifyCompute, Outbox, SegmentInventory, SegmentReports
 from moorage.embedded.network.segments import create as create_segments
@@ -30,10 +31,11 @@ class NetworkService:
         notify_compute: NotifyCompute | None,
         placement: SegmentReports | None,
         settings: Settings,
+        guarantees: ChangeGuarantees | None = None,
     ) -> None:
         self._database = database
         self.outbox = Outbox(notify_compute, placement, self._inventory)
-        self._runner = Runner(database, settings, self.outbox)
+        self._runner = Runner(database, settings, self.outbox, guarantees)
         self.app: ASGIApp = Wire(self._runner, public_url, validate_token)
 
     async def start(self) -> None:
@@ -177,6 +179,9 @@ def make_network(
     notify_compute: NotifyCompute | None = None,
     placement: SegmentReports | None = None,
     settings: Settings | None = None,
+    guarantees: ChangeGuarantees | None = None,
 ) -> NetworkService:
     """Build the service; nothing is touched before `start`."""
-    return NetworkService(database, public_url, validate_token, notify_compute, placement, settings or Settings())
+    return NetworkService(
+        database, public_url, validate_token, notify_compute, placement, settings or Settings(), guarantees
+    )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moorage.embedded.network.faults import over_quota
+from moorage.embedded.network.guarantees import GuaranteeChange
 from moorage.embedded.network.store import Doc, Store
 from moorage.embedded.network.who import Who
 from moorage.model.asker import Asker
@@ -53,6 +54,8 @@ class Call:
     settings: Settings
     events: list[dict[str, Any]] = field(default_factory=list)
     segments: set[str] = field(default_factory=set)
+    claims: dict[str, GuaranteeChange] = field(default_factory=dict)
+    """Port → what placement must change before this is committed."""
 
     def born(self, project: str | None) -> Doc:
         """The attributes that everything has."""

@@ -7,6 +7,7 @@ from moorage.embedded.network import networks, qos
 from moorage.embedded.network.attributes import UNSET
 from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, conflict, forbidden, invalid, not_found
+from moorage.embedded.network.guarantees import is_claimed
 from moorage.embedded.network.store import Doc, Surroundings
 from moorage.embedded.network.who import Who
 
@@ -94,6 +95,13 @@ def _pairs(said: dict[str, Any], whole: dict[str, Any]) -> None:
         seen.add(key)
 
 
+def may_change_type(old: Doc, port: Doc) -> None:
+    """Another kind of port is another provider's; only a move may claim of that."""
+    if port["binding:vnic_type"] != old["binding:vnic_type"] and is_claimed(old) and old["resource_request"]:
+        text = f"Rule is not supported by port {port['id']}: it is bound, and its guaranteed resources are claimed"
+        raise conflict("QosRuleNotSupported", text)
+
+
 def settle_qos(call: Call, around: Surroundings, port: Doc) -> None:
     """What the port's own policy, or its network's, asks of a host."""
     assert around.network is not None  # the caller has looked
@@ -104,6 +112,4 @@ def settle_qos(call: Call, around: Surroundings, port: Doc) -> None:
         policy = around.others.get(id) or call.store.get("policy", id)
         if policy is None or (port["qos_policy_id"] and not qos.visible(call.who, policy)):
             raise not_found("policy", id)
-    request = qos.resource_request(policy, around.network, port)
-    qos.refuse_if_claimed(port, request)
-    port["resource_request"] = request
+    qos.ask(call, port, qos.resource_request(policy, around.network, port))

@@ -204,11 +204,12 @@ def update(call: Call, port: Doc, body: Any) -> Doc:
     _move_addresses(call, around, port, old, new_host, fixed_ips)
     if wanted_groups is not UNSET or "port_security_enabled" in changes:
         groups.settle(call, around, port, port["security_groups"] if wanted_groups is UNSET else wanted_groups or [])
-    if "qos_policy_id" in changes or "binding:vnic_type" in changes:
-        port_rules.settle_qos(call, around, port)
     if port["fixed_ips"] != old["fixed_ips"] or port["dns_name"] != old["dns_name"]:
         name_addresses(call, port)
     _rebind(call, around, port, old, new_host)
+    if "qos_policy_id" in changes or "binding:vnic_type" in changes:
+        port_rules.settle_qos(call, around, port)
+        port_rules.may_change_type(old, port)
     addressing.note_inventories(call, around, old, port)
     return port
 

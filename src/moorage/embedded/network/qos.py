@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from moorage.embedded.network import checks, networks
+from moorage.embedded.network import checks, guarantees, networks
 from moorage.embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, conflict, forbidden
@@ -180,7 +180,7 @@ def remove_rule(call: Call, policy: Doc, kind: str, id: str) -> None:
 
 
 def _changed(call: Call, policy: Doc) -> None:
-    """Write the policy, and what the ports that follow it ask for; a bound port's claim is not ours to change."""
+    """Write the policy, and what the ports that follow it ask for; what bound ones are guaranteed follows in placement."""
     call.store.put("policy", touched(policy))
     users = {each["id"]: each for each in call.store.many("network") if each["qos_policy_id"] == policy["id"]}
     for port in _followers(call, policy["id"], list(users)):
@@ -194,16 +194,22 @@ def _follow(call: Call, policy: Doc | None, network: Doc, port: Doc) -> None:
     inherited = network["qos_policy_id"]
     if request == port["resource_request"] and port["qos_network_policy_id"] == inherited:
         return
-    refuse_if_claimed(port, request)
-    port |= {"resource_request": request, "qos_network_policy_id": inherited}
+    port["qos_network_policy_id"] = inherited
+    ask(call, port, request)
     call.store.put("port", touched(port))
 
 
-def refuse_if_claimed(port: Doc, request: Doc | None) -> None:
-    """What a bound server's port guarantees is claimed in placement, and only a move may claim anew."""
-    if request != port["resource_request"] and port["binding:host_id"] and port["device_owner"].startswith("compute:"):
-        text = f"Rule is not supported by port {port['id']}: it is bound, and its guaranteed resources are claimed"
-        raise conflict("QosRuleNotSupported", text)
+def ask(call: Call, port: Doc, request: Doc | None) -> None:
+    """The port asks this from now on; what a server's bound port is guaranteed is claimed, and the claim follows."""
+    if request == port["resource_request"]:
+        return
+    if not guarantees.is_claimed(port):
+        port["resource_request"] = request
+        return
+    change = guarantees.follow(port, request)
+    if change is not None:
+        call.claims[port["id"]] = change
+    call.tell_compute("network-changed", port)
 
 
 def update_network(call: Call, network: Doc, body: Any) -> Doc:

@@ -1,6 +1,6 @@
 """HTTP in: one dispatcher over the path's parts; a body is read within a limit, a verb is run, an answer encoded."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote
@@ -12,6 +12,14 @@ from starlette.types import Receive, Scope, Send
 
 from moorage.embedded.network.call import Call, Settings
 from moorage.embedded.network.faults import Fault, bad
+from moorage.embedded.network.guarantees import (
+    CLAIM_TRIES_MAX,
+    ChangeGuarantees,
+    ClaimsWanted,
+    GuaranteeChange,
+    not_here,
+    too_much,
+)
 from moorage.embedded.network.outbox import Outbox
 from moorage.embedded.network.routes import find_route
 from moorage.embedded.network.store import Store
@@ -44,20 +52,52 @@ class Ask:
 class Runner:
     """Runs verbs in transactions, and hands what they say of others to the outbox afterwards."""
 
-    def __init__(self, database: Database, settings: Settings, outbox: Outbox) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, outbox: Outbox, guarantees: ChangeGuarantees | None = None
+    ) -> None:
         self._database = database
         self.settings = settings
         self._outbox = outbox
+        self._guarantees = guarantees
 
     async def write(self, who: Who, work: Callable[[Call], T]) -> T:
+        """One transaction; what it changes of claimed guarantees is changed in placement before it is committed."""
+        taken: tuple[GuaranteeChange, ...] = ()
+        for _ in range(CLAIM_TRIES_MAX):
+            try:
+                return await self._write(who, work, taken)
+            except ClaimsWanted as wanted:  # for the first time, or somebody changed something since
+                await self._give_back(taken)
+                taken = ()
+                if self._guarantees is None:
+                    raise not_here(wanted.changes) from None
+                if not await self._guarantees(wanted.changes, False):
+                    raise too_much(wanted.changes) from None
+                taken = wanted.changes
+            except Fault:  # whatever else goes wrong, nobody knows what was committed
+                await self._give_back(taken)
+                raise
+        await self._give_back(taken)
+        raise Fault(503, "ServiceUnavailable", "what is guaranteed keeps changing; try again later")
+
+    async def _give_back(self, taken: Sequence[GuaranteeChange]) -> None:
+        if taken and self._guarantees is not None:
+            await self._guarantees([each.taken_back() for each in reversed(taken)], True)
+
+    async def _write(self, who: Who, work: Callable[[Call], T], taken: tuple[GuaranteeChange, ...]) -> T:
         calls: list[Call] = []
 
         def tell(tx: Tx) -> T:
             call = Call(Store(tx), who, self.settings)
             calls[:] = [call]  # a deadlock runs us again
-            return work(call)
+            answer = work(call)
+            if (wanted := tuple(call.claims.values())) and wanted != taken:
+                raise ClaimsWanted(wanted)
+            return answer
 
         answer = await self._database.write(tell)
+        if taken and not calls[0].claims:
+            await self._give_back(taken)  # somebody else changed it, and nothing was left to change
         self._outbox.put(calls[0].events, calls[0].segments)
         return answer
 
