@@ -133,8 +133,6 @@ async def test_a_conductor_that_lost_its_lease_is_back_within_a_lease_and_a_beat
         await until(lambda: not conductor.alive)
         await until(lambda: conductor.telling == 0)
         slow.delay_s = 0.15  # a slow disk
-        slow.back.set()
-        slow.back = asyncio.Event()
         await until(lambda: conductor.alive, patience_s=4.4)
         assert conductor.id != ME, "a lost lease is not renewed: another is taken"
         assert ME not in await living(small)
