@@ -8,10 +8,13 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
+import sqlalchemy as sa
 
 from moorage.bus.memory import MemoryBus
 from moorage.conductor.worker import Conductor
-from moorage.main.databases import REGION
+from moorage.main.config import Config, Region
+from moorage.main.config import Database as DatabaseSettings
+from moorage.main.databases import REGION, open_for_lease
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId
 from moorage.operations.rooms import Rooms
@@ -130,3 +133,29 @@ async def test_after_an_outage_longer_than_the_lease_the_conductor_is_back_withi
     async with asyncio.TaskGroup() as group:
         for one_way_ms, how in itertools.product(ONE_WAY_MS, ("cut", "swallow")):
             group.create_task(one(server, one_way_ms, how), name=f"{one_way_ms} ms, {how}")
+
+
+async def test_a_pool_whose_connections_all_hang_keeps_no_lease_from_being_renewed(server: Server) -> None:
+    url = server.create_database("region_full_pool")
+    config = Config(region=Region(database=url), database=DatabaseSettings(pool_size=2))
+    region = await open_database(config.region_url(), name="region", limits=config.database.limits)
+    await bring_forward(region, REGION)
+    apart = await open_for_lease(config, region)
+    rooms = cast("Rooms", types.SimpleNamespace(region=region))
+    conductor = Conductor(
+        ConductorId("me"), rooms, MemoryBus(), SystemClock(), lease_s=LEASE_S, beat_s=BEAT_S, lease_on=apart
+    )
+    await conductor.lease.take()
+    hung = [asyncio.create_task(region.read(lambda tx: tx.scalar(sa.text("SELECT pg_sleep(600)")))) for _ in range(4)]
+    try:
+        for _ in range(3):
+            async with asyncio.timeout(BEAT_S):
+                await conductor.beat()
+            assert conductor.alive
+        assert conductor.id == "me"
+    finally:
+        for each in hung:
+            each.cancel()
+        await asyncio.gather(*hung, return_exceptions=True)
+        await apart.close()
+        await region.close()

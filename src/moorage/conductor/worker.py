@@ -27,7 +27,7 @@ from moorage.model.retry import Backoff, SeldomLog, jittered
 from moorage.operations.all import SAGAS
 from moorage.operations.rooms import Rooms
 from moorage.saga import Fenced, Stuck, Torn, Unwound, tell
-from moorage.sql import label
+from moorage.sql import Database, label
 from moorage.store.region import conductors, operations
 from moorage.store.region.journal import Journal
 
@@ -58,10 +58,11 @@ class Conductor:
         look_every_s: float = LOOK_EVERY_S,
         places: Places | None = None,
         renamed: Callable[[ConductorId], Awaitable[None]] | None = None,
+        lease_on: Database | None = None,
     ) -> None:
-        """`renamed` hears of the new id after a lost lease was taken again."""
+        """`renamed` hears of the new id after a lost lease was taken again; `lease_on`: where the lease is renewed, if elsewhere."""
         self.rooms = rooms
-        self.lease = Lease(conductor, rooms.region, clock, SAGAS, lease_s=lease_s)
+        self.lease = Lease(conductor, lease_on or rooms.region, clock, SAGAS, lease_s=lease_s)
         self.peers = Peers(lease_s)
         self.bulkheads = Bulkheads(places or Places())
         self._bus = bus

@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import moorage.store.cell as _cell_room
@@ -34,6 +34,26 @@ class Databases:
     async def close(self) -> None:
         for database in (self.region, *self.cells.values()):
             await database.close()
+
+
+async def open_for_lease(config: Config, region: Database, meter: Meter | None = None) -> Database:
+    """Where a conductor's lease is renewed: with PostgreSQL over a connection of its own.
+
+    A pool whose connections all hang, or for which hundreds wait, would keep the lease from being renewed when the database is
+    back.  SQLite has one writer, which the lease shares.  Raises Unavailable when the database cannot be reached.
+    """
+    if region.dialect != "postgresql":
+        return region
+    half_s = config.compute.lease_s / 2
+    limits = config.database.limits
+    own = replace(
+        limits,
+        pool_size=1,
+        pool_wait_s=half_s,
+        connect_s=min(limits.connect_s, half_s),
+        statement_s=min(limits.statement_s, half_s),
+    )
+    return await open_database(config.region_url(), name="region", meter=meter, limits=own)
 
 
 async def open_databases(config: Config, meter: Meter | None = None) -> Databases:

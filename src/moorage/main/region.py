@@ -19,7 +19,7 @@ from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.tellers import Tellers
 from moorage.conductor.worker import Conductor
 from moorage.main.config import Config
-from moorage.main.databases import Databases, open_databases
+from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.flat import open_flat
 from moorage.main.neighbours import Clients, make_clients
 from moorage.main.notifications import Told, open_notifications
@@ -34,7 +34,7 @@ from moorage.operations.rooms import Rooms, Settings
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.sql import Meter
+from moorage.sql import Database, Meter
 from moorage.store.region import aggregates
 
 HOSTS_HEARD_WITHIN_S = 3.0
@@ -60,6 +60,8 @@ class Region:
     """Where notifications go; None: nobody wants to be told."""
     segments: Segments | None = None
     """None: somebody else draws them, or there are none."""
+    lease_on: Database | None = None
+    """Where the conductor's lease is renewed; its own connection to the region's database, or that database."""
     conductor: Conductor | None = None
     cells: list[CellConductor] = field(default_factory=list)
     events: Events | None = None
@@ -83,6 +85,8 @@ class Region:
         await self.engine.close()
         await self.clients.close()
         await self.bus.close()
+        if self.lease_on is not None and self.lease_on is not self.databases.region:
+            await self.lease_on.close()
         await self.databases.close()
 
 
@@ -176,6 +180,7 @@ async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awai
         await conductor.start()
         region.cells.append(conductor)
     await (hosts or partial(hosts_heard, region))()
+    region.lease_on = await open_for_lease(config, region.databases.region, region.meter)
     region.conductor = Conductor(
         region.rooms.hosts.me,
         region.rooms,
@@ -192,6 +197,7 @@ async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awai
             cell_part=config.compute.cell_part_max,
         ),
         renamed=region.gates.become,
+        lease_on=region.lease_on,
     )
     await region.conductor.start()
     await region.gates.become(me)

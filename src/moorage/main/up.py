@@ -122,7 +122,8 @@ async def start_cloud(config: Config) -> Cloud:
         await fleet.start()
         await _all_hosts(region, plans)
 
-    await start_telling(region, alone=True, hosts=hosts)
+    alone = region.databases.region.dialect == "sqlite"  # what the lock holds; others may share a PostgreSQL
+    await start_telling(region, alone=alone, hosts=hosts)
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
     await doors["compute"].open(make_frontdesk(region))

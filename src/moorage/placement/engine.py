@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from moorage.model.ids import HostId, ProviderId, SegmentId
+from moorage.model.retry import Backoff
 from moorage.model.verdict import Claimed, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory
@@ -31,6 +32,8 @@ from moorage.store.region.placement.providers import forget_gone
 from moorage.store.region.placement.puts import Told
 
 CATCH_UP_EVERY_S = 0.2
+CATCH_UP_AGAIN_MOST_S = 5.0
+"""After failures; who needs the picture fresh reads it at once."""
 RELOAD_AFTER_S = 1800.0
 """Half the time that deletions leave a trace."""
 
@@ -103,17 +106,20 @@ class Engine:
     # ---------------------------------------------------------------------------------------------- the picture
 
     async def _keep(self) -> None:
-        rounds = 0
+        rounds, backoff, pause_s = 0, Backoff(self._every_s, CATCH_UP_AGAIN_MOST_S), self._every_s
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(pause_s)
             rounds += 1
+            pause_s = self._every_s
             try:
                 await self.catch_up()
                 if rounds % SWEEP_EVERY_ROUNDS == 0:
                     await self._region.write(forget_gone)
                 self.failure = None
+                backoff.reset()
             except Exception as failure:  # noqa: BLE001  the next round tries again; whoever needs it fresh hears it
                 self.failure = failure
+                pause_s = backoff.next_s()
 
     async def catch_up(self) -> None:
         """Read what is new. Callers share a round, but never one that began before they called (RULES §6.4)."""
