@@ -330,3 +330,31 @@ async def test_what_is_wrong_with_a_rule_for_icmp_is_named_by_type_and_code(clou
         bad = await cloud.call("POST", "/security-group-rules", {"security_group_rule": rule}, token="member")
         assert bad.status_code == 400
         assert f"Invalid value for ICMP {what}" in bad.json()["NeutronError"]["message"]
+
+
+async def test_what_is_answered_is_listed_as_an_extension(cloud: Cloud) -> None:
+    for alias in ("agent", "allowed-address-pairs"):
+        assert (await cloud.get(f"/extensions/{alias}"))["extension"]["alias"] == alias
+    router = (await cloud.ok("POST", "/routers", {"router": {"name": "r", "project_id": "p1"}}))["router"]
+    assert not {"ha", "distributed"} & router.keys(), "neither extension is listed"
+    refused = await cloud.call("POST", "/routers", {"router": {"name": "r", "project_id": "p1", "ha": True}})
+    assert refused.status_code == 400
+
+
+async def test_service_providers_are_those_asked_for(cloud: Cloud) -> None:
+    assert len((await cloud.get("/service-providers"))["service_providers"]) == 1
+    assert (await cloud.get("/service-providers", service_type="VPN"))["service_providers"] == []
+    routers = (await cloud.get("/service-providers", service_type="L3_ROUTER_NAT"))["service_providers"]
+    assert [each["service_type"] for each in routers] == ["L3_ROUTER_NAT"]
+
+
+async def test_tags_are_sorted_and_those_of_policies_are_below_their_collections_name(cloud: Cloud) -> None:
+    net = (await cloud.ok("POST", "/networks", {"network": {"project_id": "p1", "tags": ["b", "a"]}}))["network"]
+    assert net["tags"] == ["a", "b"]
+    policy = (await cloud.ok("POST", "/qos/policies", {"policy": {"name": "gold", "shared": True}}))["policy"]
+    for path in (f"/networks/{net['id']}/tags", f"/policies/{policy['id']}/tags", f"/qos/policies/{policy['id']}/tags"):
+        assert (await cloud.ok("PUT", path, {"tags": ["red", "blue"]}))["tags"] == ["blue", "red"]
+        await cloud.ok("PUT", f"{path}/green")
+        assert (await cloud.get(path))["tags"] == ["blue", "green", "red"]
+        await cloud.ok("DELETE", f"{path}/green")
+    assert (await cloud.get(f"/qos/policies/{policy['id']}"))["policy"]["tags"] == ["blue", "red"]

@@ -181,5 +181,11 @@ def none_to_list(value: Any) -> Any:
     return [] if value is None else value
 
 
+def to_sorted(value: Any) -> Any:
+    """Words in their order; what is no list of words is left for the check to refuse."""
+    plain = isinstance(value, list) and all(isinstance(each, str) for each in value)  # pyright: ignore[reportUnknownVariableType]
+    return sorted(value) if plain else value
+
+
 def none_to_dict(value: Any) -> Any:
     return {} if value is None else value

@@ -10,6 +10,7 @@ from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not
 from moorage.embedded.network.store import Doc
 
 _EXTENSIONS = {
+    "agent": "agent", "allowed-address-pairs": "Allowed Address Pairs",
     "auto-allocated-topology": "Auto Allocated Topology Services", "availability_zone": "Availability Zone",
     "binding": "Port Binding", "binding-extended": "Port Bindings Extended", "default-subnetpools": "Default Subnetpools",
     "dns-integration": "DNS Integration", "dns-domain-ports": "dns_domain for ports",
@@ -187,8 +188,14 @@ def zones() -> Doc:
     return {"availability_zones": zones}
 
 
-def service_providers() -> Doc:
-    return {"service_providers": [{"service_type": "L3_ROUTER_NAT", "name": "records", "default": True}]}
+def service_providers(pairs: Sequence[tuple[str, str]]) -> Doc:
+    """Of the types and names that are asked for."""
+    routers: Doc = {"service_type": "L3_ROUTER_NAT", "name": "records", "default": True}
+    asked: dict[str, set[str]] = {}
+    for name, value in pairs:
+        if name in {"service_type", "name"}:
+            asked.setdefault(name, set()).add(value)
+    return {"service_providers": [routers] if all(routers[name] in values for name, values in asked.items()) else []}
 
 
 # ------------------------------------------------------------------------------------------------ auto topology

@@ -12,7 +12,7 @@ from moorage.embedded.network.who import Who
 
 TRIES_FOR_A_TAG = 64
 TYPES = ("flat", "vlan", "vxlan", "geneve", "gre", "local")
-TAGS = Attr(checks.listed(checks.text(255), 50), list, put=False)
+TAGS = Attr(checks.listed(checks.text(255), 50), list, checks.to_sorted, put=False)
 NAME = Attr(checks.text(), "")
 DESCRIPTION = Attr(checks.text(), "")
 ADMIN_STATE = Attr(checks.is_bool, True, checks.to_bool)

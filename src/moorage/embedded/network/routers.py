@@ -4,7 +4,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from moorage.embedded.network import checks, networks, ports, subnets
-from moorage.embedded.network.attributes import UNSET, Attr, admin, for_create, for_update, read_only
+from moorage.embedded.network.attributes import UNSET, Attr, for_create, for_update, read_only
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not_found
 from moorage.embedded.network.networks import ADMIN_STATE, COMMON, NAME
@@ -21,6 +21,7 @@ _GATEWAY_INFO = checks.keyed(
         "qos_policy_id": checks.optional(checks.is_uuid),
     },
 )
+UNLISTED = frozenset({"distributed", "ha"})
 ATTRS: dict[str, Attr] = COMMON | {
     "name": NAME,
     "admin_state_up": ADMIN_STATE,
@@ -29,10 +30,6 @@ ATTRS: dict[str, Attr] = COMMON | {
         lambda value: None if not value else _GATEWAY_INFO(value), None, lambda value: value or None
     ),
     "routes": Attr(checks.listed(_ROUTE, ROUTES_MAX, unique=True), list, checks.none_to_list),
-    "distributed": Attr(
-        checks.optional(checks.is_bool), None, checks.to_bool, may_post=admin, may_put=admin, may_read=admin
-    ),
-    "ha": Attr(checks.optional(checks.is_bool), None, checks.to_bool, may_post=admin, may_put=admin, may_read=admin),
     "availability_zone_hints": Attr(checks.listed(checks.text()), list),
     "availability_zones": read_only(),
     "flavor_id": Attr(checks.one_of(None), None),
@@ -40,11 +37,8 @@ ATTRS: dict[str, Attr] = COMMON | {
 
 
 def view(call: Call, router: Doc) -> Doc:
-    shown = {name: value for name, value in router.items() if not name.startswith("_")}
-    if not call.who.admin:
-        for name in ("distributed", "ha"):
-            shown.pop(name, None)
-    return shown
+    """What the extensions that are listed say of a router; a record of an earlier release has more."""
+    return {name: value for name, value in router.items() if not name.startswith("_") and name not in UNLISTED}
 
 
 def create(call: Call, bodies: list[Any]) -> list[Doc]:
@@ -67,8 +61,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
             )
         }
         router |= {
-            "status": "ACTIVE", "availability_zones": [], "distributed": bool(said["distributed"]),
-            "ha": bool(said["ha"]), "external_gateway_info": None, "revision_number": 1,
+            "status": "ACTIVE", "availability_zones": [], "external_gateway_info": None, "revision_number": 1,
         }  # fmt: skip
         if said["external_gateway_info"] is not None:
             _set_gateway(call, router, said["external_gateway_info"])

@@ -17,7 +17,7 @@ from moorage.embedded.network import (
 )
 from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, bad
-from moorage.embedded.network.nouns import BY_PATH, GROUP, ROUTER, TRUNK, Noun
+from moorage.embedded.network.nouns import BY_PATH, GROUP, POLICY, ROUTER, TRUNK, Noun
 
 
 class Ask(Protocol):
@@ -65,8 +65,8 @@ def _of_noun(noun: Noun) -> dict[tuple[str, int], Route]:
     }
 
 
-def _of_tags(noun: Noun) -> dict[tuple[str, int], Route]:
-    skip = noun.place.count("/") + 1
+def _of_tags(noun: Noun, place: str) -> dict[tuple[str, int], Route]:
+    skip = place.count("/") + 1
     return {
         ("GET", 2): Route(lambda call, ask: tags.show(call, noun, ask.parts[skip])),
         ("POST", 2): Route(lambda call, ask: tags.extend(call, noun, ask.parts[skip], ask.body), True, 201),
@@ -86,7 +86,9 @@ def _tagged(call: Call, noun: Noun, ask: Ask, skip: int) -> dict[str, Any]:
 
 
 _NOUN_ROUTES = {path: _of_noun(noun) for path, noun in BY_PATH.items()}
-_TAG_ROUTES = {path: _of_tags(noun) for path, noun in BY_PATH.items() if noun.tagged}
+_TAG_ROUTES = {path: _of_tags(noun, path) for path, noun in BY_PATH.items() if noun.tagged}
+_TAG_ROUTES["policies"] = _of_tags(POLICY, "policies")
+# The tag extension knows a collection by its name alone.
 
 _BINDINGS: dict[tuple[str, int], Route] = {
     ("GET", 3): Route(
@@ -168,7 +170,7 @@ _OTHERS: dict[tuple[str, str, int], Route] = {
     ("GET", "extensions", 0): Route(lambda call, ask: facts.extensions()),
     ("GET", "extensions", 1): Route(lambda call, ask: facts.extension(ask.parts[1])),
     ("GET", "availability_zones", 0): Route(lambda call, ask: facts.zones()),
-    ("GET", "service-providers", 0): Route(lambda call, ask: facts.service_providers()),
+    ("GET", "service-providers", 0): Route(lambda call, ask: facts.service_providers(ask.pairs)),
     ("GET", "quotas", 0): Route(lambda call, ask: facts.quota_list(call)),
     ("GET", "quotas", 1): Route(lambda call, ask: facts.quota(call, ask.parts[1])),
     ("PUT", "quotas", 1): Route(lambda call, ask: facts.set_quota(call, ask.parts[1], ask.body), True),

@@ -23,10 +23,10 @@ def _locked(call: Call, noun: Noun, id: str) -> Doc:
 def _keep(call: Call, noun: Noun, doc: Doc, tags: list[str]) -> Doc:
     if len(tags) > TAGS_MAX:
         raise bad(f"The number of tags exceed the per-resource limit of {TAGS_MAX}")
-    if tags != doc["tags"]:
-        doc["tags"] = tags
+    if set(tags) != set(doc["tags"]):
+        doc["tags"] = sorted(tags)
         noun.put(call, touched(doc))
-    return {"tags": doc["tags"]}
+    return {"tags": sorted(doc["tags"])}
 
 
 def _said(body: Any) -> list[str]:
@@ -38,7 +38,7 @@ def _said(body: Any) -> list[str]:
 
 
 def show(call: Call, noun: Noun, id: str) -> Doc:
-    return {"tags": verbs.find(call, noun, id)["tags"]}
+    return {"tags": sorted(verbs.find(call, noun, id)["tags"])}
 
 
 def replace(call: Call, noun: Noun, id: str, body: Any) -> Doc:
