@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from moorage.main.config import Api, Config, Hosts, Listen, Neighbour, Network, Region, ServiceUser
+from moorage.main.config import Api, Compute, Config, Hosts, Listen, Neighbour, Network, Region, ServiceUser
 from moorage.main.up import start_cloud
 from moorage.testing.peers.stack import Stack
 
@@ -76,6 +76,7 @@ async def moorage_beside(
         data_dir=str(data_dir),
         region=Region(durability="process"),
         api=Api(**{name: Listen(port=port or free_port()) for name, port in ports.items()}),
+        compute=Compute(vif_plugging_timeout=0),  # nothing plugs what guests of simulated hosts have
         identity=Neighbour(url=stack.identity_url),
         image=Neighbour(url=stack.image_url),
         network=Network(url=stack.network_url, reports=reported),

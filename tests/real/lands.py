@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from moorage.main.config import Api, Config, Hosts, Listen, Neighbour, Network, Quota, Region, ServiceUser
+from moorage.main.config import Api, Compute, Config, Hosts, Listen, Neighbour, Network, Quota, Region, ServiceUser
 from moorage.main.embedded import admin_password
 from moorage.main.up import Cloud, start_cloud
 from moorage.testing.peers.stack import Stack
@@ -138,6 +138,7 @@ async def land(data: Path, stack: Stack | None, **changes: Any) -> AsyncIterator
         login = stack.logins["moorage"]
         config = msgspec.structs.replace(
             config,
+            compute=Compute(vif_plugging_timeout=0),  # nothing plugs what guests of simulated hosts have
             identity=Neighbour(url=stack.identity_url),
             image=Neighbour(url=stack.image_url),
             network=Network(url=stack.network_url),

@@ -1,22 +1,29 @@
 """ACTIVE waits for the network where an operator asked for that: inbox and port are both read (RULES §20)."""
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import EventHint, encode
 from moorage.clients.http import CALL_DEADLINE_S
+from moorage.conductor.events import Events
+from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import OperationId
 from moorage.operations.boot import BOOT, VIF_PLUGGING_MAX_S, await_vifs
 from moorage.operations.rooms import Settings
+from moorage.operations.steps import plugging
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.saga.log import Failed
 from moorage.store.cell import servers
 from moorage.store.region import inbox
 from moorage.store.region.inbox import ExternalEvent
 from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.waiting import until
 
 OPERATION = OperationId("waiting")
 
@@ -117,4 +124,40 @@ async def test_what_is_active_already_is_not_waited_for(small: SmallRegion) -> N
 
     small.network.ensure_ports = up  # type: ignore[method-assign,assignment]
     await boot(small)
+    assert await is_active(small)
+
+
+async def test_an_event_wakes_who_waits_and_nobody_asks_meanwhile(small: SmallRegion) -> None:
+    """One look at the beginning, one for the event; the pauses between looks are far longer than the test."""
+    looks, ports_of = 0, small.network.ports_of
+
+    async def counted(*args: object, **named: object) -> object:
+        nonlocal looks
+        looks += 1
+        return await ports_of(*args, **named)  # type: ignore[arg-type]
+
+    small.network.ports_of = counted  # type: ignore[assignment,method-assign]
+    rooms = dataclasses.replace(small.rooms, settings=Settings(vif_plugging_timeout_s=300.0))
+    events_of = Events(rooms, MemoryBus(), SystemClock())
+    paper = Paper(first_lines(BOOT), small.transact)
+    booting = asyncio.create_task(tell(BOOT, OPERATION, a_boot(OPERATION), rooms, paper, max_attempts=1))
+    await until(lambda: looks == 1)
+    await keep(small, events(small, "completed"))
+    hint = EventHint(SERVER, "network-vif-plugged", None)
+    await events_of._hear("", encode(hint))  # pyright: ignore[reportPrivateUsage]
+    async with asyncio.timeout(plugging.LOOK_FIRST_S / 2):
+        await booting
+    assert looks == 2
+    assert await is_active(small)
+
+
+async def test_a_lost_hint_costs_a_pause_and_no_more(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugging, "LOOK_FIRST_S", 0.05)
+    rooms = dataclasses.replace(small.rooms, settings=Settings(vif_plugging_timeout_s=300.0))
+    paper = Paper(first_lines(BOOT), small.transact)
+    booting = asyncio.create_task(tell(BOOT, OPERATION, a_boot(OPERATION), rooms, paper, max_attempts=1))
+    await until(lambda: small.hosts.guests)
+    await keep(small, events(small, "completed"))
+    async with asyncio.timeout(10):
+        await booting
     assert await is_active(small)

@@ -9,9 +9,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from moorage.conductor.events import Events
+from moorage.conductor import events as events_of_ports
+from moorage.conductor.events import LOOK_EVERY_S, Events
 from moorage.conductor.reconcilers import port_drift
 from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
+from moorage.model.clock import SystemClock
+from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId
 from moorage.model.network import FixedIp, Port
 from moorage.model.operation import Accepted
@@ -27,7 +30,7 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import claims
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import BANDWIDTH, NETWORK, PACKETS, SEGMENTS, SERVER, SmallRegion
+from moorage.testing.small_region import BANDWIDTH, NETWORK, PACKETS, SEGMENTS, SERVER, SmallRegion, a_server
 from moorage.testing.small_stories import INDEX, attached
 
 HOST1S_SEGMENT = next(iter(SEGMENTS))
@@ -150,7 +153,7 @@ async def test_ports_that_are_not_shown_are_not_gone_by_that(
     assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1, amiss=(SERVER,))
     changed_event = ExternalEvent(SERVER, "network-changed", "", seen_at=1)
     await small.region.write(lambda tx: inbox.put_placed(tx, [changed_event]))
-    assert await Events(small.rooms, cast("Any", None), cast("Any", None)).look() == 1
+    assert await Events(small.rooms, cast("Any", None), SystemClock()).look() == 1
     assert (await small.held(), await record(small)) == before
     assert "does not say that it is gone" in caplog.text
     small.network.blind = False
@@ -162,7 +165,7 @@ async def test_of_ports_that_are_not_shown_only_those_named_as_deleted_are_unplu
     small.network.blind = True
     told = ExternalEvent(SERVER, "network-vif-deleted", port, seen_at=1)
     await small.region.write(lambda tx: inbox.put_placed(tx, [told]))
-    assert await Events(small.rooms, cast("Any", None), cast("Any", None)).look() == 1
+    assert await Events(small.rooms, cast("Any", None), SystemClock()).look() == 1
     nics = (await record(small)).nics
     assert len(nics) == 2
     assert port not in {str(nic.port) for nic in nics}
@@ -176,7 +179,7 @@ async def test_a_server_that_is_held_waits(small: SmallRegion) -> None:
 
 
 async def test_events_are_acted_on_once_and_kept_while_the_server_is_held(small: SmallRegion) -> None:
-    events = Events(small.rooms, cast("Any", None), cast("Any", None))
+    events = Events(small.rooms, cast("Any", None), SystemClock())
     port = routed_port(small)
     told = ExternalEvent(SERVER, "network-vif-deleted", port, seen_at=1)
     plugged = ExternalEvent(SERVER, "network-vif-plugged", port, seen_at=1)
@@ -314,7 +317,7 @@ async def test_what_cannot_be_mended_is_said_and_left(
 async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events = Events(small.rooms, cast("Any", None), cast("Any", None))
+    events = Events(small.rooms, cast("Any", None), SystemClock())
     bad = ServerId("0d0c0b0a-0000-4000-8000-00000000bad0")
     told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (bad, SERVER)]
     looked: list[ServerId] = []
@@ -326,7 +329,7 @@ async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
         return port_truth.Found.TRUE
 
     monkeypatch.setattr(port_truth, "look", look)
-    monkeypatch.setattr(inbox, "ready", lambda tx, names, limit: told)
+    monkeypatch.setattr(inbox, "ready", lambda tx, names, limit, after: told)
     assert await events.look() == 1
     assert sorted(looked) == sorted([bad, SERVER])
 
@@ -343,3 +346,42 @@ async def test_a_port_on_which_somebody_wrote_the_server_is_not_the_servers(smal
     before = await record(small)
     assert await port_truth.look(small.rooms, SERVER) is port_truth.Found.TRUE
     assert (await record(small)).security_groups == before.security_groups
+
+
+async def test_events_that_cannot_be_acted_on_hide_none_that_came_later(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than one look reads at once; they are left alone for a while, and not for ever."""
+    monkeypatch.setattr(events_of_ports, "AT_A_LOOK_MAX", 5)
+    clock = StoppedClock()
+    events = Events(small.rooms, cast("Any", None), clock)
+    bad = [ServerId(f"0d0c0b0a-0000-4000-8000-0000bad0{number:04x}") for number in range(12)]
+    told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (*bad, SERVER)]
+    rows = [msgspec.structs.asdict(each) for each in told]
+    others = [msgspec.structs.replace(a_server(), id=each, operation=None) for each in bad]
+    await small.region.write(lambda tx: region_servers.insert(tx, others))
+    await small.region.write(lambda tx: tx.run(inbox.inbox.insert(), rows))
+    looked: list[ServerId] = []
+
+    async def look(rooms: Rooms, server: ServerId, *, deleted: Collection[str]) -> port_truth.Found:
+        looked.append(server)
+        if server in bad:
+            raise Unavailable("its cell is out")
+        return port_truth.Found.TRUE
+
+    monkeypatch.setattr(port_truth, "look", look)
+    assert await events.look() == 1
+    assert set(looked) == {*bad, SERVER}
+    looked.clear()
+    assert await events.look() == 0
+    assert looked == []
+    clock.at += 2 * LOOK_EVERY_S
+    assert await events.look() == 0
+    assert set(looked) == set(bad)
+
+
+class StoppedClock(SystemClock):
+    at = 0.0
+
+    def monotonic(self) -> float:
+        return self.at

@@ -7,6 +7,7 @@ look now and then, says that there are some; a server that an operation holds is
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
@@ -14,6 +15,7 @@ from moorage.bus.messages import EventHint, read
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
+from moorage.model.retry import jittered
 from moorage.operations import port_truth
 from moorage.operations.port_truth import Found
 from moorage.operations.rooms import Rooms
@@ -31,6 +33,18 @@ GATHERED_S = 0.02
 AT_A_LOOK_MAX = 500
 LOOK = "look_for_events"
 AT_ONCE = 8
+PAGES_MAX = 20
+"""Of one look, each of `AT_A_LOOK_MAX` words."""
+REST_MOST_S = 60.0
+RESTS_MAX = 10_000
+
+
+@dataclass
+class _Rest:
+    """A server whose events could not be acted on is left alone for a while."""
+
+    until: float
+    pause_s: float
 
 
 class Events:
@@ -44,6 +58,7 @@ class Events:
         self._hinted = asyncio.Event()
         self._subscription: Subscription | None = None
         self._life: asyncio.Task[None] | None = None
+        self._rests: dict[ServerId, _Rest] = {}
 
     async def start(self) -> None:
         self._subscription = await self._bus.subscribe(subjects.EVENTS, self._hear)
@@ -58,8 +73,13 @@ class Events:
 
     async def _hear(self, subject: str, payload: bytes) -> None:
         hint = read(payload)
-        if isinstance(hint, EventHint) and hint.name in HEEDED:
+        if not isinstance(hint, EventHint):
+            return
+        if hint.name in HEEDED:
+            self._rests.pop(hint.server, None)
             self._hinted.set()
+        else:
+            self._rooms.arrivals.wake(hint.server)
 
     async def _looking(self) -> None:
         while True:
@@ -76,23 +96,48 @@ class Events:
                 logger.warning("external events could not be looked at: %r", failure)
 
     async def look(self) -> int:
-        """Act on what is ready; how many words were acted on."""
+        """Act on what is ready; how many words were acted on.  What cannot be acted on now hides nothing that came after it."""
+        done, after = 0, None
+        for _ in range(PAGES_MAX):
+            page = await self._page(after)
+            done += await self._act_on(page)
+            if len(page) < AT_A_LOOK_MAX:
+                break
+            after = page[-1]
+        return done
+
+    async def _page(self, after: ExternalEvent | None) -> Sequence[ExternalEvent]:
         with label(LOOK):
-            told = await self._rooms.region.read(lambda tx: inbox.ready(tx, HEEDED, AT_A_LOOK_MAX))
+            return await self._rooms.region.read(lambda tx: inbox.ready(tx, HEEDED, AT_A_LOOK_MAX, after))
+
+    async def _act_on(self, told: Sequence[ExternalEvent]) -> int:
         by_server: dict[ServerId, list[ExternalEvent]] = {}
         for each in told:
             by_server.setdefault(each.server, []).append(each)
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def heed(server: ServerId) -> Sequence[ExternalEvent]:
+            rest = self._rests.get(server)
+            if rest is not None and self._clock.monotonic() < rest.until:
+                return ()
             async with slots:
-                return by_server[server] if await self._heed(server, by_server[server]) else ()
+                if await self._heed(server, by_server[server]):
+                    self._rests.pop(server, None)
+                    return by_server[server]
+            self._leave_alone(server, rest)
+            return ()
 
         done = [each for some in await asyncio.gather(*map(heed, by_server)) for each in some]
         if done:
             with label(LOOK):
                 await self._rooms.region.write(lambda tx: inbox.taken(tx, done))
         return len(done)
+
+    def _leave_alone(self, server: ServerId, before: _Rest | None) -> None:
+        pause_s = self._look_every_s if before is None else min(before.pause_s * 2, REST_MOST_S)
+        if len(self._rests) >= RESTS_MAX:
+            self._rests.pop(next(iter(self._rests)))
+        self._rests[server] = _Rest(self._clock.monotonic() + jittered(pause_s), pause_s)
 
     async def _heed(self, server: ServerId, told: Sequence[ExternalEvent]) -> bool:
         deleted = frozenset(each.tag for each in told if each.name == DELETED)

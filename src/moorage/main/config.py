@@ -208,8 +208,8 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auto_refusal: Literal[409, 400] = 409
     """Decision D1: the status when `auto` cannot be served; 400 is Nova's."""
     default_availability_zone: str = "nova"
-    vif_plugging_timeout: float = 0.0
-    """Seconds that ACTIVE waits for `network-vif-plugged` when the bind reply was not already ACTIVE; 0: it does not."""
+    vif_plugging_timeout: float = 300.0
+    """Seconds that ACTIVE waits for `network-vif-plugged` when the bind reply was not already ACTIVE (Nova's default); 0: it does not."""
     vif_plugging_is_fatal: bool = True
 
 

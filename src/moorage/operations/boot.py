@@ -4,7 +4,6 @@ What is asked is decided in `boot_request.py` before step one.  A refusal by the
 host with the same ports and MACs (S0.4, S0.15); only what is local to the refused host is taken back in between.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
@@ -28,11 +27,11 @@ from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
+from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, unplugged_after
 from moorage.operations.steps.ports import (
     VIF_PLUGGED,
     made_macs,
     nics_of,
-    plugged_ports,
     segments_for,
     subnets_beside,
 )
@@ -51,10 +50,6 @@ CLAIM_ROUNDS_MAX = 50
 FAULT_CHARACTERS_MAX = 255
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
-VIF_LOOK_EVERY_S = 0.5
-VIF_PLUGGING_MAX_S = 3600.0
-"""Nobody is made to wait longer for a plug, whatever was configured."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -371,18 +366,11 @@ async def await_vifs(run: BootRun) -> None:
     waiting = {port.id for port in late_ports.bound(run.get(start_guest), run[bind_ports]) if port.status != "ACTIVE"}
     if not run.asked.gates.credentials or settings.vif_plugging_timeout_s <= 0 or not waiting:
         return
-    until = time.monotonic() + min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
-    while time.monotonic() < until:
-        try:
-            waiting -= await plugged_ports(run.rooms, run.asked.server.id, waiting, claim.name)
-        except Unavailable as out:  # nothing was heard of the plug, which is what this waits for
-            logger.info("%s: whether ports are plugged cannot be asked yet: %s", run.operation, out)
-        if not waiting:
-            return
-        await asyncio.sleep(VIF_LOOK_EVERY_S)
-    if settings.vif_plugging_is_fatal:
+    timeout_s = min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
+    missing = await unplugged_after(run, waiting, claim.name, timeout_s)
+    if missing and settings.vif_plugging_is_fatal:
         raise HostFailed(
-            "the network was not plugged in time", private=", ".join(sorted(waiting)), code="vif_not_plugged"
+            "the network was not plugged in time", private=", ".join(sorted(missing)), code="vif_not_plugged"
         )
 
 

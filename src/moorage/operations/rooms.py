@@ -1,7 +1,7 @@
 """Rooms: the few things a story may touch."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moorage.bus.agents import HostCaller
@@ -11,6 +11,7 @@ from moorage.model.ids import ConductorId, NetworkId, OperationId
 from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
+from moorage.operations.arrivals import Arrivals
 from moorage.operations.cells import Cells
 from moorage.operations.gates import OPEN, Gates
 from moorage.placement.engine import Engine
@@ -80,5 +81,7 @@ class Rooms:
     """The networks of a request as it may be judged by; the pools of those that are routed are drawn into placement where they are news."""
     redraw_segments: Callable[[NetworkId], Awaitable[None]] | None = None
     """The pools of a routed network are drawn into placement as the network service has them now, whatever was known of them."""
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    """Wakes who waits for an external event."""
     gates: Callable[[], Gates] = lambda: OPEN
     """Which behaviour is on for what begins now (RULES §13)."""

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
 from moorage.clients.http import CREDENTIALS
-from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.errors import Unavailable
 from moorage.model.ids import ProviderId, ServerId
 from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
 from moorage.model.plumbing import vif_of
@@ -14,7 +14,6 @@ from moorage.model.server import Address, Nic, TaskState
 from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.rooms import Rooms
 from moorage.placement.claims import amounts_of
-from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.claims import Key
 
@@ -25,7 +24,6 @@ __all__ = [
     "made_macs",
     "nic_of",
     "nics_of",
-    "plugged_ports",
     "refuse_without_credentials",
     "segments_for",
     "unnamed_guarantees",
@@ -117,17 +115,6 @@ def nics_of(ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tupl
 def held_by_all(nics: Sequence[Nic]) -> dict[Key, int]:
     """What is claimed for all of them."""
     return amounts_of((*key, amount) for nic in nics for key, amount in held_by(nic).items())
-
-
-async def plugged_ports(rooms: Rooms, server: ServerId, waiting: set[str], host: str) -> set[str]:
-    """Of the ports waited for, those that are up on this host. Raises HostFailed when the network says that one failed."""
-    told = await rooms.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
-    here = {port.id: port for port in await rooms.network.ports_of(server) if port.host == host}
-    failed = [event.tag for event in told if event.status == "failed" and event.tag in waiting & here.keys()]
-    if failed:
-        raise HostFailed("the network could not be plugged", private=", ".join(failed), code="vif_not_plugged")
-    said = {event.tag for event in told if event.status == "completed"}
-    return {key for key, port in here.items() if key in waiting and (port.status == "ACTIVE" or key in said)}
 
 
 def segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:

@@ -73,10 +73,13 @@ def of_server(tx: Tx, server: str, name: str | None = None) -> Sequence[External
     return [ExternalEvent(ServerId(row.server), row.name, row.tag, row.status, row.seen_at) for row in tx.rows(query)]
 
 
-def ready(tx: Tx, names: Sequence[str], limit: int) -> Sequence[ExternalEvent]:
-    """Events of these names whose servers nobody holds, oldest first."""
+def ready(tx: Tx, names: Sequence[str], limit: int, after: ExternalEvent | None = None) -> Sequence[ExternalEvent]:
+    """Events of these names whose servers nobody holds, oldest first; only those that follow `after`, if it is given."""
     free = sa.exists().where(servers.c.id == inbox.c.server, servers.c.operation.is_(None))
-    query = sa.select(inbox).where(inbox.c.name.in_(names), free).order_by(inbox.c.seen_at).limit(limit)
+    order = (inbox.c.seen_at, inbox.c.server, inbox.c.name, inbox.c.tag)
+    query = sa.select(inbox).where(inbox.c.name.in_(names), free).order_by(*order).limit(limit)
+    if after is not None:
+        query = query.where(sa.tuple_(*order) > (after.seen_at, after.server, after.name, after.tag))
     return [ExternalEvent(ServerId(row.server), row.name, row.tag, row.status, row.seen_at) for row in tx.rows(query)]
 
 

@@ -196,7 +196,7 @@ def config_of(
         bus=Bus(url=found.bus),
         hosts=Hosts(count=hosts, vcpus=256, ram_mib=1 << 20, disk_gib=1 << 14),
         quota=Quota(instances=-1, cores=-1, ram=-1),
-        compute=Compute(host_silence_s=120.0),
+        compute=Compute(host_silence_s=120.0, vif_plugging_timeout=0),  # no plug comes for guests of simulated hosts
         api=Api(
             compute=Listen(port=ports[0]),
             placement=Listen(port=ports[1]),
