@@ -11,6 +11,7 @@ from moorage.model.ids import HostId, ProviderId
 from moorage.model.verdict import FAULT_CHARACTERS_MAX, LEDGER_BYTES_MAX, cause_of_host, fault_message, pack_codes
 from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
 from moorage.scheduler.filters.aggregates import matches
+from moorage.scheduler.filters.network import choose_segments
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 
@@ -68,6 +69,23 @@ def test_two_nics_on_one_segment_need_two_addresses() -> None:
     world = Cloud().host("h1", wired=("s1",)).host("h2", wired=("s1", "s2")).segment("s1", 1).segment("s2", 1).world()
     verdict = rank(Ask(resources=SMALL, nics=(nic("s1", "s2"), nic("s1", "s2"))), world, Profile())
     assert [(c.name, sorted(map(str, c.segments))) for c in verdict.best] == [("h2", ["s1", "s2"])]
+
+
+def test_addresses_come_from_the_emptiest_segment() -> None:
+    """The one with the most left, so that segments fill alike; whichever was named first."""
+    world = (
+        Cloud().host("h", wired=("low", "high", "mid")).segment("low", 2).segment("high", 9).segment("mid", 5).world()
+    )
+    for order in (("low", "high", "mid"), ("high", "mid", "low"), ("mid", "low", "high")):
+        (only,) = rank(Ask(resources=SMALL, nics=(nic(*order),)), world, Profile()).best
+        assert only.segments == ("high",)
+    (both,) = rank(Ask(resources=SMALL, nics=(nic("low", "high"), nic("mid", "high"))), world, Profile()).best
+    assert both.segments == ("high", "high")
+    world.segments[ProviderId("high")].free = 3
+    assert choose_segments(Ask(resources={}, nics=(nic("low", "high"), nic("mid", "high"))), world, 0) == (
+        "high",
+        "mid",
+    )
 
 
 def test_traits_aggregates_and_groups() -> None:

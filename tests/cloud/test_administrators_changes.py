@@ -1,0 +1,102 @@
+"""Answered 200, and then a boot: what an administrator was told holds at once, though no picture has heard of it (RULES §21)."""
+
+from typing import Any
+
+import pytest
+from conftest import Running, Start
+
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Hosts
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.region.placement import providers
+from moorage.store.region.placement.tables import stamp
+
+TURNS = 2
+ROUNDS_MAX = 50
+
+
+async def service_of(running: Running, host: str) -> str:
+    (service,) = (await running.admin.compute("GET", "/os-services", host=host)).json()["services"]
+    return str(service["id"])
+
+
+async def change(running: Running, host: str, body: dict[str, Any]) -> None:
+    reply = await running.admin.compute("PUT", f"/os-services/{await service_of(running, host)}", body)
+    assert reply.status_code == 200, reply.text
+
+
+def keep_pictures_old(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not caught up yet: only who asks for it reads what is new; and the cell is heard by nobody."""
+    monkeypatch.setattr(running.cloud.region.engine, "_every_s", 3600.0)
+    for cell in running.cloud.region.cells:
+
+        async def nothing() -> None: ...
+
+        monkeypatch.setattr(cell, "flush", nothing)
+
+
+@pytest.mark.parametrize(
+    ("off", "on"),
+    [({"status": "disabled"}, {"status": "enabled"}), ({"forced_down": True}, {"forced_down": False})],
+    ids=["disabled", "forced down"],
+)
+async def test_no_boot_comes_to_a_host_after_the_answer(
+    start: Start, monkeypatch: pytest.MonkeyPatch, off: dict[str, Any], on: dict[str, Any]
+) -> None:
+    async with start(hosts=Hosts(count=2, physical_networks=(("physnet1",),))) as running:
+        admin = running.admin
+        keep_pictures_old(running, monkeypatch)
+        for turn in range(TURNS):
+            fuller = (await admin.active(f"makes one fuller {turn}"))["OS-EXT-SRV-ATTR:host"]
+            (host,) = {"host1", "host2"} - {fuller}  # the next one would go there
+            await change(running, host, off)
+            found = await admin.active(f"turn-{turn}")
+            assert found["OS-EXT-SRV-ATTR:host"] == fuller
+            await change(running, host, on)
+            back = await admin.active(f"back-{turn}", availability_zone=f"nova:{host}")
+            assert back["OS-EXT-SRV-ATTR:host"] == host, "what was taken back is over"
+
+
+async def test_what_a_cell_says_of_its_hosts_reaches_the_region(start: Start) -> None:
+    """After an upgrade, or where a request failed between the two: the region follows the cell, both ways."""
+    async with start() as running:
+        region = running.cloud.region
+        conductor, name = region.cells[0], running.cloud.plans[0].host
+        cell, placement = region.databases.cells[conductor.cell], region.databases.region
+
+        async def follows(expected: set[str]) -> None:
+            """Who changed the host meanwhile (a report) is not written over: the next round follows."""
+            for _ in range(ROUNDS_MAX):
+                await conductor.flush()
+                if region.engine.forced_down(conductor.cell) == expected:
+                    return
+            raise AssertionError("the region does not follow")
+
+        await cell.write(lambda tx: cell_hosts.set_forced_down(tx, name, True, 1))
+        await follows({name})
+        world = region.engine.world()
+        assert not world.alive[world.slots_by_name[name]]
+        await cell.write(lambda tx: cell_hosts.set_forced_down(tx, name, False, 2))
+        await follows(set())
+        seen = await placement.read(lambda tx: providers.hosts_forced_down(tx, [name]))
+        provider, version, noted = seen[name]
+        assert not noted
+        assert not await placement.write(lambda tx: providers.force_down(tx, provider, True, stamp(tx), version - 1))
+
+
+async def test_a_delete_that_is_said_twice_is_one(start: Start) -> None:
+    """While the first is under way: 204 again, and no second operation."""
+    async with start() as running:
+        admin = running.admin
+        server = (await admin.active("twice"))["id"]
+        running.dial_all(destroy_guest=VerbDial(delay_s=1.5))
+        for _ in range(3):
+            assert (await admin.compute("DELETE", f"/servers/{server}")).status_code == 204
+
+        async def deletes() -> list[dict[str, Any]]:
+            found = (await admin.compute("GET", "/ext/operations", server=server)).json()["operations"]
+            return [each for each in found if each["name"] == "delete"]
+
+        assert len(await deletes()) == 1
+        await admin.absent(server)
+        assert len(await deletes()) == 1
