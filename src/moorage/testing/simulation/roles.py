@@ -171,6 +171,7 @@ class AgentRole(Role):
             clock,
             plumbing=plumbing,
             beat_s=cloud.config.hosts.beat_s,
+            silence_s=cloud.config.compute.host_silence_s,
         )
         await self.agent.start()
 
