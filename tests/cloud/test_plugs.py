@@ -1,0 +1,30 @@
+"""ACTIVE waits for the plug where the network did not say so at the bind, and the network's event ends the wait at once."""
+
+import asyncio
+import dataclasses
+
+import pytest
+from conftest import Running
+
+from moorage.operations.steps import plugging
+
+
+async def test_the_event_of_the_plug_ends_the_wait(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugging, "LOOK_FIRST_S", 120.0)  # it is the event that wakes, or nothing in this test
+    admin, network = running.admin, running.cloud.embedded.network
+    assert network is not None
+    runner = network._runner  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(runner, "settings", dataclasses.replace(runner.settings, ports_become_active=False))
+    server = await admin.boot("plugged-later")
+    async with asyncio.timeout(20):
+        ports: list[dict[str, str]] = []
+        while not (ports and ports[0]["binding:host_id"] and running.told):
+            ports = (await admin.network("GET", "/ports", device_id=server)).json()["ports"]
+            await asyncio.sleep(0.05)
+        while not running.cloud.region.rooms.arrivals._waiting:  # noqa: ASYNC110  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.05)
+    shown = await admin.server(server)
+    assert shown is not None
+    assert shown["status"] == "BUILD"
+    assert await network.set_port_status(ports[0]["id"], "ACTIVE")
+    assert (await admin.settled(server, 20.0))["status"] == "ACTIVE"
