@@ -14,7 +14,8 @@ from moorage.bus.memory import MemoryBus
 from moorage.conductor.worker import Conductor
 from moorage.main.config import Config, Region
 from moorage.main.config import Database as DatabaseSettings
-from moorage.main.databases import REGION, open_for_lease
+from moorage.main.databases import open_for_lease
+from moorage.main.trees import REGION
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId
 from moorage.operations.rooms import Rooms

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.util import await_only
 
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.main.databases import PLACEMENT, REGION
+from moorage.main.trees import PLACEMENT, REGION
 from moorage.model.ids import NetworkId, OperationId, PortId, ProviderId
 from moorage.model.server import Address, Nic
 from moorage.operations import port_truth

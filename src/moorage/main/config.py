@@ -307,6 +307,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def region_url(self) -> str:
         return self.region.database or f"sqlite:///{self.data / 'region.db'}"
 
+    @property
+    def holds_region(self) -> bool:
+        """The region's database is a file in the data directory: whoever has that directory's lock is the only process."""
+        return not self.region.database
+
     def cell_url(self, cell: Cell) -> str:
         return cell.database or f"sqlite:///{self.data / f'{cell.name}.db'}"
 

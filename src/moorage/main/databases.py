@@ -1,29 +1,12 @@
-"""The databases of a region and its cells: opened, and brought to this release's tables."""
+"""The databases of a region and its cells: opened, found to belong together, and brought to this release's tables."""
 
-import importlib
-import pkgutil
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import moorage.store.cell as _cell_room
-import moorage.store.region as _region_room
-import moorage.store.region.placement as _placement_room
 from moorage.main.config import Config
+from moorage.main.stores import bring_together
 from moorage.model.ids import CellId
 from moorage.operations.cells import CellDatabase
 from moorage.sql import Database, Meter, open_database
-from moorage.sql.migrate import Tree, bring_forward
-from moorage.store.cell.tables import cell_metadata
-from moorage.store.region.placement.tables import placement_metadata
-from moorage.store.region.tables import region_metadata
-
-for _room in (_region_room, _cell_room):  # importing a noun's file declares its tables: none can be forgotten
-    for _noun in pkgutil.iter_modules(_room.__path__):
-        importlib.import_module(f"{_room.__name__}.{_noun.name}")
-
-REGION = Tree("region", region_metadata, Path(_region_room.__path__[0]) / "revisions")
-PLACEMENT = Tree("placement", placement_metadata, Path(_placement_room.__path__[0]) / "revisions")
-CELL = Tree("cell", cell_metadata, Path(_cell_room.__path__[0]) / "revisions")
 
 
 @dataclass(frozen=True)
@@ -57,17 +40,31 @@ async def open_for_lease(config: Config, region: Database, meter: Meter | None =
 
 
 async def open_databases(config: Config, meter: Meter | None = None) -> Databases:
-    """Open all of them; their tables are made, or brought forward from an earlier release."""
-    durability = config.region.durability
-    limits = config.database.limits
+    """Open all of them; their tables are made, or brought forward from an earlier release.
+
+    Raises Unavailable when one cannot be reached; Invalid when they do not belong together, or one is older than the others
+    know it to be: the sentence says what to do.
+    """
+    opened = await connect_databases(config, meter)
+    try:
+        await bring_together(opened.region, opened.cells)
+    except BaseException:
+        await opened.close()
+        raise
+    return Databases(opened.region, {cell: CellDatabase(cell, database) for cell, database in opened.cells.items()})
+
+
+async def connect_databases(config: Config, meter: Meter | None = None) -> Databases:
+    """Open all of them, and read nothing yet."""
+    durability, limits = config.region.durability, config.database.limits
     region = await open_database(config.region_url(), name="region", meter=meter, durability=durability, limits=limits)
-    await bring_forward(region, REGION)
-    await bring_forward(region, PLACEMENT)
-    cells: dict[CellId, Database] = {}
-    for cell in config.cells:
-        database = await open_database(
-            config.cell_url(cell), name=cell.name, meter=meter, durability=durability, limits=limits
-        )
-        await bring_forward(database, CELL)
-        cells[CellId(cell.name)] = CellDatabase(CellId(cell.name), database)
-    return Databases(region, cells)
+    opened = Databases(region, {})
+    try:
+        for cell in config.cells:
+            opened.cells[CellId(cell.name)] = await open_database(
+                config.cell_url(cell), name=cell.name, meter=meter, durability=durability, limits=limits
+            )
+    except BaseException:
+        await opened.close()
+        raise
+    return opened

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from moorage.main.config import Config, read_config
-from moorage.main.databases import CELL, PLACEMENT, REGION
+from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
 from moorage.sql import Database, open_database
 from moorage.sql.migrate import Tree, bring_forward, number_of

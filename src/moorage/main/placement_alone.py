@@ -21,10 +21,10 @@ from moorage.api.placement.policy import PlacementPolicy
 from moorage.clients.http import Neighbour, ServiceTokens
 from moorage.clients.identity import IdentityClient
 from moorage.main.config import Config, read_config
-from moorage.main.databases import PLACEMENT
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
 from moorage.main.neighbours import service_password
 from moorage.main.servers import Doorway
+from moorage.main.trees import PLACEMENT
 from moorage.model.asker import Asker
 from moorage.model.errors import Internal, Problem, Unauthenticated
 from moorage.model.verdict import Verdict

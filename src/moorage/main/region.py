@@ -23,6 +23,7 @@ from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.flat import open_flat
 from moorage.main.neighbours import Clients, make_clients
 from moorage.main.notifications import Told, open_notifications
+from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Invalid
 from moorage.model.ids import ConductorId
@@ -56,6 +57,7 @@ class Region:
     clock: Clock
     meter: Meter
     gates: GateWatch
+    stores: StoreWatch
     told: Told | None = None
     """Where notifications go; None: nobody wants to be told."""
     segments: Segments | None = None
@@ -85,6 +87,7 @@ class Region:
         await self.engine.close()
         await self.clients.close()
         await self.bus.close()
+        await self.stores.stop()
         if self.lease_on is not None and self.lease_on is not self.databases.region:
             await self.lease_on.close()
         await self.databases.close()
@@ -109,6 +112,8 @@ async def open_region(
     """Databases, bus, clients and the picture; nobody tells anything yet.  What is given is not opened here."""
     clock, meter = clock or SystemClock(), meter or Meter()
     databases = databases or await open_databases(config, meter)
+    stores = StoreWatch(databases.region, databases.cells, clock)
+    await stores.start()
     bus = bus or await open_bus(config.bus.url)
     clients = make_clients(config, embedded)
     engine = Engine(databases.region, partial(rank, profile=Profile()), aggregates=aggregates.for_placement)
@@ -152,7 +157,7 @@ async def open_region(
     await gates.start()
     if not flat:  # without ports there is nothing an old host could do differently
         rooms = replace(rooms, gates=gates.gates)
-    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, told, segments)
+    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, stores, told, segments)
 
 
 async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -162,6 +167,7 @@ async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awai
     starts those of this process; without it, when all that are known were heard, or a moment later.
     Raises Invalid when it has no working credentials for the network service and this deployment requires them (S0.10).
     """
+    region.stores.keeps_marks = True
     config = region.config
     me = region.rooms.hosts.me
     check_credentials(await region.gates.try_mine(me), config)

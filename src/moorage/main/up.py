@@ -122,8 +122,7 @@ async def start_cloud(config: Config) -> Cloud:
         await fleet.start()
         await _all_hosts(region, plans)
 
-    alone = region.databases.region.dialect == "sqlite"  # what the lock holds; others may share a PostgreSQL
-    await start_telling(region, alone=alone, hosts=hosts)
+    await start_telling(region, alone=config.holds_region, hosts=hosts)
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
     await doors["compute"].open(make_frontdesk(region))

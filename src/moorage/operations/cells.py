@@ -28,8 +28,18 @@ class CellDatabase:
         self.name = database.name
         self.dialect = database.dialect
         self.meter = database.meter
-        self._database = database
+        self.inner = database
+        """Without the breaker: for who looks after the database itself."""
         self._breaker = Breaker(f"database of {cell}", failures_max=FAILURES_MAX, monotonic=monotonic)
+
+    @property
+    def barred(self) -> str:
+        """Why nothing may be asked of it for now; empty: it may."""
+        return self.inner.barred
+
+    @barred.setter
+    def barred(self, why: str) -> None:
+        self.inner.barred = why
 
     @property
     def circuits(self) -> tuple[CircuitSeen, ...]:
@@ -37,22 +47,22 @@ class CellDatabase:
         return self._breaker.open_circuits()
 
     async def write(self, work: Callable[[Tx], T]) -> T:
-        return await self._asked(self._database.write, work)
+        return await self._asked(self.inner.write, work)
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        return await self._asked(self._database.read, work)
+        return await self._asked(self.inner.read, work)
 
     async def glance(self, work: Callable[[Tx], T]) -> T:
-        return await self._asked(self._database.glance, work)
+        return await self._asked(self.inner.glance, work)
 
     async def create(self, metadata: Any) -> None:
-        await self._database.create(metadata)
+        await self.inner.create(metadata)
 
     async def alter(self, work: Callable[[Any], T]) -> T:
-        return await self._database.alter(work)
+        return await self.inner.alter(work)
 
     async def close(self) -> None:
-        await self._database.close()
+        await self.inner.close()
 
     async def _asked(self, ask: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
         passage = self._breaker.enter(CALLS)

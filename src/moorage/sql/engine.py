@@ -36,6 +36,8 @@ class Database(Protocol):
     name: str
     dialect: str
     meter: Meter
+    barred: str
+    """Why nothing may be asked of it for now, as a sentence (`barred.py`); empty: it may."""
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a writing transaction and return its answer once that is committed."""

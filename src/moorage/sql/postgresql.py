@@ -13,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
+from moorage.sql.barred import check_barred
 from moorage.sql.failures import STATEMENT_CUT, is_timeout, of_postgresql, sqlstate_of
 from moorage.sql.limits import Limits
 from moorage.sql.meter import Meter, current_label
@@ -48,6 +49,8 @@ class PostgresqlDatabase:
         self.name = name
         self.meter = meter
         self.limits = limits or Limits()
+        self.barred = ""
+        """Why nothing may be asked of it for now; empty: it may."""
         self.greet: Callable[[Ask], None] | None = None
         """Called with every new connection before it is used; what it raises is what whoever wanted it hears."""
         self._url = sa.make_url(url).set(drivername="postgresql+asyncpg")
@@ -90,6 +93,7 @@ class PostgresqlDatabase:
         await self._read_once(lambda tx: tx.scalar(sa.text("SELECT 1")))
 
     async def write(self, work: Work[T]) -> T:
+        check_barred(self)
         tries_after_cut = 1
         again = False
         for attempt in range(TRIES_AFTER_DEADLOCK + 1):
@@ -144,6 +148,7 @@ class PostgresqlDatabase:
         return answer
 
     async def read(self, work: Work[T]) -> T:
+        check_barred(self)
         try:
             return await self._read_once(work)
         except Unavailable as out:

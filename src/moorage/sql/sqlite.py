@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from moorage.model.errors import Internal, Unavailable, UnknownOutcome
+from moorage.sql.barred import check_barred
 from moorage.sql.failures import of_sqlite
 from moorage.sql.limits import Durability, Limits
 from moorage.sql.meter import Meter, current_label
@@ -61,17 +62,19 @@ class SqliteDatabase:
     def __init__(self, url: str, name: str, meter: Meter, durability: Durability, limits: Limits | None = None) -> None:
         self.name = name
         self.limits = limits or Limits()
+        self.barred = ""
+        """Why nothing may be asked of it for now; empty: it may."""
         self.meter = meter
-        self._path = sa.make_url(url).database or ""
-        if not self._path or self._path == ":memory:":
+        self.path = sa.make_url(url).database or ""
+        if not self.path or self.path == ":memory:":
             raise Internal(f"the database of {name} needs a file: two connections must see the same data")
         try:
-            os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
+            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         except OSError as failure:
             raise Unavailable(f"the {name} database cannot be opened: {failure}") from failure
         self._synchronous = "FULL" if durability == "power" else "NORMAL"
         self._engine = sa.create_engine(
-            f"sqlite:///{self._path}", creator=self._connect, poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT"
+            f"sqlite:///{self.path}", creator=self._connect, poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT"
         )
         self._writing = self._opened()
         self._waiting: queue.SimpleQueue[_Member | None] = queue.SimpleQueue()
@@ -84,7 +87,7 @@ class SqliteDatabase:
 
     def _connect(self) -> sqlite3.Connection:
         raw = sqlite3.connect(
-            self._path,
+            self.path,
             isolation_level=None,
             check_same_thread=False,
             timeout=BUSY_TIMEOUT_MS / 1000,
@@ -106,9 +109,13 @@ class SqliteDatabase:
                 raise
             raise problem from failure
 
-    async def write(self, work: Work[T]) -> T:
+    def _check_open(self) -> None:
         if self._closed:
             raise Unavailable(f"the {self.name} database is closed")
+        check_barred(self)
+
+    async def write(self, work: Work[T]) -> T:
+        self._check_open()
         if self._waiting.qsize() > QUEUE_MAX:
             raise Unavailable(f"the {self.name} database is busy; try again later")
         loop = asyncio.get_running_loop()
@@ -117,8 +124,7 @@ class SqliteDatabase:
         return cast("T", await self._answered(member, UnknownOutcome))
 
     async def read(self, work: Work[T]) -> T:
-        if self._closed:
-            raise Unavailable(f"the {self.name} database is closed")
+        self._check_open()
         loop = asyncio.get_running_loop()
         member = _Member(work, contextvars.copy_context(), loop.create_future(), loop)
         self._readers.submit(
@@ -142,8 +148,7 @@ class SqliteDatabase:
             patience.cancel()
 
     async def glance(self, work: Work[T]) -> T:
-        if self._closed:
-            raise Unavailable(f"the {self.name} database is closed")
+        self._check_open()
         return self._read(work)
 
     async def create(self, metadata: sa.MetaData) -> None:

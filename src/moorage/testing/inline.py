@@ -24,6 +24,7 @@ class InlineDatabase:
     def __init__(self, name: str) -> None:
         self.name = name
         self.meter = Meter()
+        self.barred = ""
         self._engine = sa.create_engine(
             "sqlite://", creator=self._connect, poolclass=sa.pool.StaticPool, isolation_level="AUTOCOMMIT"
         )

@@ -18,7 +18,7 @@ from alembic.runtime.migration import MigrationContext
 from moorage.embedded.identity.store import TABLES as IDENTITY
 from moorage.embedded.image.store import TABLES as IMAGE
 from moorage.embedded.network.store import TABLES as NETWORK
-from moorage.main.databases import CELL, PLACEMENT, REGION
+from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.sql.migrate import Tree, upgrade
 
 TREES = {tree.name: tree for tree in (REGION, PLACEMENT, CELL, IDENTITY, IMAGE, NETWORK)}

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage.main.databases import PLACEMENT
+from moorage.main.trees import PLACEMENT
 from moorage.sql import Durability, open_database
 from moorage.sql.migrate import bring_forward
 from moorage.testing.bench.fleet import FLAT, Part, fill

@@ -1,0 +1,170 @@
+"""A running process looks whether its databases are still those that it started with, and raises their marks.
+
+Whoever reconnects to PostgreSQL asks at once who answers there.  Every few seconds all are asked, on connections that are open: a
+dump may have been loaded below a process, or another file moved to a database's place.  One that is another one, or older than
+it was, is barred: everything waits, as for a database that is out, and nothing is concluded from what it says (RULES §22).
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from moorage.model.clock import Clock
+from moorage.model.errors import Problem, Unavailable
+from moorage.model.ids import CellId
+from moorage.sql import Database, Tx, label
+from moorage.sql.barred import examining
+from moorage.sql.failures import sqlstate_of
+from moorage.sql.postgresql import Ask, PostgresqlDatabase
+from moorage.sql.sqlite import SqliteDatabase
+from moorage.store.cell import identity as cell_identities
+from moorage.store.region import identity as region_identities
+from moorage.store.region.identity import KnownCell
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 5.0
+NO_SUCH_TABLE = "42P01"
+WHO = "SELECT uuid, epoch, mark FROM store_identity WHERE id = 1"
+
+
+class _Watched:
+    """One database, and who it was when this process started."""
+
+    def __init__(self, database: Database, uuid: str, epoch: int, mark: int) -> None:
+        self.database, self.uuid, self.epoch, self.mark = database, uuid, epoch, mark
+        self.file = _file_of(database)
+
+    def fault(self, found: Sequence[Any] | None) -> str | None:
+        """What is wrong with who answers there: a row of WHO, or nothing."""
+        name = f"the {self.database.name} database"
+        if found is None or found[0] != self.uuid:
+            return (
+                f"{name} is another one than this process started with: nothing is read from it; restore it, or restart"
+            )
+        if found[1] != self.epoch:
+            return f"{name} was restored and adopted since this process started: restart this process"
+        if found[2] < self.mark:
+            return (
+                f"{name} is older than it was ({found[2]} < {self.mark}): nothing is read from it; if it was restored on purpose, "
+                "stop every process and run `moorage db adopt`"
+            )
+        return None
+
+    def greet(self, ask: Ask) -> None:
+        """With every new connection of PostgreSQL."""
+        try:
+            rows = ask(WHO)
+        except Exception as failure:
+            if sqlstate_of(failure) != NO_SUCH_TABLE:
+                raise
+            rows = []
+        said = self.fault(rows[0] if rows else None)
+        if said is not None:
+            raise Unavailable(said)
+
+
+def _file_of(database: Database) -> tuple[int, int] | None:
+    """Which file stands at a SQLite database's place; None for PostgreSQL, or where there is none."""
+    if not isinstance(database, SqliteDatabase):
+        return None
+    try:
+        found = os.stat(database.path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class StoreWatch:
+    """One per process."""
+
+    def __init__(
+        self, region: Database, cells: Mapping[CellId, Database], clock: Clock, every_s: float = EVERY_S
+    ) -> None:
+        self._region_database, self._cell_databases = region, cells
+        self._clock = clock
+        self._every_s = every_s
+        self._watched: dict[str, _Watched] = {}
+        self._life: asyncio.Task[None] | None = None
+        self.keeps_marks = False
+        """A conductor raises the marks; an API process only looks."""
+
+    async def start(self) -> None:
+        """They were just found to belong together."""
+        mine = await self._region_database.read(region_identities.get)
+        if mine is not None:
+            self._watched["region"] = _Watched(self._region_database, mine.uuid, mine.epoch, mine.mark)
+        for cell, database in self._cell_databases.items():
+            its = await database.read(cell_identities.get)
+            if its is not None:
+                self._watched[f"cell {cell}"] = _Watched(database, its.uuid, its.epoch, its.mark)
+        for each in self._watched.values():
+            if isinstance(each.database, PostgresqlDatabase):
+                each.database.greet = each.greet
+        self._life = asyncio.create_task(self._watching(), name="store-watch")
+
+    async def stop(self) -> None:
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.gather(self._life, return_exceptions=True)
+
+    async def _watching(self) -> None:
+        while True:
+            await self._clock.sleep(self._every_s)
+            try:
+                await self.round()
+            except Exception as failure:  # noqa: BLE001  a watch that ends would see nothing for ever
+                logger.warning("the databases could not be looked at: %r", failure)
+
+    async def round(self) -> None:
+        """Look at all, and raise the marks of those that are right: the cells first, then what the region knows of them."""
+        region = self._watched.get("region")
+        if region is None:
+            return
+        marks: dict[CellId, KnownCell] = {}
+        with label("stores"), examining():
+            for cell in self._cell_databases:
+                its = self._watched.get(f"cell {cell}")
+                if its is not None and await self._look(its, cell_identities.remember, region.mark):
+                    marks[cell] = KnownCell(its.uuid, its.mark)
+            await self._look(region, region_identities.remember, marks)
+
+    async def _look(self, each: _Watched, remember: Any, of_others: object) -> bool:
+        """Whether it is the right one; with its mark raised where this process does so."""
+        database = each.database
+
+        def work(tx: Tx) -> tuple[str | None, int]:
+            row = tx.row(sa.text(WHO))
+            said = each.fault(row)
+            if said is not None or row is None:
+                tx.refuse((said, each.mark))
+            return None, (remember(tx, of_others) if self.keeps_marks else row[2])
+
+        def looked(tx: Tx) -> tuple[str | None, int]:
+            row = tx.row(sa.text(WHO))
+            return each.fault(row), (each.mark if row is None else row[2])
+
+        said: str | None
+        if each.file is not None and _file_of(database) not in (None, each.file):
+            said = f"another file stands in the place of the {database.name} database: restart this process"
+        else:
+            try:
+                said, mark = await (database.write(work) if self.keeps_marks else database.read(looked))
+            except sa.exc.DBAPIError as failure:  # its tables are gone
+                said, mark = each.fault(None), each.mark
+                logger.warning("the %s database: %r", database.name, failure)
+            except Problem as out:  # it is out, and everybody hears that
+                logger.warning("the %s database could not be looked at: %s", database.name, out)
+                return False
+            if said is None:
+                each.mark = max(each.mark, mark)
+        if (said or "") != database.barred:
+            logger.error("%s", said) if said else logger.warning(
+                "the %s database is the right one again", database.name
+            )
+            database.barred = said or ""
+        return said is None

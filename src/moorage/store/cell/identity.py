@@ -1,0 +1,74 @@
+"""Who this cell's database is, which region it belongs to, and how far that region's database was (RULES §22)."""
+
+import uuid as uuids
+from collections.abc import Collection
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.ids import CellId, ServerId
+from moorage.sql import Tx
+from moorage.sql.dialect import insert
+from moorage.store.cell.servers import servers
+from moorage.store.cell.tables import cell_metadata
+
+ONLY = 1
+
+identity = sa.Table(
+    "store_identity",
+    cell_metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("uuid", sa.String(36), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("mark", sa.BigInteger, nullable=False),
+    sa.Column("cell", sa.String(64), nullable=False),
+    sa.Column("region", sa.String(36), nullable=False),
+    sa.Column("region_mark", sa.BigInteger, nullable=False),
+)
+
+
+class CellIdentity(msgspec.Struct, frozen=True):
+    uuid: str
+    epoch: int
+    """The region's, when both were last brought together."""
+    mark: int
+    cell: CellId
+    region: str
+    """The uuid of the region's database."""
+    region_mark: int
+    """How far the region's database was, as far as is known here."""
+
+
+def get(tx: Tx) -> CellIdentity | None:
+    row = tx.row(sa.select(identity).where(identity.c.id == ONLY))
+    if row is None:
+        return None
+    return CellIdentity(row.uuid, row.epoch, row.mark, CellId(row.cell), row.region, row.region_mark)
+
+
+def make(tx: Tx, cell: CellId, region: str, epoch: int, region_mark: int) -> CellIdentity:
+    """Once; whoever comes second gets the first one's."""
+    new = CellIdentity(str(uuids.uuid4()), epoch, 0, cell, region, region_mark)
+    tx.run(insert(tx.dialect, identity).values({"id": ONLY, **msgspec.structs.asdict(new)}).on_conflict_do_nothing())
+    made = get(tx)
+    assert made is not None
+    return made
+
+
+def remember(tx: Tx, region_mark: int) -> int:
+    """Raise my own mark, and what is remembered of the region; my new mark."""
+    greater = sa.case((identity.c.region_mark < region_mark, region_mark), else_=identity.c.region_mark)
+    statement = identity.update().where(identity.c.id == ONLY).values(mark=identity.c.mark + 1, region_mark=greater)
+    return int(tx.scalar(statement.returning(identity.c.mark)) or 0)
+
+
+def adopt(tx: Tx, mine: CellIdentity) -> None:
+    """After a deliberate restore: this is what holds from now on."""
+    values = msgspec.structs.asdict(mine)
+    del values["uuid"]
+    tx.run(identity.update().where(identity.c.id == ONLY).values(values))
+
+
+def recorded(tx: Tx, ids: Collection[ServerId]) -> set[ServerId]:
+    """Which of them have a record here, deleted or not."""
+    return {ServerId(row.id) for row in tx.rows(sa.select(servers.c.id).where(servers.c.id.in_(ids)))}

@@ -1,0 +1,101 @@
+"""Who this database is, how often its region was restored, and which cells' databases it knows (RULES §22).
+
+`mark` is a number that only grows, a few times a minute.  The cells keep the region's and the region the cells', so a database
+that was restored from a backup shows a lower one than its siblings remember of it, without any transaction over both.
+"""
+
+import uuid as uuids
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.ids import CellId, ServerId
+from moorage.sql import Tx
+from moorage.sql.dialect import insert
+from moorage.store.region.servers import servers
+from moorage.store.region.tables import region_metadata
+
+ONLY = 1
+PLACED_LOOKED_AT_MAX = 100
+
+identity = sa.Table(
+    "store_identity",
+    region_metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("uuid", sa.String(36), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("mark", sa.BigInteger, nullable=False),
+)
+known_cells = sa.Table(
+    "known_cells",
+    region_metadata,
+    sa.Column("cell", sa.String(64), primary_key=True),
+    sa.Column("uuid", sa.String(36), nullable=False),
+    sa.Column("mark", sa.BigInteger, nullable=False),
+)
+
+
+class RegionIdentity(msgspec.Struct, frozen=True):
+    uuid: str
+    epoch: int
+    """Raised in every database of the region by `moorage db adopt`, after one of them was restored."""
+    mark: int
+
+
+class KnownCell(msgspec.Struct, frozen=True):
+    """What the region remembers of a cell's database."""
+
+    uuid: str
+    mark: int
+
+
+def get(tx: Tx) -> RegionIdentity | None:
+    row = tx.row(sa.select(identity).where(identity.c.id == ONLY))
+    return None if row is None else RegionIdentity(row.uuid, row.epoch, row.mark)
+
+
+def make(tx: Tx) -> RegionIdentity:
+    """Once; whoever comes second gets the first one's."""
+    new = {"id": ONLY, "uuid": str(uuids.uuid4()), "epoch": 1, "mark": 0}
+    tx.run(insert(tx.dialect, identity).values(new).on_conflict_do_nothing())
+    made = get(tx)
+    assert made is not None
+    return made
+
+
+def cells(tx: Tx) -> dict[CellId, KnownCell]:
+    return {row.cell: KnownCell(row.uuid, row.mark) for row in tx.rows(sa.select(known_cells))}
+
+
+def remember(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
+    """Raise my own mark, and what is remembered of cells; my new mark."""
+    mark = tx.scalar(
+        identity.update().where(identity.c.id == ONLY).values(mark=identity.c.mark + 1).returning(identity.c.mark)
+    )
+    for cell, known in sorted(marks.items()):
+        statement = insert(tx.dialect, known_cells).values(cell=cell, uuid=known.uuid, mark=known.mark)
+        tx.run(
+            statement.on_conflict_do_update(
+                index_elements=["cell"],
+                set_={"mark": statement.excluded.mark},
+                where=(known_cells.c.uuid == statement.excluded.uuid) & (known_cells.c.mark < statement.excluded.mark),
+            )
+        )
+    return int(mark or 0)
+
+
+def adopt(tx: Tx, mine: RegionIdentity, marks: Mapping[CellId, KnownCell]) -> None:
+    """After a deliberate restore: this is what holds from now on."""
+    tx.run(identity.update().where(identity.c.id == ONLY).values(epoch=mine.epoch, mark=mine.mark))
+    for cell, known in marks.items():
+        statement = insert(tx.dialect, known_cells).values(cell=cell, uuid=known.uuid, mark=known.mark)
+        change = {"uuid": statement.excluded.uuid, "mark": statement.excluded.mark}
+        tx.run(statement.on_conflict_do_update(index_elements=["cell"], set_=change))
+
+
+def placed_in(tx: Tx, cell: CellId, after: str = "", limit: int = PLACED_LOOKED_AT_MAX) -> Sequence[ServerId]:
+    """Servers that this cell must have the record of, in the order of their ids."""
+    c = servers.c
+    query = sa.select(c.id).where(c.cell == cell, c.doc.is_(None), c.deleted_at.is_(None), c.id > after)
+    return [ServerId(row.id) for row in tx.rows(query.order_by(c.id).limit(limit))]
