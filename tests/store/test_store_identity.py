@@ -1,6 +1,7 @@
 """Databases that do not belong together, or of which one is older than the others know, are refused at start and while running."""
 
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,19 +9,28 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from moorage.main.adopt import adopt
 from moorage.main.config import Cell, Config, Region
 from moorage.main.databases import Databases, open_databases
+from moorage.main.lock import DataLock
 from moorage.main.store_watch import StoreWatch
 from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.clock import SystemClock
-from moorage.model.errors import Invalid, Unavailable
-from moorage.model.ids import CellId
+from moorage.model.errors import Conflict, Invalid, Unavailable
+from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.resources import Inventory
+from moorage.model.server import Server
+from moorage.placement import inventory
+from moorage.placement.inventory import HostReport as InventoryReport
 from moorage.sql import open_database
 from moorage.sql.migrate import upgrade
+from moorage.store.cell import identity as cell_identities
 from moorage.store.cell import servers as cell_servers
+from moorage.store.region import conductors
 from moorage.store.region import servers as region_servers
+from moorage.store.region.placement.changes import since
 from moorage.store.servers import server_values
-from moorage.testing.postgres import Server
+from moorage.testing.postgres import Server as PostgresServer
 from moorage.testing.small_region import a_server
 
 ONE = CellId("cell1")
@@ -59,7 +69,7 @@ def file_of(config: Config, name: str) -> Path:
 
 def keep(config: Config, name: str) -> Callable[[], None]:
     """Back up one database's file; what comes back restores it."""
-    kept = file_of(config, name).with_suffix(".kept")
+    kept = file_of(config, name).with_suffix(f".{uuid.uuid4().hex}")
     shutil.copy(file_of(config, name), kept)
 
     def restore() -> None:
@@ -187,7 +197,9 @@ async def test_rows_that_became_older_below_a_process_bar_their_database(tmp_pat
 
 
 @pytest.mark.postgres
-async def test_whoever_answers_after_a_reconnect_is_asked_who_it_is(postgres_server: Server, tmp_path: Path) -> None:
+async def test_whoever_answers_after_a_reconnect_is_asked_who_it_is(
+    postgres_server: PostgresServer, tmp_path: Path
+) -> None:
     """A dump of an hour ago, loaded into a database of the same name: every new connection notices, before anything is read."""
     names = [f"identity_{tmp_path.name}_{each}".lower() for each in ("region", "cell1")]
     urls = [postgres_server.create_database(name) for name in names]
@@ -214,3 +226,118 @@ async def test_whoever_answers_after_a_reconnect_is_asked_who_it_is(postgres_ser
         await opened.close()
         for name in (*names, f"{names[1]}_kept"):
             postgres_server.drop_database(name)
+
+
+# ------------------------------------------------------------------------------------------------------- adoption
+
+
+async def book(config: Config, *names: str, seq: int = 1, deleted_in_region: bool = False) -> list[Server]:
+    """Servers that the region placed in cell1, and their records there, as boots leave them."""
+    opened = await open_databases(config)
+    fence = cell_servers.Fence(OperationId("boot"), seq, 1, 1)
+    made = [msgspec.structs.replace(a_server(), id=ServerId(str(uuid.uuid4())), name=name) for name in names]
+    for each in made:
+        row = {**server_values(each), "op_seq": seq, "cell": "cell1", "task": None, "doc": None, "operation": None}
+        await opened.region.write(lambda tx, row=row: tx.run(region_servers.servers.insert(), row))  # type: ignore[misc]
+        await opened.cells[ONE].write(lambda tx, each=each: cell_servers.record(tx, each, fence))  # type: ignore[misc]
+        if deleted_in_region:
+            await opened.region.write(lambda tx, each=each: region_servers.mark_deleted(tx, each.id, 1))  # type: ignore[misc]
+    await opened.close()
+    return made
+
+
+async def test_a_restored_cell_is_adopted_and_says_what_is_missing(tmp_path: Path) -> None:
+    config = cloud_of(tmp_path)
+    await lived_through(config)
+    (old, gone) = await book(config, "old", "gone")
+    restore = keep(config, "cell1")
+    (new,) = await book(config, "new")
+    opened = await open_databases(config)
+    await opened.region.write(lambda tx: region_servers.mark_deleted(tx, gone.id, 1))
+    await opened.close()
+    await lived_through(config)
+    epoch_before = keep(config, "cell1")
+    restore()
+    assert "older than the region remembers" in await refused(config)
+    said = "\n".join(await adopt(config))
+    assert f"1 servers of the region are missing; their guests, ports and claims stay: {new.id}" in said
+    assert "cell1: 1 servers were deleted after its backup" in said
+    opened = await open_databases(config)
+    rows = await opened.cells[ONE].read(
+        lambda tx: {each.id: each.deleted for each in cell_identities.records(tx, "", 10)}
+    )
+    assert rows == {old.id: False, gone.id: True}
+    await opened.close()
+    await lived_through(config)
+    epoch_before()  # somebody finds the disk of before, whose mark is higher
+    assert "the database of cell1 is from before the last restore" in await refused(config)
+
+
+async def test_a_restored_region_lists_what_its_cells_know(tmp_path: Path) -> None:
+    config = cloud_of(tmp_path)
+    (old,) = await book(config, "old", seq=1)
+    await lived_through(config)
+    restore = keep(config, "region")
+    (new,) = await book(config, "new", seq=7)
+    opened = await open_databases(config)
+    later = cell_servers.Fence(OperationId("stop"), 5, 1, 1)
+    await opened.cells[ONE].write(lambda tx: cell_servers.take_over(tx, old.id, later))
+    await opened.cells[ONE].write(lambda tx: cell_servers.record(tx, old, later))
+    await opened.close()
+    await lived_through(config)
+    restore()
+    assert "the region database is older" in await refused(config)
+    said = "\n".join(await adopt(config))
+    assert "1 servers were accepted after the region's backup, and are listed again" in said
+    opened = await open_databases(config)
+    where = await opened.region.read(lambda tx: region_servers.find(tx, new.id))
+    assert where is not None
+    assert (where.cell, where.recorded_in, where.operation) == (ONE, ONE, None)
+    assert where.op_seq >= 7
+    where = await opened.region.read(lambda tx: region_servers.find(tx, old.id))
+    assert where is not None
+    assert where.op_seq >= 5
+    await opened.close()
+
+
+async def test_a_cell_that_is_lost_for_ever_is_adopted_only_by_name(tmp_path: Path) -> None:
+    config = cloud_of(tmp_path)
+    await book(config, "old")
+    await lived_through(config)
+    file_of(config, "cell1").unlink()
+    with pytest.raises(Invalid, match="adopt --empty cell1"):
+        await adopt(config)
+    assert "missing" in "\n".join(await adopt(config, ["cell1"]))
+    await lived_through(config)
+
+
+async def test_nothing_is_adopted_while_a_process_runs(tmp_path: Path) -> None:
+    config = cloud_of(tmp_path)
+    await lived_through(config)
+    lock = DataLock(config.data)
+    with pytest.raises(Conflict, match="another moorage already runs"):
+        await adopt(config)
+    lock.release()
+    config = msgspec.structs.replace(config, region=Region(database=config.region_url()))
+    opened = await open_databases(config)
+    await opened.region.write(lambda tx: conductors.take(tx, ConductorId("c1"), [], "host", ["boot/1"]))
+    await opened.close()
+    with pytest.raises(Conflict, match="conductors are running"):
+        await adopt(config)
+
+
+@pytest.mark.postgres
+async def test_stamps_of_another_cluster_are_made_anew_at_start(postgres_url: str, tmp_path: Path) -> None:
+    """As a dump brings them: a catch-up reads nothing where nothing changed."""
+    config = msgspec.structs.replace(cloud_of(tmp_path), region=Region(database=postgres_url))
+    opened = await open_databases(config)
+    report = InventoryReport(host="h1", cell="cell1", inventories={"VCPU": Inventory(8)})
+    await opened.region.write(lambda tx: inventory.report_host(tx, report))
+    for table in ("inventories", "providers"):
+        await opened.region.write(lambda tx, table=table: tx.run(sa.text(f"UPDATE {table} SET changed = 50000000")))  # type: ignore[misc]
+    await opened.close()
+    opened = await open_databases(config)
+    await opened.region.write(lambda tx: tx.run(sa.text("SELECT pg_current_xact_id()")))
+    horizon = (await opened.region.read(lambda tx: since(tx, 0))).horizon
+    assert (await opened.region.read(lambda tx: since(tx, horizon))).empty
+    await opened.close()

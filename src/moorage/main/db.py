@@ -1,17 +1,18 @@
-"""`moorage db`: which revision each database's tables are at, and bringing them forward before a process starts.
+"""`moorage db`: which revision each database's tables are at, bringing them forward, and adopting what was restored.
 
 Processes do it themselves when they start; an operator who wants it done first, or wants to see it, says it here.
 """
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from moorage.main.adopt import adopt
 from moorage.main.config import Config, read_config
 from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
@@ -67,16 +68,27 @@ async def upgrade(config: Config) -> list[str]:
 
 def main(argv: Sequence[str]) -> int:
     """Entry; 2 for what the asker can mend."""
-    options = argparse.ArgumentParser(prog="moorage db", description="Revisions of the region's and the cells' tables.")
-    options.add_argument("verb", choices=("show", "upgrade"))
+    options = argparse.ArgumentParser(
+        prog="moorage db", description="Revisions and identities of the region's and the cells' databases."
+    )
+    options.add_argument("verb", choices=("show", "upgrade", "adopt"))
     options.add_argument("--config", type=Path, help="the TOML file of the region")
+    options.add_argument(
+        "--empty",
+        action="append",
+        default=[],
+        metavar="CELL",
+        help="adopt: this cell's database is lost, an empty one is adopted",
+    )
     options.add_argument("--data-dir", help="the data directory of `moorage up` (default: moorage-data)")
     arguments = options.parse_args(argv)
     try:
         config = read_config(arguments.config)
         if arguments.data_dir:
             config = msgspec.structs.replace(config, data_dir=arguments.data_dir)
-        print("\n".join(asyncio.run({"show": show, "upgrade": upgrade}[arguments.verb](config))))
+        verbs: dict[str, Callable[[Config], Coroutine[None, None, list[str]]]]
+        verbs = {"show": show, "upgrade": upgrade, "adopt": partial(adopt, empty=arguments.empty)}
+        print("\n".join(asyncio.run(verbs[arguments.verb](config))))
     except Problem as problem:
         print(f"moorage db: {problem.public}")
         return 2

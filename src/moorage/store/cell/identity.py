@@ -1,16 +1,18 @@
 """Who this cell's database is, which region it belongs to, and how far that region's database was (RULES §22)."""
 
 import uuid as uuids
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
+from moorage.model.server import PowerState, VmState
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.servers import servers
 from moorage.store.cell.tables import cell_metadata
+from moorage.store.servers import record_columns, server_of, server_values
 
 ONLY = 1
 
@@ -72,3 +74,36 @@ def adopt(tx: Tx, mine: CellIdentity) -> None:
 def recorded(tx: Tx, ids: Collection[ServerId]) -> set[ServerId]:
     """Which of them have a record here, deleted or not."""
     return {ServerId(row.id) for row in tx.rows(sa.select(servers.c.id).where(servers.c.id.in_(ids)))}
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """One record here, as far as it is compared with the region's."""
+
+    id: ServerId
+    rank: int
+    """Of the last operation that wrote it (`servers.Fence`)."""
+    deleted: bool
+
+
+def records(tx: Tx, after: str, limit: int) -> Sequence[Recorded]:
+    """All records, in the order of their ids, from behind one id on."""
+    c = servers.c
+    query = sa.select(c.id, c.op_epoch, c.deleted_at).where(c.id > after).order_by(c.id).limit(limit)
+    return [Recorded(ServerId(row.id), row.op_epoch, row.deleted_at is not None) for row in tx.rows(query)]
+
+
+def mark_deleted(tx: Tx, ids: Collection[ServerId], now_us: int) -> None:
+    """The region says that a delete of theirs was carried out, after this database was backed up."""
+    for server in ids:
+        row = tx.row(sa.select(*record_columns(servers)).where(servers.c.id == server, servers.c.deleted_at.is_(None)))
+        if row is not None:
+            gone = msgspec.structs.replace(
+                server_of(row),
+                vm_state=VmState.DELETED,
+                task_state=None,
+                power_state=PowerState.NOSTATE,
+                deleted_at=now_us,
+                terminated_at=now_us,
+                updated_at=now_us,
+            )
+            tx.run(servers.update().where(servers.c.id == server).values(server_values(gone)))

@@ -11,10 +11,12 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
+from moorage.model.server import Server
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
+from moorage.store.servers import server_values
 
 ONLY = 1
 PLACED_LOOKED_AT_MAX = 100
@@ -99,3 +101,37 @@ def placed_in(tx: Tx, cell: CellId, after: str = "", limit: int = PLACED_LOOKED_
     c = servers.c
     query = sa.select(c.id).where(c.cell == cell, c.doc.is_(None), c.deleted_at.is_(None), c.id > after)
     return [ServerId(row.id) for row in tx.rows(query.order_by(c.id).limit(limit))]
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """What the region says of a server that a cell has a record of."""
+
+    seq: int
+    deleted: bool
+
+
+def known(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, Placed]:
+    """What is known here of these servers; who is not in the answer is unknown."""
+    c = servers.c
+    rows = tx.rows(sa.select(c.id, c.op_seq, c.deleted_at).where(c.id.in_(ids)))
+    return {ServerId(row.id): Placed(row.op_seq, row.deleted_at is not None) for row in rows}
+
+
+def raise_turns(tx: Tx, turns: Mapping[ServerId, int]) -> None:
+    """Operations of a server go on counting above what its cell and its host have seen (RULES §3, §10)."""
+    for server, seq in turns.items():
+        tx.run(servers.update().where(servers.c.id == server, servers.c.op_seq < seq).values(op_seq=seq))
+
+
+def list_again(tx: Tx, found: Sequence[Server], cell: CellId, turns: Mapping[ServerId, int]) -> None:
+    """Servers that were accepted after this database was backed up, as their cell has them."""
+    for each in found:
+        row = {
+            **server_values(each),
+            "op_seq": turns[each.id],
+            "cell": cell,
+            "task": None,
+            "doc": None,
+            "operation": None,
+        }
+        tx.run(insert(tx.dialect, servers).values(row).on_conflict_do_nothing())
