@@ -12,6 +12,7 @@ from moorage.api.gather import find_server
 from moorage.bus import subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import HostReport, ServersOfHost, encode, read
+from moorage.cli.status import databases
 from moorage.conductor.cell import CellConductor
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
@@ -20,6 +21,7 @@ from moorage.model.errors import NotFound, Unavailable
 from moorage.model.guest import PowerState, ResourceInventory
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.operations.all import SAGAS
+from moorage.operations.missing import missing_in
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell import servers as cell_servers
@@ -129,3 +131,20 @@ async def test_who_asks_for_a_missing_server_is_told_so(small: SmallRegion) -> N
     await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     with pytest.raises(NotFound):
         await find_server(desk, SERVER)  # type: ignore[arg-type]
+
+
+async def test_status_counts_what_is_missing(small: SmallRegion) -> None:
+    cell = await lose_the_record(small)
+    missing = await missing_in(small.region, cell, small.cells[cell])
+    assert missing == [SERVER]
+    told = [{"cell": str(cell), "answers": True, "why": "", "missing": 1, "missing_servers": missing}]
+    assert f"1 servers are missing in the database of {cell}" in "\n".join(databases(told))
+    assert databases([{**told[0], "missing": 0}]) == []
+    out = {
+        "cell": "cell2",
+        "answers": False,
+        "why": "the cell2 database is read-only",
+        "missing": None,
+        "missing_servers": [],
+    }
+    assert "cell2 is out: the cell2 database is read-only" in "\n".join(databases([out]))

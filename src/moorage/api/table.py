@@ -32,7 +32,7 @@ from moorage.api.compute import (
     usage,
     volumes_boot,
 )
-from moorage.api.ext import gates, neighbours, operations
+from moorage.api.ext import databases, gates, neighbours, operations
 from moorage.api.routes import Route
 
 TABLE: tuple[Route, ...] = (
@@ -54,6 +54,7 @@ TABLE: tuple[Route, ...] = (
     *keypairs.ROUTES,
     *migrations.ROUTES,
     *multinic.ROUTES,
+    *databases.ROUTES,
     *neighbours.ROUTES,
     *networks.ROUTES,
     *os_hosts.ROUTES,

@@ -56,6 +56,12 @@ def get(connection: Any, path: str, **params: str) -> Any:
     return body
 
 
+def get_or(connection: Any, path: str, otherwise: Any) -> Any:
+    """The same; `otherwise` where an API of an earlier release has no such path."""
+    reply = connection.compute.get(path, microversion=LATEST)
+    return otherwise if reply.status_code == 404 else get(connection, path)
+
+
 def table(rows: list[list[str]], heads: list[str]) -> str:
     """Plain columns, as wide as they must be."""
     widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]

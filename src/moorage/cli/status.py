@@ -20,11 +20,29 @@ def main(argv: list[str]) -> int:
     connection = cloud.connect(arguments.os_cloud)
     told = cloud.get(connection, "/ext/gates")["gates"]
     left_alone = cloud.get(connection, "/ext/neighbours")["left_alone"]
+    stores = cloud.get_or(connection, "/ext/databases", {"databases": []})["databases"]
+    warned = databases(stores)
     if arguments.json:
-        print(json.dumps({**told, "left_alone": left_alone}, indent=2))
+        print(json.dumps({**told, "left_alone": left_alone, "databases": stores}, indent=2))
     else:
-        print("\n".join([*lines(told), *out(left_alone)]))
-    return WARNED if told["warnings"] or left_alone else FINE
+        print("\n".join([*lines(told), *out(left_alone), *warned]))
+    return WARNED if told["warnings"] or left_alone or warned else FINE
+
+
+def databases(stores: list[dict[str, Any]]) -> list[str]:
+    """Cells whose databases do not answer, or do not know servers that the region has in them."""
+    said = []
+    for each in stores:
+        if not each["answers"]:
+            said.append(f"WARNING: {each['cell']} is out: {each['why']}")
+        elif each["missing"]:
+            some = ", ".join(each["missing_servers"][:BLOCKERS_SAID_MAX])
+            more = " ..." if each["missing"] > BLOCKERS_SAID_MAX else ""
+            said.append(
+                f"WARNING: {each['missing']} servers are missing in the database of {each['cell']}; their guests, ports and claims "
+                f"stay: {some}{more}"
+            )
+    return ["", *said] if said else []
 
 
 def out(left_alone: list[dict[str, Any]]) -> list[str]:

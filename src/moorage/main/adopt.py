@@ -15,7 +15,8 @@ from moorage.main.lock import DataLock
 from moorage.main.stores import CellSeen, RegionSeen, identify, look
 from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.errors import Conflict, Internal, Invalid
-from moorage.model.ids import CellId, ServerId
+from moorage.model.ids import CellId
+from moorage.operations.missing import missing_in
 from moorage.sql import Database, Tx
 from moorage.sql.migrate import bring_forward
 from moorage.store.cell import identity as cell_identities
@@ -164,16 +165,3 @@ async def _list_again(region: Database, cell: CellId, database: Database, page: 
     if lost or low:
         await region.write(work)
     return len(lost)
-
-
-async def missing_in(region: Database, cell: CellId, database: Database) -> list[ServerId]:
-    """Servers that the region has in this cell, and its database does not know."""
-    missing: list[ServerId] = []
-    after = ""
-    while page := await region.read(
-        lambda tx, after=after: region_identities.placed_in(tx, cell, after, PAGE_ROWS)  # type: ignore[misc]
-    ):
-        after = page[-1]
-        there = await database.read(lambda tx, page=page: cell_identities.recorded(tx, page))  # type: ignore[misc]
-        missing += [each for each in page if each not in there]
-    return missing

@@ -1,0 +1,33 @@
+"""`/ext/databases`: which cells' databases answer, and which servers of the region they do not know (RULES §22)."""
+
+import asyncio
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.gather import cells_of
+from moorage.api.routes import Params, Route
+from moorage.model.errors import Unavailable
+from moorage.model.ids import CellId
+from moorage.operations.missing import missing_in
+from moorage.sql import Database
+
+NAMED_MAX = 100
+"""Missing servers that are named; all are counted."""
+
+
+async def show(call: Call[Any]) -> Reply:
+    call.require("moorage:databases:show")
+    cells = cells_of(call.desk)
+    rows = await asyncio.gather(*(_row(call.desk.region, name, database) for name, database in cells.items()))
+    return Reply(200, {"databases": rows}, finished=True)
+
+
+async def _row(region: Database, name: str, database: Database) -> dict[str, Any]:
+    try:
+        missing = await missing_in(region, CellId(name), database)
+    except Unavailable as out:
+        return {"cell": name, "answers": False, "why": out.public, "missing": None, "missing_servers": []}
+    return {"cell": name, "answers": True, "why": "", "missing": len(missing), "missing_servers": missing[:NAMED_MAX]}
+
+
+ROUTES = (Route("GET", "/ext/databases", show, params=Params({}, strict=(2, 1))),)

@@ -1,0 +1,21 @@
+"""Servers that the region has in a cell whose database does not know them (RULES §22): looked for, and said; nothing is done to them."""
+
+from moorage.model.ids import CellId, ServerId
+from moorage.sql import Database
+from moorage.store.cell import identity as cell_identities
+from moorage.store.region import identity as region_identities
+
+PAGE_ROWS = 500
+
+
+async def missing_in(region: Database, cell: CellId, database: Database) -> list[ServerId]:
+    """In the order of their ids. Raises Unavailable when either database is out."""
+    missing: list[ServerId] = []
+    after = ""
+    while page := await region.read(
+        lambda tx, after=after: region_identities.placed_in(tx, cell, after, PAGE_ROWS)  # type: ignore[misc]
+    ):
+        after = page[-1]
+        there = await database.read(lambda tx, page=page: cell_identities.recorded(tx, page))  # type: ignore[misc]
+        missing += [each for each in page if each not in there]
+    return missing

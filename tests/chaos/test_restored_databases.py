@@ -1,0 +1,177 @@
+"""Databases that are lost and restored below a whole cloud, step by step as docs/operating/restore.md says it."""
+
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from moorage.testing.census import guests_on_disk
+from moorage.testing.person import Person
+from moorage.testing.upped import Upped
+from moorage.testing.waiting import until
+
+START_S = 120.0
+
+
+def files(up: Upped, name: str) -> list[Path]:
+    return sorted(up.config.data.glob(f"{name}.db*"))
+
+
+def copied(up: Upped, name: str) -> Callable[[], None]:
+    """Step 1 of every procedure: with the cloud stopped, copy the files. What comes back puts them there again."""
+    kept = up.directory / "backup"
+    kept.mkdir(exist_ok=True)
+    for each in files(up, name):
+        shutil.copy(each, kept / each.name)
+
+    def restore() -> None:
+        for each in files(up, name):
+            each.unlink()
+        for each in sorted(kept.glob(f"{name}.db*")):
+            shutil.copy(each, up.config.data / each.name)
+
+    return restore
+
+
+def refused(up: Upped) -> str:
+    """What `moorage up` says when it does not start."""
+    words = [sys.executable, "-m", "moorage", "up", "--config", str(up.path)]
+    done = subprocess.run(words, cwd=up.directory, capture_output=True, text=True, timeout=START_S, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stderr
+
+
+def adopted(up: Upped) -> str:
+    words = [sys.executable, "-m", "moorage", "db", "adopt", "--config", str(up.path)]
+    done = subprocess.run(words, cwd=up.directory, capture_output=True, text=True, timeout=START_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def asked(up: Upped, name: str, question: str) -> list[str]:
+    """Rows of one column, read beside a running or a stopped cloud."""
+    with closing(sqlite3.connect(f"file:{up.config.data / name}.db?mode=ro", uri=True)) as database:
+        return [row[0] for row in database.execute(question)]
+
+
+def in_cell(up: Upped, cell: str) -> set[str]:
+    return set(asked(up, "region", f"SELECT id FROM servers WHERE cell = '{cell}' AND deleted_at IS NULL"))
+
+
+async def marks_move(up: Upped) -> None:
+    """The databases have told one another twice how far they are."""
+
+    def mark() -> int:
+        return int(asked(up, "region", "SELECT mark FROM store_identity")[0])
+
+    before = mark()
+    await until(lambda: mark() >= before + 2, patience_s=60, look_every_s=0.2)
+
+
+async def statuses(up: Upped, servers: Iterable[str]) -> set[str]:
+    async with Person(up.config) as admin:
+        return {(await admin.server(each) or {}).get("status", "none") for each in servers}
+
+
+async def ports_of(up: Upped, servers: Collection[str]) -> int:
+    async with Person(up.config) as admin:
+        ports = (await admin.network("GET", "/ports")).json()["ports"]
+        return sum(port["device_id"] in servers for port in ports)
+
+
+async def boots(up: Upped, *names: str) -> set[str]:
+    async with Person(up.config) as admin:
+        return {(await admin.active(each))["id"] for each in names}
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Upped]:
+    cloud = Upped(tmp_path, "[hosts]\ncount = 4\n")
+    yield cloud
+    if cloud.process is not None:
+        cloud.end(signal.SIGKILL)
+
+
+async def test_one_cell_alone(up: Upped) -> None:
+    """A lost file is refused and costs nothing; an older one is adopted, and what it does not know stays, as missing."""
+    up.start()
+    old = await boots(up, "old-1", "old-2", "old-3")
+    up.end(signal.SIGINT)
+    restore = copied(up, "cell1")
+    up.start()
+    new = await boots(up, "new-1", "new-2", "new-3", "new-4")
+    await marks_move(up)
+    up.end(signal.SIGINT)
+    lost, kept = new & in_cell(up, "cell1"), old & in_cell(up, "cell1")
+    assert lost
+    guests = guests_on_disk(up.config.data)
+    away = [(each, each.with_name(f"was-{each.name}")) for each in files(up, "cell1")]
+    for file, other in away:
+        file.rename(other)
+    assert "the database of cell1 is empty" in refused(up)
+    assert guests_on_disk(up.config.data) == guests
+    restore()
+    assert "the database of cell1 is older than the region remembers it" in refused(up)
+    said = adopted(up)
+    assert f"cell1: {len(lost)} servers of the region are missing" in said
+    up.start()
+    await marks_move(up)
+    assert await statuses(up, lost) == {"UNKNOWN"}
+    assert await statuses(up, (old | new) - lost) == {"ACTIVE"}
+    assert kept <= old
+    assert guests_on_disk(up.config.data) == guests
+    assert await ports_of(up, lost) == len(lost)
+    up.end(signal.SIGINT)
+    assert guests_on_disk(up.config.data) == guests
+
+
+async def test_the_region_alone(up: Upped) -> None:
+    """Servers that it does not know any more are listed again, as their cells have them."""
+    up.start()
+    old = await boots(up, "old-1")
+    up.end(signal.SIGINT)
+    restore = copied(up, "region")
+    up.start()
+    new = await boots(up, "new-1", "new-2")
+    await marks_move(up)
+    up.end(signal.SIGINT)
+    guests = guests_on_disk(up.config.data)
+    restore()
+    assert "the region database is older than cell1 remembers it" in refused(up)
+    assert "were accepted after the region's backup, and are listed again" in adopted(up)
+    up.start()
+    assert await statuses(up, old | new) == {"ACTIVE"}
+    async with Person(up.config) as admin:
+        await admin.delete(min(new))
+        await admin.gone(min(new))
+    left = guests_on_disk(up.config.data)
+    assert left.keys() == guests.keys() - {min(new)}
+    up.end(signal.SIGINT)
+
+
+async def test_all_of_one_moment(up: Upped) -> None:
+    """Copies of one stopped cloud agree: it starts, and guests that no database knows any more are left alone."""
+    up.start()
+    old = await boots(up, "old-1")
+    up.end(signal.SIGINT)
+    restores = [copied(up, name) for name in ("region", "cell1", "cell2")]
+    up.start()
+    new = await boots(up, "new-1")
+    await marks_move(up)
+    up.end(signal.SIGINT)
+    guests = guests_on_disk(up.config.data)
+    for restore in restores:
+        restore()
+    adopted(up)
+    up.start()
+    assert await statuses(up, old) == {"ACTIVE"}
+    assert await statuses(up, new) == {"none"}
+    await marks_move(up)
+    assert guests_on_disk(up.config.data) == guests
+    up.end(signal.SIGINT)
