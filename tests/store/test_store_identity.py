@@ -1,6 +1,7 @@
 """Databases that do not belong together, or of which one is older than the others know, are refused at start and while running."""
 
 import shutil
+import subprocess
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.changes import since
 from moorage.store.servers import server_values
 from moorage.testing.postgres import Server as PostgresServer
+from moorage.testing.postgres import start_postgres
 from moorage.testing.small_region import a_server
 
 ONE = CellId("cell1")
@@ -341,3 +343,47 @@ async def test_stamps_of_another_cluster_are_made_anew_at_start(postgres_url: st
     horizon = (await opened.region.read(lambda tx: since(tx, 0))).horizon
     assert (await opened.region.read(lambda tx: since(tx, horizon))).empty
     await opened.close()
+
+
+@pytest.mark.postgres
+async def test_dumps_are_restored_into_another_cluster(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    """`pg_dump` and `pg_restore`, as docs/operating/restore.md says it: it starts, and old stamps are none of the future's."""
+    names = [f"dumped_{uuid.uuid4().hex[:8]}_{each}" for each in ("region", "cell1")]
+    urls = [postgres_server.create_database(name) for name in names]
+
+    def config_of(urls: list[str]) -> Config:
+        region = Region(database=urls[0])
+        return msgspec.structs.replace(cloud_of(tmp_path), region=region, cells=(Cell("cell1", urls[1]),))
+
+    (server,) = await book(config_of(urls), "old")
+    await lived_through(config_of(urls))
+    other = start_postgres()
+    try:
+        for name, url in zip(names, urls, strict=True):
+            ran(postgres_server.bin / "pg_dump", "--format=custom", f"--file={tmp_path}/{name}", url)
+            ran(
+                postgres_server.bin / "pg_restore",
+                "--no-owner",
+                f"--dbname={other.create_database(name)}",
+                f"{tmp_path}/{name}",
+            )
+        moved = config_of([other.url_of(name) for name in names])
+        said = "\n".join(await adopt(moved))
+        assert "epoch 1 -> 2" in said
+        await lived_through(moved)
+        opened = await open_databases(moved)
+        assert await opened.cells[ONE].read(lambda tx: cell_servers.get(tx, server.id)) is not None
+        await opened.close()
+        half = msgspec.structs.replace(
+            moved, cells=(Cell("cell1", urls[1]),)
+        )  # one URL was forgotten in the old cluster
+        assert "the database of cell1 is from before the last restore" in await refused(half)
+    finally:
+        other.stop()
+        for name in names:
+            postgres_server.drop_database(name)
+
+
+def ran(*command: object) -> None:
+    done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

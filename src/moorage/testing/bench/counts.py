@@ -5,7 +5,7 @@ from moorage.testing.bench.table import Row, Table, say
 
 BOOTS = 40
 STATEMENTS, COMMITS, MESSAGES, CALLS = 14, 5, 6, 2
-BACKGROUND = ("reconciler", "hosts", "lease", "look", "adopt", "picture")
+BACKGROUND = ("reconciler", "hosts", "lease", "look", "adopt", "picture", "stores")
 """Labels of work that goes on without any boot: heartbeats, leases, rounds."""
 BACKGROUND_MESSAGES = ("heartbeat", "report", "returned")
 EVENT = "external_event"
