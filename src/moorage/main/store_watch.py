@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
@@ -154,7 +155,7 @@ class StoreWatch:
         else:
             try:
                 said, mark = await (database.write(work) if self.keeps_marks else database.read(looked))
-            except sa.exc.DBAPIError as failure:  # its tables are gone
+            except DBAPIError as failure:  # its tables are gone
                 said, mark = each.fault(None), each.mark
                 logger.warning("the %s database: %r", database.name, failure)
             except Problem as out:  # it is out, and everybody hears that

@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 
 from moorage.model.errors import Unavailable, UnknownOutcome
 from moorage.sql import Meter, Refused, Tx, Work, current_label
+from moorage.sql.barred import check_barred
 from moorage.sql.tx import Again
 from moorage.testing.simulation.clock import Machine, MachineProcess
 from moorage.testing.simulation.loop import PROCESS, Process, VirtualLoop, context_of
@@ -224,14 +225,17 @@ class SimulatedDatabase:
         self.store = store
         self.name = store.name
         self.meter = store.meter
+        self.barred = ""
         self._closed = False
 
     async def write(self, work: Work[T]) -> T:
         self._refuse_closed()
+        check_barred(self)
         return await self.store.ask(work, writes=True)
 
     async def read(self, work: Work[T]) -> T:
         self._refuse_closed()
+        check_barred(self)
         return await self.store.ask(work, writes=False)
 
     async def glance(self, work: Work[T]) -> T:

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from moorage.main.config import Compute, Config, Hosts, Quota, Region
-from moorage.main.databases import CELL, PLACEMENT, REGION
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import host_networks
 from moorage.main.neighbours import service_password
 from moorage.main.seed import seed
+from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.sql.migrate import bring_forward
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
