@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import CellId
+from moorage.operations.cells import CellDatabase
 from moorage.sql import Database, Tx, label
 from moorage.sql.barred import examining
 from moorage.sql.failures import sqlstate_of
@@ -80,13 +81,18 @@ def _file_of(database: Database) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _inner(database: Database) -> Database:
+    return database.inner if isinstance(database, CellDatabase) else database
+
+
 class StoreWatch:
     """One per process."""
 
     def __init__(
         self, region: Database, cells: Mapping[CellId, Database], clock: Clock, every_s: float = EVERY_S
     ) -> None:
-        self._region_database, self._cell_databases = region, cells
+        self._region_database = region
+        self._cell_databases = {cell: _inner(database) for cell, database in cells.items()}
         self._clock = clock
         self._every_s = every_s
         self._watched: dict[str, _Watched] = {}
