@@ -31,6 +31,10 @@ async def test_quota_is_exact_under_fifty_boots_at_once(start: Start) -> None:
         await asyncio.gather(*(demo.gone(each) for each in servers[:5]))
         assert (await usage(demo))["instances"] == 12
         assert (await demo.ask_boot("too-many", min_count=6)).status_code == 403
+        for so_many in (1001, 5000, 10**18):
+            beyond = await demo.ask_boot("beyond", min_count=so_many)
+            assert beyond.status_code == 403, beyond.text
+            assert "Quota exceeded" in beyond.text, "the quota, as in Nova, and not a limit of ours"
         assert (await demo.ask_boot("just-right", min_count=5)).status_code == 202
 
 

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import NoReturn
 
 import msgspec
 
@@ -17,7 +18,7 @@ from moorage.clients.http import request_id as carried
 from moorage.clients.network.checks import Wanted
 from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest, NicWish
-from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
+from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, OverQuota
 from moorage.model.flavor import Flavor
 from moorage.model.group import ServerGroup
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId, new_uuid
@@ -43,6 +44,8 @@ from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
 SERVERS_AT_ONCE_MAX = 1000
+NUMBER_MAX = 2**31 - 1
+"""Whoever asks for more servers than that is counted as asking for so many."""
 HOSTNAME_CHARACTERS_MAX = 63
 NAME_CHARACTERS_MAX = 255
 AUTO_REFUSED = "auto_allocate_refused"
@@ -88,9 +91,12 @@ async def begin(
     project = asker.project
     if project is None:
         raise Forbidden("A server belongs to a project, and this token is for none.")
-    if not 1 <= request.min_count <= request.max_count <= SERVERS_AT_ONCE_MAX:
-        raise Invalid(f"min_count must be <= max_count, both from 1 to {SERVERS_AT_ONCE_MAX}")
+    if not 1 <= request.min_count <= request.max_count:
+        raise Invalid("min_count must be <= max_count, and at least 1")
     known = await _look_up(rooms, asker, project, request, rights)
+    if request.min_count > SERVERS_AT_ONCE_MAX:
+        await _refuse_so_many(rooms, asker, project, request, known.flavor)
+    request = msgspec.structs.replace(request, max_count=min(request.max_count, SERVERS_AT_ONCE_MAX))
     image = await _image(rooms, token, request, known.flavor, rights)
     place = _place(rooms, request, rights)
     same, different = await _hinted_hosts(rooms, request.hints)
@@ -105,6 +111,24 @@ async def begin(
     boots = _boots(asker, project, request, known, image, place, checked, gates, (same, different), request_id)
     fit = await _that_have_room(rooms, boots, rules)
     return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free, fit)
+
+
+async def _refuse_so_many(rooms: Rooms, asker: Asker, project: str, request: BootRequest, flavor: Flavor) -> NoReturn:
+    """More than one request may make: the quota is what forbids it in Nova, so it is asked first, and nothing is built for it.
+
+    Raises OverQuota.
+    """
+    many = min(request.min_count, NUMBER_MAX)
+    amounts = {"instances": many, "cores": many * flavor.vcpus, "ram": many * flavor.ram_mib}
+    defaults = {**DEFAULT_LIMITS, **(rooms.settings.quota or {})}
+
+    def work(tx: Tx) -> Shortfall | None:
+        tx.refuse(quotas.reserve(tx, project, amounts, defaults, asker.user))
+
+    short = await rooms.region.write(work)
+    if short is not None:
+        raise short.problem()
+    raise OverQuota(f"At most {SERVERS_AT_ONCE_MAX} servers may be asked for in one request.")
 
 
 # ------------------------------------------------------------------------------------------------- looking up
