@@ -12,6 +12,9 @@ ASK    ?=
 WORKERS ?= 2
 SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 
+# A process compiles 600 modules when nothing keeps what it compiled: 2 s of CPU for each of the processes that tests start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help up set demo test test-all test-real check ci dev fmt fmt-check lint types rooms prove simulate soak revision bless why bench bench-peers clean
 
 help:  ## what there is

@@ -12,6 +12,26 @@ from moorage.testing.postgres import Server, find_binaries, start_postgres
 _numbers = itertools.count(1)
 
 
+HERE = Path(__file__).parent
+PROCESSES = ("chaos", "upgrade")
+"""Folders whose tests start and kill processes: all of them are slow."""
+LONGEST_FIRST = ("upgrade", "chaos", "simulation", "cloud", "sagas", "api", "contract", "store", "real", "pure")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no worker is left with one of them in the end."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+
+    def order(item: pytest.Item) -> tuple[int, bool]:
+        folder = item.path.relative_to(HERE).parts[0]
+        return ranks.get(folder, len(ranks)), item.get_closest_marker("slow") is None
+
+    for item in items:
+        if item.path.relative_to(HERE).parts[0] in PROCESSES:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=order)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
     """One server for the whole session; started by the first test that asks."""

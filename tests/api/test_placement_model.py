@@ -476,6 +476,7 @@ def test_the_service_does_what_the_model_foretells(own_loop: asyncio.AbstractEve
     _judge(own_loop, f"sqlite:///{tmp_path}/test.db", 30)
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_the_service_does_what_the_model_foretells_on_postgresql(
     own_loop: asyncio.AbstractEventLoop, postgres_url: str

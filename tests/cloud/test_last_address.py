@@ -104,6 +104,7 @@ async def test_two_hundred_boots_for_one_address_on_sqlite(running: Running) -> 
     await many_for_one(running, BOOTS)
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 async def test_two_hundred_on_postgresql(start: Start, postgres_server: Any) -> None:
     names = [f"last_{name}" for name in ("region", "cell1", "cell2")]

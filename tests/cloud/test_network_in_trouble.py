@@ -83,6 +83,7 @@ async def test_an_interface_comes_and_goes(behind: Behind, kind: str) -> None:
     await admin.gone(server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_a_storm_over_boots_and_deletes_leaves_nothing(behind: Behind, seed: int) -> None:
     """All kinds of servers, a third of all calls upset, half of the servers deleted while they are built."""
@@ -122,6 +123,7 @@ async def test_a_storm_over_boots_and_deletes_leaves_nothing(behind: Behind, see
     assert after == before
 
 
+@pytest.mark.slow
 async def test_an_outage_under_load_ends_in_no_error(behind: Behind) -> None:
     """Nobody answers for a while: boots stay BUILD and say what they wait for, deletes wait, all of them resume."""
     admin = behind.admin

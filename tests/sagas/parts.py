@@ -1,4 +1,8 @@
-"""The parts of every proof, as parameters: the suite spreads them over its workers, and the slow ones run in `make prove` and CI."""
+"""The parts of every proof, as parameters: the suite spreads them over its workers.
+
+`make test` fails, repeats and kills at each commit every operation of the registry; all other parts, and all parts of the
+operations' variants, are the matrix of `make prove`, `make test-all` and CI.
+"""
 
 import pytest
 
@@ -7,3 +11,9 @@ from moorage.testing.sagas import PARTS
 every_part = pytest.mark.parametrize(
     "part", [pytest.param(part, id=part.name, marks=() if part.quick else pytest.mark.matrix) for part in PARTS]
 )
+"""For the operations themselves."""
+
+matrix_part = pytest.mark.parametrize(
+    "part", [pytest.param(part, id=part.name, marks=pytest.mark.matrix) for part in PARTS]
+)
+"""For what they do in other worlds: other ports, other hosts, another network service."""

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from parts import every_part
+from parts import matrix_part
 
 from moorage.main.flat import Book
 from moorage.model.flat import Wanted
@@ -35,7 +35,7 @@ async def booted(flat: FlatRegion) -> FlatRegion:
     return flat
 
 
-@every_part
+@matrix_part
 @pytest.mark.parametrize("address", [None, "10.0.1.5"])
 async def test_a_boot_is_proved(flat: FlatRegion, address: str | None, part: Part) -> None:
     """With an address that was asked for, whichever host has the server last: it is of one cell, and of one server."""
@@ -44,7 +44,7 @@ async def test_a_boot_is_proved(flat: FlatRegion, address: str | None, part: Par
     await prove(BOOT, asked, lambda: flat.fresh(a_server(), PROVED_OPERATION), part)
 
 
-@every_part
+@matrix_part
 async def test_a_delete_is_proved(flat: FlatRegion, part: Part) -> None:
     asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete")
     await prove(DELETE, asked, lambda: booted(flat), part)

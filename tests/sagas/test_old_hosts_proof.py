@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from parts import every_part
+from parts import matrix_part
 
 from moorage.model.ids import OperationId
 from moorage.model.network import mint_mac
@@ -59,14 +59,14 @@ async def booted(old: OldRegion) -> OldRegion:
     return old
 
 
-@every_part
+@matrix_part
 @pytest.mark.parametrize("name", worlds("every level", WORST))
 async def test_a_boot_is_proved(name: str, part: Part, old: OldRegion) -> None:
     await world(old, name)
     await prove(BOOT, boot_in(old, PROVED_OPERATION), lambda: old.fresh(a_server(), PROVED_OPERATION), part)
 
 
-@every_part
+@matrix_part
 @pytest.mark.parametrize("name", worlds(WORST))
 async def test_a_delete_is_proved(name: str, part: Part, old: OldRegion) -> None:
     await world(old, name)
@@ -107,7 +107,7 @@ async def test_the_record_says_which_ports_are_ours(name: str, old: OldRegion) -
 
 
 @pytest.mark.soak
-@every_part
+@matrix_part
 @pytest.mark.parametrize("name", ["all of level 1", "level 2 and 3"])
 async def test_a_boot_whose_hosts_are_upgraded_before_they_build_is_proved(
     name: str, part: Part, old: OldRegion

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from parts import every_part
+from parts import every_part, matrix_part
 
 from moorage.operations.all import SAGAS
 from moorage.operations.delete import Delete
@@ -42,7 +42,7 @@ async def test_proved(name: str, part: Part, small: SmallRegion) -> None:
     await prove(SAGAS[name], asked, new_world, part)
 
 
-@every_part
+@matrix_part
 @pytest.mark.parametrize("saga", ["attach_interface/1", "detach_interface/1"])
 @pytest.mark.parametrize("card", ["users", "routed"])
 async def test_every_kind_of_port_is_attached_and_detached(
@@ -54,7 +54,7 @@ async def test_every_kind_of_port_is_attached_and_detached(
         await prove(SAGAS[saga], await detaching(small, card), lambda: attached(small, card), part)
 
 
-@every_part
+@matrix_part
 @pytest.mark.parametrize(("card", "guarantees"), [("routed", False), ("made", True)])
 async def test_a_port_deleted_in_the_network_service_is_forgotten(
     card: Card, guarantees: bool, part: Part, small: SmallRegion
@@ -64,7 +64,7 @@ async def test_a_port_deleted_in_the_network_service_is_forgotten(
     await prove(detach, asked, lambda: deleted_under_it(small, card, guarantees=guarantees), part)
 
 
-@every_part
+@matrix_part
 @pytest.mark.parametrize("name", ["boot/1", "delete/1"])
 async def test_a_server_with_guaranteed_ports_is_proved(name: str, part: Part, small: SmallRegion) -> None:
     """Both forms of a request: the claim, the bindings' allocation, and everything given back."""
@@ -78,7 +78,7 @@ async def test_a_server_with_guaranteed_ports_is_proved(name: str, part: Part, s
     await prove(SAGAS[name], asked, new_world, part)
 
 
-@every_part
+@matrix_part
 @pytest.mark.parametrize("saga", ["attach_interface/1", "detach_interface/1"])
 @pytest.mark.parametrize("card", ["made", "users"])
 async def test_a_guaranteed_port_is_attached_and_detached(

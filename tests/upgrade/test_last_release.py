@@ -7,11 +7,13 @@ forward again in the wrong order: harmless, if not recommended.
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from moorage import __version__
 from moorage.testing.census import guests_on_disk, nothing_leaked
 from moorage.testing.fault_rounds import Fault, Rounds
 from moorage.testing.nats import nats_server_program
@@ -32,6 +34,9 @@ NO_ROOM = "no free address"
 """The one cause for which a boot may fail: the routed network of a trial set is small."""
 SEED = 11
 UNDER_WAY = 6
+STATUS_S = 40.0
+"""A process that was killed is listed for half a minute."""
+NOW = __version__
 
 Steps = Sequence[tuple[str, ...]]
 DOCUMENTED: Steps = (*((each,) for each in (*CONDUCTORS, *APIS)), AGENTS, NEIGHBOURS)
@@ -79,16 +84,39 @@ async def exchange(trial: TrialSet, player: Rounds, step: tuple[str, ...], relea
     assert [reason for reason in totals.reasons if NO_ROOM not in reason] == [], said
 
 
+async def in_play(trial: TrialSet, api_process: str, **wanted: dict[str, int]) -> None:
+    """What `moorage status` says of each role's releases, asked of one of our APIs; "" does not say."""
+    url = trial.api_urls()[APIS.index(api_process)]
+    async with Person(trial.config, urls=[url]) as admin:
+        deadline = time.monotonic() + STATUS_S
+        while True:
+            told = (await admin.compute("GET", "/ext/gates")).json()["gates"]["releases"]
+            seen: dict[str, dict[str, int]] = {}
+            for each in told:
+                seen.setdefault(each["role"], {})[each["release"]] = each["count"]
+            if seen == wanted:
+                return
+            assert time.monotonic() < deadline, seen
+            await asyncio.sleep(0.1)
+
+
 @pytest.mark.postgres
 @no_servers
 async def test_forward_back_and_forward_again(trial: TrialSet, last: Installed) -> None:
     player = Rounds(trial, SEED)
+    old = last.release.version
     for step in DOCUMENTED:
         await exchange(trial, player, step, None)
+        if step == (APIS[-1],):
+            await in_play(trial, APIS[0], agent={old: 2}, api={NOW: 2}, conductor={NOW: 2})
+    await in_play(trial, APIS[1], agent={NOW: 2}, api={NOW: 2}, conductor={NOW: 2})
     for step in BACKWARDS:
         await exchange(trial, player, step, last)
     for step in WRONG:
         await exchange(trial, player, step, None)
+        if step == (APIS[-1],):
+            await in_play(trial, APIS[0], agent={NOW: 2}, api={NOW: 2}, conductor={"": 2})
+    await in_play(trial, APIS[1], agent={NOW: 2}, api={NOW: 2}, conductor={NOW: 2})
     assert player.totals.acknowledged > 5 * player.totals.rounds
 
 

@@ -1,12 +1,15 @@
 """`moorage status`: which behaviour is on while a fleet is upgraded, and which hosts block the next."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from moorage.cli import cloud
 
 BLOCKERS_SAID_MAX = 10
 FINE, WARNED = 0, 1
+SILENT = "a release before 0.2.0"
+"""Processes of those do not say which release they are; APIs of those are not known at all."""
 
 
 def main(argv: list[str]) -> int:
@@ -58,10 +61,20 @@ def out(left_alone: list[dict[str, Any]]) -> list[str]:
     return said
 
 
+def releases(told: list[dict[str, Any]]) -> Iterator[str]:
+    """One line for each role."""
+    title = "releases"
+    for role in sorted({each["role"] for each in told}):
+        mine = (f"{each['count']} of {each['release'] or SILENT}" for each in told if each["role"] == role)
+        yield f"{title:12} {role}: {', '.join(mine)}"
+        title = ""
+
+
 def lines(told: dict[str, Any]) -> list[str]:
     """The report as people read it."""
+    said = list(releases(told.get("releases", [])))
     levels = ", ".join(f"{count} of level {level}" for level, count in told["levels"].items()) or "none"
-    said = [f"hosts        {levels}", f"credentials  {told['credentials']}"]
+    said += [f"hosts        {levels}", f"credentials  {told['credentials']}"]
     said += [f"             {each['conductor']}: {each['state']} {each['why']}".rstrip() for each in told["conductors"]]
     said.append(f"pin          {told['pin'] or 'none'}")
     for gate in told["gates"]:

@@ -31,6 +31,7 @@ from moorage.model.neighbour import CircuitSeen
 from moorage.operations.cells import Cells, circuits_of
 from moorage.operations.gate_watch import GateWatch
 from moorage.operations.gates import ConductorCredentials, Credentials
+from moorage.operations.presence import Presence
 from moorage.operations.rooms import Rooms, Settings
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
@@ -67,6 +68,12 @@ class Region:
     conductor: Conductor | None = None
     cells: list[CellConductor] = field(default_factory=list)
     events: Events | None = None
+    presence: Presence | None = None
+
+    async def appear(self, role: str) -> None:
+        """This process serves now: it is said to be there, with its release."""
+        self.presence = Presence(self.databases.region, self.clock, str(self.rooms.hosts.me), role)
+        await self.presence.start()
 
     def leads(self) -> bool:
         """Whether this process runs the rounds that one conductor is enough for."""
@@ -74,6 +81,8 @@ class Region:
 
     async def stop(self) -> None:
         """In the opposite order of starting; what is being told is left where it is."""
+        if self.presence is not None:
+            await self.presence.stop()
         if self.events is not None:
             await self.events.stop()
         if self.conductor is not None:

@@ -45,6 +45,7 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
     region = await open_region(config)
     await doors["placement"].open(make_placement(region))
     await doors["compute"].open(make_frontdesk(region))
+    await region.appear("api")
     _say(f"api on {config.api.compute.url}, placement on {config.api.placement.url}{PREFIX}")
     await stopping.wait()
     await asyncio.gather(*(door.close() for door in doors.values()))
@@ -61,6 +62,7 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
         raise
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
+    await region.appear("conductor")
     _say(f"conductor {region.rooms.hosts.me}")
     await stopping.wait()
     await rounds.stop()

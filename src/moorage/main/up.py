@@ -127,6 +127,7 @@ async def start_cloud(config: Config) -> Cloud:
     add_rounds(rounds, region)
     await doors["compute"].open(make_frontdesk(region))
     await doors["placement"].open(make_placement(region))
+    await region.appear("up")
     return Cloud(config, lock, doors, embedded, region, fleet, rounds, plans)
 
 

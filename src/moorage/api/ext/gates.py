@@ -1,13 +1,23 @@
 """`/ext/gates`: which behaviour the fleet's levels allow, and which hosts block the next (N14)."""
 
+import asyncio
+from collections import Counter
 from typing import Any
 
 import msgspec
 
 from moorage.api.call import Call, Reply
+from moorage.api.desk import Desk
+from moorage.api.gather import cells_of
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Unavailable
 from moorage.operations.gates import report
+from moorage.sql import Database
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.region import conductors, processes
+
+EXECUTES = ("conductor", "up")
+"""The roles that hold a lease for operations."""
 
 
 async def show(call: Call[Any]) -> Reply:
@@ -15,7 +25,30 @@ async def show(call: Call[Any]) -> Reply:
     facts = call.desk.nouns.get("gates")
     if facts is None:
         raise Unavailable("This front desk does not look at the gates.")
-    return Reply(200, {"gates": msgspec.to_builtins(report(facts()), str_keys=True)}, finished=True)
+    told = {**msgspec.to_builtins(report(facts()), str_keys=True), "releases": await releases(call.desk)}
+    return Reply(200, {"gates": told}, finished=True)
+
+
+async def releases(desk: Desk) -> list[dict[str, Any]]:
+    """Which releases are in play, by role; an empty one: it is of a release that did not say which it is yet."""
+    living = await desk.region.read(processes.living)
+    leases = await desk.region.read(conductors.living)
+    counted = Counter((each.role, each.release) for each in living)
+    silent = len(leases) - sum(each.role in EXECUTES for each in living)
+    if silent > 0:
+        counted["conductor", ""] = silent
+    hosts = await asyncio.gather(*(_of_hosts(database) for database in cells_of(desk).values()))
+    for each in hosts:
+        counted.update({("agent", release): count for release, count in each.items()})
+    return [{"role": role, "release": release, "count": count} for (role, release), count in sorted(counted.items())]
+
+
+async def _of_hosts(cell: Database) -> dict[str, int]:
+    """A cell that is out tells nothing of its hosts."""
+    try:
+        return await cell.read(cell_hosts.releases)
+    except Unavailable:
+        return {}
 
 
 ROUTES = (Route("GET", "/ext/gates", show, params=Params({}, strict=(2, 1))),)

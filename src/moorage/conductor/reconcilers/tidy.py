@@ -17,7 +17,7 @@ from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import conductor_network, conductors, inbox, operations
+from moorage.store.region import conductor_network, conductors, inbox, operations, processes
 from moorage.store.region import servers as region_servers
 
 NAME = "tidy"
@@ -113,6 +113,7 @@ class Tidy:
 def _conductors(tx: Tx) -> None:
     conductors.forget(tx)
     conductor_network.forget(tx)
+    processes.forget(tx)
 
 
 def _events(tx: Tx, before_us: int) -> int:

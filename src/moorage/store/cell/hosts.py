@@ -91,6 +91,15 @@ def listed(tx: Tx) -> Sequence[Host]:
     return [_host(row) for row in tx.rows(sa.select(hosts).order_by(hosts.c.host))]
 
 
+def releases(tx: Tx) -> dict[str, int]:
+    """How many hosts run an agent of each release, as they said themselves."""
+    said: sa.ColumnElement[str | None] = sa.literal_column(
+        "json_extract(doc, '$.version')" if tx.dialect == "sqlite" else "doc::json ->> 'version'", sa.String
+    )
+    rows = tx.rows(sa.select(said.label("version"), sa.func.count().label("hosts")).select_from(hosts).group_by(said))
+    return {row.version or "": row.hosts for row in rows}
+
+
 def forced_down(tx: Tx) -> set[str]:
     """Whom operators said to be down; asked all the time, so no record is read for it."""
     return {row.host for row in tx.rows(sa.select(hosts.c.host).where(hosts.c.forced_down))}

@@ -1,0 +1,58 @@
+"""This process says that it runs, and of which release it is: for `moorage status`, while releases are exchanged (N14)."""
+
+import asyncio
+import logging
+import socket
+
+from moorage import __version__
+from moorage.model.clock import Clock
+from moorage.model.errors import Problem
+from moorage.sql import Database, label
+from moorage.store.region import processes
+from moorage.store.region.processes import Process
+
+TELL_EVERY_S = 10.0
+COUNTS_FOR_S = 3 * TELL_EVERY_S
+LEAVE_S = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class Presence:
+    """One per process that serves the API or executes operations."""
+
+    def __init__(self, region: Database, clock: Clock, process: str, role: str) -> None:
+        self._region = region
+        self._clock = clock
+        self.process = Process(process, role, socket.gethostname(), __version__)
+        self._life: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Tell it once, then again and again."""
+        await self._tell()
+        self._life = asyncio.create_task(self._telling(), name="presence")
+
+    async def stop(self) -> None:
+        """Say that it ends; when the database does not listen, the row runs out by itself."""
+        if self._life is None:
+            return
+        self._life.cancel()
+        await asyncio.gather(self._life, return_exceptions=True)
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                with label("presence"):
+                    await self._region.write(lambda tx: processes.leave(tx, self.process.id))
+        except (Problem, TimeoutError) as failure:
+            logger.info("that this process ends could not be written down: %r", failure)
+
+    async def _telling(self) -> None:
+        while True:
+            await self._clock.sleep(TELL_EVERY_S)
+            try:
+                await self._tell()
+            except Problem as problem:  # whoever looks meanwhile is not told of this process
+                logger.info("that this process runs could not be written down: %s %s", problem, problem.private)
+
+    async def _tell(self) -> None:
+        with label("presence"):
+            await self._region.write(lambda tx: processes.tell(tx, self.process, COUNTS_FOR_S))

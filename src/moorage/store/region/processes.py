@@ -1,0 +1,64 @@
+"""Which processes run, and of which release: told by each of itself, for people who upgrade (N14).
+
+Nothing is decided by it: a process whose row is late or missing works as any other.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.sql import Tx, upsert
+from moorage.store.region.conductors import clock
+from moorage.store.region.tables import region_metadata
+
+FORGET_AFTER_S = 3_600.0
+LISTED_MAX = 1_000
+
+processes = sa.Table(
+    "processes",
+    region_metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("role", sa.String(16), nullable=False),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.Column("release", sa.String(64), nullable=False),
+    sa.Column("alive_until", sa.Float, nullable=False),
+)
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One running process, as it says of itself."""
+
+    id: str
+    role: str
+    """`api`, `conductor`, or `up` for all roles in one."""
+    host: str
+    """The machine."""
+    release: str
+
+
+def tell(tx: Tx, process: Process, for_s: float) -> None:
+    """It runs, and will for so long without another word."""
+    row = {**msgspec.to_builtins(process), "alive_until": clock(tx) + for_s}
+    tx.run(upsert(tx.dialect, processes, row, key=("id",)))
+
+
+def leave(tx: Tx, process: str) -> None:
+    """It has ended."""
+    tx.run(sa.delete(processes).where(processes.c.id == process))
+
+
+def forget(tx: Tx) -> None:
+    """Those of whom nothing was heard for an hour: they were killed."""
+    tx.run(sa.delete(processes).where(processes.c.alive_until < clock(tx) - FORGET_AFTER_S))
+
+
+def living(tx: Tx) -> Sequence[Process]:
+    """Those that say that they run, by role."""
+    rows = tx.rows(
+        sa.select(processes)
+        .where(processes.c.alive_until > clock(tx))
+        .order_by(processes.c.role, processes.c.id)
+        .limit(LISTED_MAX)
+    )
+    return [Process(row.id, row.role, row.host, row.release) for row in rows]
