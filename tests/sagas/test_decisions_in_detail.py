@@ -15,7 +15,7 @@ from moorage.model.world import Ask
 from moorage.operations.all import SAGAS
 from moorage.operations.boot import BOOT
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.ports import plugged_ports
+from moorage.operations.steps.plugging import plugged_ports
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import host_id, set_enabled
 from moorage.saga import Paper, first_lines, tell

@@ -118,7 +118,7 @@ def _ledger(
         rest = np.ones(len(slots), dtype=np.bool_)
         rest[near] = False
         for slot, judge in zip(slots[rest].tolist(), by[rest].tolist(), strict=True):
-            others.setdefault(refused[judge][0], []).append(world.names[slot])
+            others.setdefault(refused[judge][0], []).append(world.names[int(slot)])
         named = fitted(msgspec.structs.replace(ledger, others=others, left_out=0))
         if not named.left_out:
             return named
