@@ -14,7 +14,7 @@ from moorage.main.config import Api, Compute, Config, Hosts, Listen, Neighbour, 
 from moorage.main.up import start_cloud
 from moorage.testing.peers.stack import Stack
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 SeenT = TypeVar("SeenT")
 
 

@@ -17,7 +17,7 @@ from moorage.main.embedded import admin_password
 from moorage.main.up import Cloud, start_cloud
 from moorage.testing.peers.stack import Stack
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 LOOK_EVERY_S = 0.1
 SERVICES = ("compute", "placement", "identity", "image", "network")
 

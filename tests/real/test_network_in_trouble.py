@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 CALL_S = 6.0
 """A real Neutron takes up to seconds where processors are shared."""
 LATE_S = 8.0
-STRAYS_S = 150.0
+STRAYS_S = 300.0
 """A call that landed after it was taken back is found by a round every minute."""
 BOOTS = 8
 

@@ -22,7 +22,7 @@ from moorage.testing.peers.install import install
 from moorage.testing.peers.settings import OURS, Site, write_settings
 
 INSIDE = Path(__file__).parent / "inside"
-START_DEADLINE_S = 120
+START_DEADLINE_S = 300
 STOP_DEADLINE_S = 10
 COMMAND_DEADLINE_S = 180
 PROBE_PAUSE_S = 0.1
