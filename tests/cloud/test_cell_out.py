@@ -22,7 +22,7 @@ class Outage:
         guarded = running.cloud.region.databases.cells[cell]
         assert isinstance(guarded, CellDatabase)
         self.guarded, self._patch = guarded, monkeypatch
-        self._database: Any = guarded._database  # pyright: ignore[reportPrivateUsage]
+        self._database: Any = guarded.inner
         self._real = {name: getattr(self._database, name) for name in ("read", "write", "glance")}
 
     def begin(self) -> None:

@@ -48,7 +48,7 @@ async def test_servers_have_addresses_of_their_hosts_cell(start: Start) -> None:
         assert await addresses_of(admin, auto["id"])
         for server in (*servers, auto):
             await admin.gone(server["id"])
-        assert await Book(cloud.region.databases.region).holders() == {}
+        assert await Book(cloud.region.databases.region).every() == []
         assert guests_on_disk(running.config.data) == {}
 
 
@@ -58,8 +58,8 @@ async def test_a_host_that_fails_hands_on_to_the_next_cell(start: Start) -> None
         servers = [await running.admin.active(f"moved-{n}", networks=OFFICE) for n in range(3)]
         for server in servers:
             assert [each.startswith("10.2.0.") for each in await addresses_of(running.admin, server["id"])] == [True]
-        held = await Book(running.cloud.region.databases.region).holders()
-        assert set(held) == {server["id"] for server in servers}
+        held = await Book(running.cloud.region.databases.region).every()
+        assert {lease.server for lease in held} == {server["id"] for server in servers}
         for server in servers:
             await running.admin.gone(server["id"])
 
@@ -73,12 +73,12 @@ async def test_an_interface_is_attached_with_an_address_of_the_pool_and_detached
         assert made.status_code == 200, made.text
         got = made.json()["interfaceAttachment"]
         assert got["fixed_ips"][0]["ip_address"] in await addresses_of(admin, server)
-        assert {each: len(nics) for each, nics in (await book.holders()).items()} == {server: 2}
+        assert [lease.server for lease in await book.every()] == [server] * 2
         shown = await admin.compute("GET", f"{path}/{got['port_id']}")
         assert shown.json()["interfaceAttachment"] == got
         assert (await admin.compute("DELETE", f"{path}/{got['port_id']}")).status_code == 202
         async with asyncio.timeout(30):
-            while len((await book.holders())[server]) > 1 or len(await addresses_of(admin, server)) > 1:  # noqa: ASYNC110
+            while len(await book.of_server(server)) > 1 or len(await addresses_of(admin, server)) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await admin.gone(server)
 

@@ -80,7 +80,7 @@ async def test_no_address_anywhere_is_said_and_nothing_is_held(flat: FlatRegion)
         await tell(BOOT, BOOTED, a_flat_boot(BOOTED, flat.pools), flat.rooms, Paper(first_lines(BOOT), flat.transact))
     assert unwound.value.at == "bind_ports"
     assert "no address of network flat-net is left in cell" in str(unwound.value.cause)
-    assert await Book(flat.region).holders() == {}
+    assert await Book(flat.region).every() == []
 
 
 async def test_the_address_that_was_asked_for_is_given_and_refused_to_the_next(flat: FlatRegion) -> None:
@@ -96,4 +96,4 @@ async def test_the_address_that_was_asked_for_is_given_and_refused_to_the_next(f
     with pytest.raises(Unwound) as unwound:
         await tell(BOOT, BOOTED, boot, flat.rooms, Paper(first_lines(BOOT), flat.transact))
     assert f"{wished} of network flat-net is in use" in str(unwound.value.cause)
-    assert set(await Book(flat.region).holders()) == {"somebody"}
+    assert {lease.server for lease in await Book(flat.region).every()} == {"somebody"}
