@@ -9,9 +9,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,41 +118,21 @@ def start_stack(root: Path | None = None) -> Stack:
     root = root or Path(tempfile.mkdtemp(prefix="moorage-real-"))
     shutil.rmtree(root, ignore_errors=True)
     ports = _free_ports(6)
-    identity, image, network, placement, *_ours = ports
     site = Site(root, python.parent.parent, secrets.token_hex(12), *ports)
     write_settings(site)
     stack = Stack(site)
     try:
-        with ThreadPoolExecutor(4) as pool:  # the schemas are separate files; making them is most of the start
-            for made in [
-                pool.submit(work, site) for work in (_keystone, _glance_tables, _placement_tables, _neutron_tables)
-            ]:
-                made.result(COMMAND_DEADLINE_S * 4)
-        _serve(
-            stack,
-            "keystone",
-            "keystone.wsgi.api",
-            identity,
-            4,
-            OS_KEYSTONE_CONFIG_FILES=site.etc("keystone") / "keystone.conf",
-        )
-        _wait(stack, "keystone", stack.identity_url)
-        _make_accounts(stack)
-        _start(
-            stack,
-            "neutron",
-            ("neutron_with_agents.py", str(network)),
-            OS_NEUTRON_CONFIG_DIR=site.etc("neutron"),
-            OS_NEUTRON_CONFIG_FILES="neutron.conf;ml2.ini",
-        )
-        _serve(stack, "glance", "glance.wsgi.api", image, 2, OS_GLANCE_CONFIG_DIR=site.etc("glance"))
-        _serve(stack, "placement", "placement.wsgi.api", placement, 2, OS_PLACEMENT_CONFIG_DIR=site.etc("placement"))
-        for name, url in (
-            ("neutron", stack.network_url),
-            ("glance", stack.image_url),
-            ("placement", stack.placement_url),
-        ):
-            _wait(stack, name, url)
+        # Side by side: each makes its tables, which is most of the start, and needs no other for that.
+        with ThreadPoolExecutor(8) as pool:
+            tables = (_keystone_tables, _glance_tables, _placement_tables, _neutron_tables)
+            made = {pool.submit(work, site): work for work in tables}
+            ready: list[Future[None]] = []
+            for each in as_completed(made):
+                each.result()
+                # Started by this thread: a process is told to end when the thread that started it does (PR_SET_PDEATHSIG).
+                ready.append(pool.submit(_started(stack, made[each])))
+            for waited in ready:
+                waited.result()
     except BaseException:
         stack.stop()
         raise
@@ -194,7 +175,32 @@ def _tail(path: Path) -> str:
     return path.read_text(errors="replace")[-3000:]
 
 
-def _keystone(site: Site) -> None:
+def _started(stack: Stack, tables: Callable[[Site], None]) -> Callable[[], None]:
+    """Start the service whose tables were made; the answer waits until it serves."""
+    site = stack.site
+    if tables is _keystone_tables:
+        settings = site.etc("keystone") / "keystone.conf"
+        _serve(stack, "keystone", "keystone.wsgi.api", site.identity_port, 4, OS_KEYSTONE_CONFIG_FILES=settings)
+        return partial(_identity_ready, stack)
+    if tables is _glance_tables:
+        _serve(stack, "glance", "glance.wsgi.api", site.image_port, 2, OS_GLANCE_CONFIG_DIR=site.etc("glance"))
+        return partial(_wait, stack, "glance", stack.image_url)
+    if tables is _placement_tables:
+        settings = site.etc("placement")
+        _serve(stack, "placement", "placement.wsgi.api", site.placement_port, 2, OS_PLACEMENT_CONFIG_DIR=settings)
+        return partial(_wait, stack, "placement", stack.placement_url)
+    words = ("neutron_with_agents.py", str(site.network_port))
+    settings = site.etc("neutron")
+    _start(stack, "neutron", words, OS_NEUTRON_CONFIG_DIR=settings, OS_NEUTRON_CONFIG_FILES="neutron.conf;ml2.ini")
+    return partial(_wait, stack, "neutron", stack.network_url)
+
+
+def _identity_ready(stack: Stack) -> None:
+    _wait(stack, "keystone", stack.identity_url)
+    _make_accounts(stack)
+
+
+def _keystone_tables(site: Site) -> None:
     manage = (site.venv / "bin" / "keystone-manage", "--config-file", site.etc("keystone") / "keystone.conf")
     _command(site, "keystone-setup", *manage, "db_sync")
     who = ("--keystone-user", str(os.getuid()), "--keystone-group", str(os.getgid()))
