@@ -14,6 +14,7 @@ from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import HostReport, ServersOfHost, encode, read
 from moorage.cli.status import databases
 from moorage.conductor.cell import CellConductor
+from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.clock import SystemClock
@@ -25,8 +26,10 @@ from moorage.operations.missing import missing_in
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell import servers as cell_servers
+from moorage.store.region import quotas, user_quotas
 from moorage.store.region import servers as region_servers
-from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+from moorage.store.servers import server_values
+from moorage.testing.small_region import PROJECT, SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 UNKNOWN = ServerId("0d0c0b0a-0000-4000-8000-00000000dead")
@@ -94,6 +97,32 @@ async def test_a_lost_record_costs_no_guest_port_or_claim(small: SmallRegion) ->
     after = await small.held()
     assert (after["ports"], after["claims"], after["guests"]) == (before["ports"], before["claims"], before["guests"])
     assert before["claims"]
+
+
+async def test_a_lost_record_is_not_counted_out_of_the_quota(small: SmallRegion) -> None:
+    """Neither of its project's counters nor of a user's; both are counted again when the record is back."""
+    weight = {"instances": 1, "cores": 1, "ram": 64}
+    for counters in (quotas, user_quotas):
+        who = () if counters is quotas else ("user-1",)
+        await small.region.write(lambda tx, c=counters, who=who: c.recount(tx, PROJECT, *who, weight))  # type: ignore[misc]
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.cell is not None
+    record = await small.cells[where.cell].read(lambda tx: cell_servers.get(tx, SERVER))
+    assert record is not None
+    cell = await lose_the_record(small)
+    done = await QuotaUsage(small.rooms).run()
+    assert (done.mended, done.missing) == ((), (PROJECT,))
+    assert (await small.region.read(quotas.every_usage))[PROJECT] == weight
+    assert await small.region.read(lambda tx: user_quotas.usage(tx, PROJECT, "user-1")) == weight
+    await small.region.write(lambda tx: quotas.recount(tx, PROJECT, dict.fromkeys(weight, 0)))  # as the cells say
+    done = await QuotaUsage(small.rooms).run()
+    assert (done.mended, done.missing) == ((), (PROJECT,))
+    assert await small.region.read(lambda tx: user_quotas.usage(tx, PROJECT, "user-1")) == weight
+    await small.cells[cell].write(lambda tx: tx.run(cell_servers.servers.insert(), server_values(record)))
+    done = await QuotaUsage(small.rooms).run()
+    assert [each.now for each in done.mended] == [weight]
+    assert done.missing == ()
 
 
 async def test_a_guest_that_no_store_knows_is_left_alone(small: SmallRegion) -> None:

@@ -196,6 +196,7 @@ async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awai
         region.cells.append(conductor)
     await (hosts or partial(hosts_heard, region))()
     region.lease_on = await open_for_lease(config, region.databases.region, region.meter)
+    await region.stores.also(region.lease_on)
     region.conductor = Conductor(
         region.rooms.hosts.me,
         region.rooms,

@@ -40,6 +40,20 @@ class _Watched:
     def __init__(self, database: Database, uuid: str, epoch: int, mark: int) -> None:
         self.database, self.uuid, self.epoch, self.mark = database, uuid, epoch, mark
         self.file = _file_of(database)
+        self.pools: list[Database] = []
+        """All ways of this process to it."""
+        self.add(database)
+
+    def add(self, pool: Database) -> None:
+        """Whoever connects by this pool asks who answers; it is barred with the others."""
+        pool.barred = self.database.barred
+        self.pools.append(pool)
+        if isinstance(pool, PostgresqlDatabase):
+            pool.greet = self.greet
+
+    def bar(self, said: str) -> None:
+        for pool in self.pools:
+            pool.barred = said
 
     def fault(self, found: Sequence[Any] | None) -> str | None:
         """What is wrong with who answers there: a row of WHO, or nothing."""
@@ -109,10 +123,24 @@ class StoreWatch:
             its = await database.read(cell_identities.get)
             if its is not None:
                 self._watched[f"cell {cell}"] = _Watched(database, its.uuid, its.epoch, its.mark)
-        for each in self._watched.values():
-            if isinstance(each.database, PostgresqlDatabase):
-                each.database.greet = each.greet
         self._life = asyncio.create_task(self._watching(), name="store-watch")
+
+    async def also(self, pool: Database) -> None:
+        """Another pool of connections to the region's database, as a lease has: what holds for that database holds for it.
+
+        Raises Unavailable when another database answers there, or an older one.
+        """
+        region = self._watched.get("region")
+        if region is None or pool is region.database:
+            return
+        region.add(pool)
+        try:
+            row = await pool.read(lambda tx: tx.row(sa.text(WHO)))  # it has a connection already
+        except DBAPIError:  # its tables are gone
+            row = None
+        said = region.fault(row)
+        if said is not None:
+            raise Unavailable(said)
 
     async def stop(self) -> None:
         if self._life is not None:
@@ -173,5 +201,5 @@ class StoreWatch:
             logger.error("%s", said) if said else logger.warning(
                 "the %s database is the right one again", database.name
             )
-            database.barred = said or ""
+            each.bar(said or "")
         return said is None

@@ -8,12 +8,14 @@ from moorage.store.region import identity as region_identities
 PAGE_ROWS = 500
 
 
-async def missing_in(region: Database, cell: CellId, database: Database) -> list[ServerId]:
-    """In the order of their ids. Raises Unavailable when either database is out."""
+async def missing_in(
+    region: Database, cell: CellId, database: Database, *, project: str | None = None
+) -> list[ServerId]:
+    """In the order of their ids; of one project, or of all. Raises Unavailable when either database is out."""
     missing: list[ServerId] = []
     after = ""
     while page := await region.read(
-        lambda tx, after=after: region_identities.placed_in(tx, cell, after, PAGE_ROWS)  # type: ignore[misc]
+        lambda tx, after=after: region_identities.placed_in(tx, cell, after, PAGE_ROWS, project)  # type: ignore[misc]
     ):
         after = page[-1]
         there = await database.read(lambda tx, page=page: cell_identities.recorded(tx, page))  # type: ignore[misc]

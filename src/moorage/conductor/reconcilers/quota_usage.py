@@ -3,6 +3,9 @@
 Servers are in several databases, so the count is no snapshot.  It stands only for a project in which nothing is being done
 and nothing was begun since: that is looked at again in the transaction that writes.  Users with limits of their own are
 counted in the same way.
+
+A server that the region has in a cell whose database lost its record weighs what nobody can say any more: the counters of its
+project stay as they are, until the record is back or the server is deleted (RULES §22).
 """
 
 import logging
@@ -14,6 +17,7 @@ import msgspec
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.model.quota import COUNTED
+from moorage.operations.missing import missing_in
 from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
@@ -42,6 +46,8 @@ class QuotaUsageDone(msgspec.Struct, frozen=True):
     mended: tuple[Mended, ...] = ()
     waiting: tuple[str, ...] = ()
     """Cells that did not answer: projects with servers there are not counted."""
+    missing: tuple[str, ...] = ()
+    """Projects whose counters differ, and of whose servers a cell has lost the records: they stay as they are."""
 
 
 class _Region(msgspec.Struct, frozen=True):
@@ -71,27 +77,49 @@ class QuotaUsage:
                 counted.setdefault(project, Counter()).update(found)
         hidden = await self._rooms.region.read(lambda tx: region_servers.projects_in(tx, out)) if out else frozenset()
         mended: list[Mended] = []
+        missing: set[str] = set()
         projects = sorted((region.doings.keys() | region.kept.keys()) - hidden)
         for project in projects:
             was = region.kept.get(project, {})
             now = {each: counted.get(project, Counter())[each] for each in COUNTED}
-            if any(was.get(each, 0) != now[each] for each in COUNTED) and await self._mend(
-                project, was, now, region.doings.get(project)
-            ):
+            seen = region.doings.get(project)
+            if (seen is not None and seen.at_work) or all(was.get(each, 0) == now[each] for each in COUNTED):
+                continue
+            if await self._misses_records(project):
+                missing.add(project)
+            elif await self._mend(project, was, now, seen):
                 logger.warning("the quota of project %s said %s, and its servers say %s", project, was, now)
                 mended.append(Mended(project, was, now))
-        mended += await self._users(region, hidden)
-        return QuotaUsageDone(len(projects), tuple(mended), tuple(out))
+        mended += await self._users(region, hidden, missing)
+        if missing:
+            logger.warning(
+                "the quota of projects %s is not counted: records of their servers are missing",
+                ", ".join(sorted(missing)),
+            )
+        return QuotaUsageDone(len(projects), tuple(mended), tuple(out), tuple(sorted(missing)))
 
-    async def _users(self, region: _Region, hidden: Collection[str]) -> list[Mended]:
-        """The counters of those users who have some."""
+    async def _misses_records(self, project: str) -> bool:
+        """Whether a cell that answers has lost the record of one of its servers; one that does not answer may have."""
+        for cell in self._rooms.cells.ids:
+            try:
+                if await missing_in(self._rooms.region, cell, self._rooms.cells[cell], project=project):
+                    return True
+            except Unavailable:
+                return True
+        return False
+
+    async def _users(self, region: _Region, hidden: Collection[str], missing: set[str]) -> list[Mended]:
+        """The counters of those users who have some; projects with missing records are put into `missing`."""
         mended: list[Mended] = []
         for (project, user), was in sorted(region.users.items()):
             seen = region.doings.get(project)
-            if project in hidden or (seen is not None and seen.at_work):
+            if project in hidden or project in missing or (seen is not None and seen.at_work):
                 continue
             now = await self._of_user(project, user)
             if now == was:
+                continue
+            if await self._misses_records(project):
+                missing.add(project)
                 continue
 
             def work(
@@ -123,9 +151,6 @@ class QuotaUsage:
         return {each: total[each] for each in COUNTED}
 
     async def _mend(self, project: str, was: Amounts, now: Amounts, seen: Doings | None) -> bool:
-        if seen is not None and seen.at_work:
-            return False
-
         def work(tx: Tx) -> bool:
             kept = quotas.lock_usage(tx, project)
             if region_servers.doings(tx, project).get(project) != seen or any(

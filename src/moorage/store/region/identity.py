@@ -96,10 +96,14 @@ def adopt(tx: Tx, mine: RegionIdentity, marks: Mapping[CellId, KnownCell]) -> No
         tx.run(statement.on_conflict_do_update(index_elements=["cell"], set_=change))
 
 
-def placed_in(tx: Tx, cell: CellId, after: str = "", limit: int = PLACED_LOOKED_AT_MAX) -> Sequence[ServerId]:
-    """Servers that this cell must have the record of, in the order of their ids."""
+def placed_in(
+    tx: Tx, cell: CellId, after: str = "", limit: int = PLACED_LOOKED_AT_MAX, project: str | None = None
+) -> Sequence[ServerId]:
+    """Servers that this cell must have the record of, in the order of their ids; of one project, or of all."""
     c = servers.c
     query = sa.select(c.id).where(c.cell == cell, c.doc.is_(None), c.deleted_at.is_(None), c.id > after)
+    if project is not None:
+        query = query.where(c.project == project)
     return [ServerId(row.id) for row in tx.rows(query.order_by(c.id).limit(limit))]
 
 
