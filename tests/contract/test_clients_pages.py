@@ -6,10 +6,12 @@ Operators of Neutron and Glance may limit that (`pagination_max_limit`, `api_lim
 from typing import Any
 
 import httpx
+import pytest
 
 from moorage.clients.http import Neighbour
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
+from moorage.model.errors import Unavailable
 
 MOST = 2
 ROWS = [f"row-{number}" for number in range(5)]
@@ -66,3 +68,31 @@ async def test_all_images_are_seen_and_no_more_than_were_wanted() -> None:
         rows = await images.list_as("token", {}, limit=limit, marker=None)
         assert [row["id"] for row in rows] == wanted
     await neighbour.close()
+
+
+def with_a_short_list(request: httpx.Request) -> httpx.Response:
+    """Two networks with a subnet each; the list of subnets lacks one."""
+    networks = [{"id": each, "subnets": [f"of-{each}"]} for each in ("whole", "short")]
+    subnets = [{"id": "of-whole", "cidr": "10.0.0.0/24", "network_id": "whole"}]
+    asked = request.url.params.get("network_id")
+    match request.url.path.removeprefix("/v2.0/"):
+        case "networks":
+            return httpx.Response(200, json={"networks": networks})
+        case "subnets":
+            return httpx.Response(200, json={"subnets": [each for each in subnets if asked in {None, "whole"}]})
+        case "extensions":
+            return httpx.Response(200, json={"extensions": []})
+        case path:
+            return httpx.Response(
+                200, json={"network": next(each for each in networks if path.endswith(str(each["id"])))}
+            )
+
+
+async def test_a_network_is_not_known_by_a_list_that_lacks_a_subnet_of_it() -> None:
+    network = NetworkClient(Neighbour("network", "http://network", transport=httpx.MockTransport(with_a_short_list)))
+    assert [each.id for each in await network.networks()] == ["whole"]
+    assert [each.id for each in (await network.network("whole")).subnets] == ["of-whole"]
+    with pytest.raises(Unavailable) as refused:
+        await network.network("short")
+    assert "of-short" in refused.value.private
+    await network.close()

@@ -16,7 +16,7 @@ from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId
-from moorage.model.network import FixedIp, Port
+from moorage.model.network import FixedIp, Port, SubnetFacts
 from moorage.model.operation import Accepted
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Server
@@ -25,10 +25,12 @@ from moorage.operations.all import SAGAS
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
+from moorage.store.cell.servers import servers
 from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import claims
+from moorage.store.servers import replace_server
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_region import BANDWIDTH, NETWORK, PACKETS, SEGMENTS, SERVER, SmallRegion, a_server
 from moorage.testing.small_stories import INDEX, attached
@@ -118,6 +120,33 @@ async def test_a_claim_that_no_port_has_is_given_back_and_a_lost_one_taken_again
         assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
         assert await held(small) == {segment: 1}
     assert await small.region.read(claims.drift) == []
+
+
+async def test_an_address_of_a_segment_that_nobody_knew_of_is_claimed(small: SmallRegion) -> None:
+    """The list of subnets was short when the server was placed: neither record nor claim tell of the segment."""
+    server = await record(small)
+    blind = (*server.nics[:-1], msgspec.structs.replace(server.nics[-1], segment=None))
+    changed = msgspec.structs.replace(server, nics=blind)
+    cell = (await records.find(small.rooms, SERVER)).cell
+    assert cell is not None
+    await small.rooms.cells[cell].write(lambda tx: replace_server(tx, servers, changed, was=server.generation))
+    await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=IPV4_ADDRESS, truth={}))
+    assert await held(small) == {}
+    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    assert await held(small) == {HOST1S_SEGMENT: 1}
+    assert (await record(small)).nics[-1].segment == HOST1S_SEGMENT
+    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+
+
+async def test_a_subnet_that_is_not_listed_says_nothing_of_its_segment(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none(network: str | None = None) -> tuple[SubnetFacts, ...]:
+        return ()
+
+    monkeypatch.setattr(small.network, "subnets", none)
+    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await held(small) == {HOST1S_SEGMENT: 1}
 
 
 async def test_a_port_that_is_gone_takes_its_card_and_its_claim_along(small: SmallRegion) -> None:

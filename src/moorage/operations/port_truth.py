@@ -35,7 +35,7 @@ from moorage.operations import detach_interface
 from moorage.operations.nouns.floating_ips import as_told
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.ports import guarantees_of, held_by_all, nic_of, unnamed_guarantees
+from moorage.operations.steps.ports import guarantees_of, held_by_all, nic_of, segment_of, unnamed_guarantees
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
@@ -57,10 +57,17 @@ class Found(StrEnum):
     """Something differs that nobody but the operator can mend; it is in the log."""
 
 
-async def look(rooms: Rooms, server_id: ServerId, *, deleted: Collection[str] = ()) -> Found:
+async def look(
+    rooms: Rooms,
+    server_id: ServerId,
+    *,
+    deleted: Collection[str] = (),
+    segments: Mapping[str, str | None] | None = None,
+) -> Found:
     """Compare one server, and mend it. Raises Unavailable when the network service is out.
 
-    `deleted`: ports that the network service named in an event of their deletion.
+    `deleted`: ports that the network service named in an event of their deletion.  `segments`: of subnets, where they were
+    just listed: a card that is recorded on another one is asked of anew.
     """
     where = await rooms.region.read(lambda tx: region_servers.find(tx, server_id))
     if where is None:
@@ -76,7 +83,10 @@ async def look(rooms: Rooms, server_id: ServerId, *, deleted: Collection[str] = 
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _lost(rooms, server, lost, deleted)
     amiss = _amiss(rooms, server, ports)
-    nics = [await _as_is(rooms, nic, ports, guaranteed=str(nic.port) not in amiss) for nic in server.nics]
+    nics = [
+        await _as_is(rooms, nic, ports, guaranteed=str(nic.port) not in amiss, segments=segments or {})
+        for nic in server.nics
+    ]
     wanted = msgspec.structs.replace(
         server,
         nics=as_told(nics, await rooms.network.floating_of(tuple(ports))),
@@ -121,7 +131,18 @@ async def _let_go(rooms: Rooms, server: Server, lost: Sequence[Nic]) -> Found:
     return Found.MENDED
 
 
-async def _as_is(rooms: Rooms, nic: Nic, ports: dict[str, Port], *, guaranteed: bool) -> Nic:
+def addresses_differ(nic: Nic, port: Port, segments: Mapping[str, str | None]) -> bool:
+    """Another address than is recorded, or one of another segment; a subnet that `segments` lacks says nothing."""
+    if {(each.subnet, each.address) for each in port.fixed_ips} != {
+        (each.subnet, each.address) for each in nic.addresses
+    }:
+        return True
+    return any(ip.subnet in segments for ip in port.fixed_ips) and segment_of(port, segments) != nic.segment
+
+
+async def _as_is(
+    rooms: Rooms, nic: Nic, ports: dict[str, Port], *, guaranteed: bool, segments: Mapping[str, str | None]
+) -> Nic:
     """The card as the network service has its port now; its tag, index and owner are ours to know.
 
     `guaranteed`: what its binding says of guarantees can be believed; else what is recorded stays.
@@ -130,8 +151,7 @@ async def _as_is(rooms: Rooms, nic: Nic, ports: dict[str, Port], *, guaranteed: 
     if port is None:
         return nic
     known = msgspec.structs.replace(port, index=nic.index, ours=nic.ours, tag=nic.tag)
-    had = {(each.subnet, each.address) for each in nic.addresses}
-    if {(each.subnet, each.address) for each in port.fixed_ips} != had:
+    if addresses_differ(nic, port, segments):
         now = nic_of(known, await rooms.network.network(port.network))
         nic = msgspec.structs.replace(now, guarantees=nic.guarantees)
     return msgspec.structs.replace(nic, mac=port.mac, guarantees=guarantees_of(port) if guaranteed else nic.guarantees)

@@ -250,6 +250,9 @@ class DictNetwork:
         """Who may not see ports is shown none by id either, and cannot prove otherwise."""
         return frozenset() if self.blind else frozenset(ports) - self.ports.keys()
 
+    async def subnets(self, network: str | None = None) -> tuple[SubnetFacts, ...]:
+        return tuple(each for facts in (ROUTED_FACTS, NETWORK_FACTS) for each in facts.subnets)
+
     async def network(self, network: str) -> NetworkFacts:
         return ROUTED_FACTS if network == ROUTED else NETWORK_FACTS
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -41,6 +41,12 @@ HELD_FIELDS = ("id", "network_id", "mac_address", "device_id", "fixed_ips", "res
 def path_of(*words: str) -> str:
     """`/v2.0/ports/<id>`; what a user gave us as an id stays one word of it."""
     return "/v2.0/" + "/".join(quote(word, safe="") for word in words)
+
+
+def _unlisted(network: Json, subnets: Iterable[SubnetFacts]) -> list[str]:
+    """Subnets that the network names and the list lacks: a list that is short says nothing of what it leaves out (RULES §22)."""
+    listed = {each.id for each in subnets}
+    return [each for each in network.get("subnets") or () if each not in listed]
 
 
 class Facts:
@@ -134,14 +140,23 @@ class Facts:
         return tuple([subnet_of(row) async for row in self._pages("subnets", params)])
 
     async def network(self, network: str) -> NetworkFacts:
-        """One network with its segments and subnets. Raises NotFound."""
+        """One network with its segments and subnets. Raises NotFound, and Unavailable where the list lacks a subnet that it has."""
         reply, segments, subnets = await asyncio.gather(
             self._network.call("GET", path_of("networks", network)), self.segments(network), self.subnets(network)
         )
-        return network_of(reply.body["network"], segments, subnets)
+        row: Json = reply.body["network"]
+        if lacking := _unlisted(row, subnets):
+            raise Unavailable(
+                f"The network service does not list all subnets of network {network} now.",
+                private=f"not listed: {', '.join(lacking)}",
+            )
+        return network_of(row, segments, subnets)
 
     async def networks(self) -> tuple[NetworkFacts, ...]:
-        """Every network of the region, with its segments and subnets: three lists, whatever their number."""
+        """Every network of the region, with its segments and subnets: three lists, whatever their number.
+
+        A network that has a subnet which the list lacks is left out: what it has of addresses is not known.
+        """
         segments: dict[str, list[SegmentFacts]] = {}
         subnets: dict[str, list[SubnetFacts]] = {}
         for segment in await self.segments():
@@ -152,6 +167,7 @@ class Facts:
             [
                 network_of(row, segments.get(row["id"], ()), subnets.get(row["id"], ()))
                 async for row in self._pages("networks", {})
+                if not _unlisted(row, subnets.get(row["id"], ()))
             ]
         )
 

@@ -1,6 +1,6 @@
 """Servers that show or hold other addresses or guarantees than their ports have, though nobody said so: the event was lost (C13, N1).
 
-One list of all ports is held against the records and the claims; only a server that differs is looked at by itself, and mended as
+A list of all ports and one of all subnets are held against the records and the claims; only a server that differs is looked at by itself, and mended as
 if the network service had told of it.
 """
 
@@ -62,7 +62,10 @@ class PortDrift:
                 log.info("the servers of cell %s wait: %s", cell, problem)
                 out.append(cell)
         ports = await self._rooms.network.held_by_ports()
-        differing = [each for each in servers if _differs(each, ports.get(each.id, {}), held.get(each.id, {}))]
+        segments = {each.id: each.segment for each in await self._rooms.network.subnets()}
+        differing = [
+            each for each in servers if _differs(each, ports.get(each.id, {}), held.get(each.id, {}), segments)
+        ]
         lost = [each for each in differing if _lacks_a_port(each, ports.get(each.id, {}))]
         believed = len(lost) <= max(LOST_AT_ONCE_MAX, LOST_PART_MAX * sum(bool(each.nics) for each in servers))
         if not believed:
@@ -78,7 +81,7 @@ class PortDrift:
         async def look(server: ServerId) -> Found | None:
             async with slots:
                 try:
-                    return await port_truth.look(self._rooms, server)
+                    return await port_truth.look(self._rooms, server, segments=segments)
                 except Problem as problem:  # one server's trouble must not keep the others waiting
                     log.info("server %s waits: %s", server, problem)
                     return None
@@ -107,18 +110,20 @@ def _lacks_a_port(server: Server, ports: Mapping[str, Port]) -> bool:
     return any(nic.port is not None and str(nic.port) not in ports for nic in server.nics)
 
 
-def _differs(server: Server, ports: Mapping[str, Port], held: Mapping[Key, int]) -> bool:
-    """Another port, another address or guarantee, or another claim than the record tells of."""
+def _differs(
+    server: Server, ports: Mapping[str, Port], held: Mapping[Key, int], segments: Mapping[str, str | None]
+) -> bool:
+    """Another port, another address, segment or guarantee, or another claim than the record tells of."""
     if _lacks_a_port(server, ports):
         return True
-    if any(nic.port is not None and _card_differs(nic, ports[str(nic.port)]) for nic in server.nics):
+    if any(nic.port is not None and _card_differs(nic, ports[str(nic.port)], segments) for nic in server.nics):
         return True
     return _comparable(server, held_by_all(server.nics)) != _comparable(server, held)
 
 
-def _card_differs(nic: Nic, port: Port) -> bool:
+def _card_differs(nic: Nic, port: Port, segments: Mapping[str, str | None]) -> bool:
     return (
-        {each.address for each in port.fixed_ips} != {each.address for each in nic.addresses}
+        port_truth.addresses_differ(nic, port, segments)
         or bool(unnamed_guarantees(port))
         or sorted(guarantees_of(port)) != sorted(nic.guarantees)
     )

@@ -25,6 +25,7 @@ __all__ = [
     "nic_of",
     "nics_of",
     "refuse_without_credentials",
+    "segment_of",
     "segments_for",
     "unnamed_guarantees",
     "vif_of",
@@ -67,7 +68,7 @@ def made_macs(nics: Sequence[NicAsk]) -> tuple[str, ...]:
 
 def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
     """What the owner sees of a bound port."""
-    subnets = {} if facts is None else {subnet.id: subnet for subnet in facts.subnets}
+    segments = {} if facts is None else {subnet.id: subnet.segment for subnet in facts.subnets}
     return Nic(
         index=port.index,
         network=port.network,  # type: ignore[arg-type]  # an id as the network service told it
@@ -79,9 +80,14 @@ def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
         tag=port.tag,
         vnic_type=port.vnic_type,
         vif_type=port.vif_type,
-        segment=next((subnets[ip.subnet].segment for ip in port.fixed_ips if ip.subnet in subnets), None),
+        segment=segment_of(port, segments),
         guarantees=guarantees_of(port),
     )
+
+
+def segment_of(port: Port, segments: Mapping[str, str | None]) -> str | None:
+    """The segment a port has its addresses on, by the segments of subnets; None: none of these, or on no segment."""
+    return next((segments[ip.subnet] for ip in port.fixed_ips if ip.subnet in segments), None)
 
 
 def guarantees_of(port: Port) -> tuple[tuple[str, str, int], ...]:
