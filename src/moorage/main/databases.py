@@ -1,5 +1,6 @@
 """The databases of a region and its cells: opened, found to belong together, and brought to this release's tables."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from moorage.main.config import Config
@@ -12,7 +13,7 @@ from moorage.sql import Database, Meter, open_database
 @dataclass(frozen=True)
 class Databases:
     region: Database
-    cells: dict[CellId, Database]
+    cells: Mapping[CellId, Database]
 
     async def close(self) -> None:
         for database in (self.region, *self.cells.values()):

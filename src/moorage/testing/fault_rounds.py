@@ -52,6 +52,7 @@ DOWN_S = (0.0, 3.0)
 FROZEN_S = (1.0, 12.0)
 ROUND_PATIENCE_S = 150.0
 LOOK_EVERY_S = 0.1
+FOUND, ACCEPTED, DELETED = 200, 202, 204
 NETWORKS = ("private", "private", "routed", "none")
 
 
@@ -223,22 +224,22 @@ class Rounds:
     async def _boot(self, admin: Person, orders: Orders, number: int) -> None:
         name = f"round-{self.totals.rounds}-{number}"
         reply = await self._ask(orders, lambda: admin.ask_boot(name, networks=self._dice.choice(NETWORKS)))
-        if reply is not None and reply.status_code == httpx.codes.ACCEPTED:
+        if reply is not None and reply.status_code == ACCEPTED:
             orders.boots.add(str(reply.json()["server"]["id"]))
 
     async def _delete(self, admin: Person, orders: Orders, server: str) -> None:
         reply = await self._ask(orders, lambda: admin.compute("DELETE", f"/servers/{server}"))
-        if reply is not None and reply.status_code == httpx.codes.NO_CONTENT:
+        if reply is not None and reply.status_code == DELETED:
             orders.deletes.add(server)
 
     async def _stop_and_start(self, admin: Person, orders: Orders, server: str) -> None:
         found = await self._ask(orders, lambda: admin.compute("GET", f"/servers/{server}"))
-        if found is None or found.status_code != httpx.codes.OK:
+        if found is None or found.status_code != FOUND:
             return
         running = found.json()["server"]["status"] == "ACTIVE"
         word = "os-stop" if running else "os-start"
         reply = await self._ask(orders, lambda: admin.compute("POST", f"/servers/{server}/action", {word: None}))
-        if reply is not None and reply.status_code == httpx.codes.ACCEPTED:
+        if reply is not None and reply.status_code == ACCEPTED:
             (orders.stops.add if running else orders.boots.add)(server)
 
     async def _attach(self, admin: Person, orders: Orders, server: str) -> None:
@@ -248,7 +249,7 @@ class Rounds:
             return
         body = {"interfaceAttachment": {"net_id": network}}
         reply = await self._ask(orders, lambda: admin.compute("POST", f"/servers/{server}/os-interface", body))
-        if reply is not None and reply.status_code == httpx.codes.OK:
+        if reply is not None and reply.status_code == FOUND:
             orders.attaches[reply.json()["interfaceAttachment"]["port_id"]] = server
 
     async def _ask(self, orders: Orders, ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response | None:
@@ -288,7 +289,7 @@ class Rounds:
         wrong += [f"stop of {each}: {statuses.get(each)}" for each in orders.stops if statuses.get(each) != "SHUTOFF"]
         for port, server in orders.attaches.items():
             reply = await admin.compute("GET", f"/servers/{server}/os-interface/{port}")
-            if reply.status_code != httpx.codes.OK:
+            if reply.status_code != FOUND:
                 wrong.append(f"attach of {port} to {server}: {reply.status_code}")
         return wrong
 
