@@ -1,6 +1,5 @@
 """The databases of a region and its cells: opened, found to belong together, and brought to this release's tables."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from moorage.main.config import Config
@@ -13,7 +12,7 @@ from moorage.sql import Database, Meter, open_database
 @dataclass(frozen=True)
 class Databases:
     region: Database
-    cells: Mapping[CellId, Database]
+    cells: dict[CellId, Database]
 
     async def close(self) -> None:
         for database in (self.region, *self.cells.values()):
@@ -52,7 +51,8 @@ async def open_databases(config: Config, meter: Meter | None = None) -> Database
     except BaseException:
         await opened.close()
         raise
-    return Databases(opened.region, {cell: CellDatabase(cell, database) for cell, database in opened.cells.items()})
+    cells: dict[CellId, Database] = {cell: CellDatabase(cell, database) for cell, database in opened.cells.items()}
+    return Databases(opened.region, cells)
 
 
 async def connect_databases(config: Config, meter: Meter | None = None) -> Databases:
