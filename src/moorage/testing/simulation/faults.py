@@ -10,7 +10,7 @@ from moorage.drivers.dials import VerbDial
 from moorage.testing.simulation.bus import Weather
 from moorage.testing.simulation.cloud import Cloud, Role
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Arguments, Draft
-from moorage.testing.simulation.roles import AgentRole, RegionRole
+from moorage.testing.simulation.roles import USUAL, AgentRole, RegionRole
 
 HOSTS = ("host1", "host2", "host3", "host4")
 CONDUCTORS = ("conductor1", "conductor2")
@@ -308,9 +308,9 @@ async def host(cloud: Cloud, args: Arguments) -> None:
     assert isinstance(role, AgentRole)
     _said(cloud, f"{role.name}: {args['verb']} {args['dial']} for {args['for_s']} s")
     dial = msgspec.convert(args["dial"], VerbDial)
-    role.turn(msgspec.structs.replace(role.dials, verbs={args["verb"]: dial}))
+    role.turn(msgspec.structs.replace(role.dials, verbs={**USUAL, args["verb"]: dial}))
     await asyncio.sleep(args["for_s"])
-    role.turn(msgspec.structs.replace(role.dials, verbs={}))
+    role.turn(msgspec.structs.replace(role.dials, verbs=USUAL))
 
 
 @fault("guest_crashes", 2, lambda dice, _: {"host": dice.choice(HOSTS)})
@@ -356,7 +356,7 @@ def heal(cloud: Cloud) -> None:
         door.heal()
     for role in cloud.roles.values():
         if isinstance(role, AgentRole):
-            role.turn(msgspec.structs.replace(role.dials, verbs={}, crash=()))
+            role.turn(msgspec.structs.replace(role.dials, verbs=USUAL, crash=()))
         _up(role)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.sql import Tx
 from moorage.store.region import operations
@@ -43,6 +44,7 @@ class Watch:
         self.demo = Client(cloud, cloud.known.demo_token)
         self._asked: dict[str, dict[str, Any]] = {}
         """What each accepted boot asked for, by server."""
+        self._shown_power: dict[str, int] = {}
         self._hosts = {provider: host for host, provider in cloud.known.providers.items()}
         region = cloud.stores["region"]
         region.raw.executescript(_LOG)
@@ -148,15 +150,17 @@ class Watch:
         return wrong
 
     def _not_as_shown(self, seen: Census) -> list[str]:
-        """A server that is shown ACTIVE has a guest that runs, and one that is shown SHUTOFF has not."""
-        from moorage.model.guest import PowerState
-
+        """What is shown of a server's power is what its guest does; ACTIVE is on or crashed, SHUTOFF is off."""
         wrong: list[str] = []
-        for server in seen.servers.values():
-            states = list(self.cloud.guests.get(ServerId(server.id), {}).values())
-            runs = PowerState.RUNNING in states
-            if states and ((server.status == "ACTIVE" and not runs) or (server.status == "SHUTOFF" and runs)):
-                wrong.append(f"{server.id} is shown {server.status}, and its guest is {[each.name for each in states]}")
+        for server, power in self._shown_power.items():
+            states = list(self.cloud.guests.get(ServerId(server), {}).values())
+            status = seen.servers[server].status
+            if len(states) != 1:
+                continue  # the census says what is wrong
+            (state,) = states
+            off = state is PowerState.SHUTDOWN
+            if power != state or (status == "ACTIVE" and off) or (status == "SHUTOFF" and state is PowerState.RUNNING):
+                wrong.append(f"{server} is shown {status} with power state {power}, and its guest is {state.name}")
         return wrong
 
     async def _census(self) -> Census | str:
@@ -167,6 +171,7 @@ class Watch:
             if reply.status != 200:
                 return f"the cloud cannot be looked at: {reply.status} {str(reply.body)[:200]}"
         servers: dict[str, Seen] = {}
+        self._shown_power.clear()
         for each in shown.body["servers"]:
             servers[each["id"]] = Seen(
                 each["id"],
@@ -176,6 +181,7 @@ class Watch:
                 each["flavor"]["vcpus"],
                 each["flavor"]["ram"],
             )
+            self._shown_power[each["id"]] = each["OS-EXT-STS:power_state"]
         by_device: dict[str, list[dict[str, Any]]] = {}
         for port in ports.body["ports"]:
             by_device.setdefault(port["device_id"], []).append(port)

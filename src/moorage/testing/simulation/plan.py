@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 SPAN_S = (30.0, 90.0)
 ORDERS = (4, 14)
-FAULTS = (0, 7)
+FAULTS = (1, 7)
+TOGETHER = 0.5
+NEAR_AN_ORDER = 0.7
 LEVELS = ((3,), (3,), (3,), (3, 2), (2, 3, 1), (1,))
 """Protocol levels of the hosts, in turn; most fleets are of today's."""
 
@@ -93,17 +95,34 @@ def drawn(seed: int) -> Plan:
     dice = random.Random(f"plan {seed}")
     draft = Draft(round(dice.uniform(*SPAN_S), 3), levels=dice.choice(LEVELS))
     events: list[Event] = []
-    times = sorted(round(dice.uniform(0.0, draft.span_s), 3) for _ in range(dice.randint(*ORDERS)))
+    times = _order_times(dice, draft.span_s)
     first = [ORDERS_BY_NAME["boot"]]
     for at_s in times:
         kinds = [*ORDERS_BY_NAME.values()] if draft.boots else first
         events.append(_event(dice, draft, at_s, kinds))
     faults = [each for each in FAULTS_BY_NAME.values() if dice.random() < 0.4]
     if faults:
-        for at_s in [round(dice.uniform(0.0, draft.span_s), 3) for _ in range(dice.randint(*FAULTS))]:
+        for at_s in [_fault_time(dice, draft.span_s, times) for _ in range(dice.randint(*FAULTS))]:
             events.append(_event(dice, draft, at_s, faults))  # noqa: PERF401  the same
     events.sort(key=lambda each: each.at_s)
     return Plan(seed, draft.span_s, tuple(events), draft.levels)
+
+
+def _order_times(dice: random.Random, span_s: float) -> list[float]:
+    """Some alone, some shortly after another."""
+    times = [dice.uniform(0.0, span_s)]
+    for _ in range(dice.randint(*ORDERS) - 1):
+        near = dice.random() < TOGETHER
+        times.append(dice.choice(times) + dice.uniform(0.0, 2.0) if near else dice.uniform(0.0, span_s))
+    return sorted(round(min(each, span_s), 3) for each in times)
+
+
+def _fault_time(dice: random.Random, span_s: float, orders: list[float]) -> float:
+    """Mostly about when something was ordered: what goes wrong while nothing is done is found soon enough."""
+    if dice.random() < NEAR_AN_ORDER:
+        at_s = dice.choice(orders) + dice.uniform(-3.0, 3.0)
+        return round(min(max(at_s, 0.0), span_s), 3)
+    return round(dice.uniform(0.0, span_s), 3)
 
 
 def _event(dice: random.Random, draft: Draft, at_s: float, kinds: list[Kind]) -> Event:

@@ -10,7 +10,7 @@ from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.agent.serve import Agent
 from moorage.clients.inside import Base
 from moorage.conductor.rounds import Rounds
-from moorage.drivers.dials import Dials
+from moorage.drivers.dials import Dials, VerbDial
 from moorage.drivers.simulated import SimulatedDriver, SimulatedGuest
 from moorage.main.api import make_frontdesk
 from moorage.main.embedded import Embedded, open_embedded
@@ -136,6 +136,14 @@ class WatchedDriver(SimulatedDriver):
                 self._cloud.guest_is(self._host, server, None)
 
 
+USUAL = {
+    "start_guest": VerbDial(delay_s=0.05, jitter_s=1.5),
+    "destroy_guest": VerbDial(delay_s=0.02, jitter_s=0.5),
+    "*": VerbDial(jitter_s=0.3),
+}
+"""What every hypervisor takes for its work."""
+
+
 class AgentRole(Role):
     """`moorage agent` of one host."""
 
@@ -149,6 +157,7 @@ class AgentRole(Role):
             disk_gib=cloud.config.hosts.disk_gib,
             physical_networks=plan.physical_networks,
             physical_functions=plan.physical_functions,
+            verbs=USUAL,
         )
         self.driver: WatchedDriver | None = None
         self.agent: Agent | None = None
