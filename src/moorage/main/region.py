@@ -33,7 +33,7 @@ from moorage.operations.gate_watch import GateWatch
 from moorage.operations.gates import ConductorCredentials, Credentials
 from moorage.operations.presence import Presence
 from moorage.operations.rooms import Rooms, Settings
-from moorage.placement.engine import Engine
+from moorage.placement.engine import CATCH_UP_EVERY_S, Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Meter
@@ -117,6 +117,7 @@ async def open_region(
     meter: Meter | None = None,
     bus: Bus | None = None,
     databases: Databases | None = None,
+    picture_every_s: float = CATCH_UP_EVERY_S,
 ) -> Region:
     """Databases, bus, clients and the picture; nobody tells anything yet.  What is given is not opened here."""
     clock, meter = clock or SystemClock(), meter or Meter()
@@ -125,7 +126,12 @@ async def open_region(
     await stores.start()
     bus = bus or await open_bus(config.bus.url)
     clients = make_clients(config, embedded)
-    engine = Engine(databases.region, partial(rank, profile=Profile()), aggregates=aggregates.for_placement)
+    engine = Engine(
+        databases.region,
+        partial(rank, profile=Profile()),
+        aggregates=aggregates.for_placement,
+        every_s=picture_every_s,
+    )
     await engine.start()
     me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")
     hosts = HostCaller(bus, me, clock, silent_s=config.compute.host_silence_s)

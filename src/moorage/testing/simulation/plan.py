@@ -3,6 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -10,7 +11,8 @@ import msgspec
 if TYPE_CHECKING:
     from moorage.testing.simulation.cloud import Cloud
 
-SPAN_S = (30.0, 90.0)
+SPAN_S = (15.0, 30.0, 45.0, 90.0)
+"""Spans are drawn between neighbours of these."""
 ORDERS = (4, 14)
 FAULTS = (1, 7)
 TOGETHER = 0.5
@@ -93,7 +95,8 @@ def every_kind() -> Mapping[str, Kind]:
 def drawn(seed: int) -> Plan:
     """The plan of a seed.  Each seed has some kinds of fault only, so that some are rare together and some are alone."""
     dice = random.Random(f"plan {seed}")
-    draft = Draft(round(dice.uniform(*SPAN_S), 3), levels=dice.choice(LEVELS))
+    least_s, most_s = dice.choice(tuple(pairwise(SPAN_S)))
+    draft = Draft(round(dice.uniform(least_s, most_s), 3), levels=dice.choice(LEVELS))
     events: list[Event] = []
     times = _order_times(dice, draft.span_s)
     first = [ORDERS_BY_NAME["boot"]]

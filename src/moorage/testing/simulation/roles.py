@@ -29,6 +29,10 @@ from moorage.testing.simulation.cloud import Cloud, Role
 from moorage.testing.simulation.memory import MemoryJournal
 
 
+PICTURE_EVERY_S = 1.0
+"""Seldom, so that pictures are old and idle seconds cost little."""
+
+
 class Neighbours(Role):
     """Identity, image and network in one process, as `moorage embedded` has them; compute is told of ports over HTTP."""
 
@@ -74,6 +78,7 @@ class RegionRole(Role):
             clock=cloud.clock(process),
             bus=cloud.bus(process),
             databases=cloud.databases(),
+            picture_every_s=PICTURE_EVERY_S,
         )
         return self.region
 
