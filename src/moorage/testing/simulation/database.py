@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import random
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -32,6 +33,8 @@ UNREACHED_S = 3.0
 """How long a client tries to connect before it says that the database does not answer."""
 STATEMENT_TIMEOUT_S = 20.0
 """A statement that hangs longer is given up by its client."""
+SAME_PER_SECOND_MAX = 100
+"""Requests under one label by one process."""
 JULIAN_DAY_OF_1970 = 2440587.5
 
 
@@ -62,6 +65,8 @@ class Store:
         self.name = name
         self.machine = machine
         self.meter = Meter()
+        self.far_s = 0.0
+        """Each way, always."""
         self.slow_s = (0.0, 0.0)
         """Added to each way."""
         self.hung = False
@@ -74,6 +79,9 @@ class Store:
         """Processes that cannot reach it, by name."""
         self.after_commit: list[Callable[[sqlite3.Connection, str], None]] = []
         """Told of each commit that wrote, with the label of who asked."""
+        self.busy: set[str] = set()
+        """(process, label) of who asked more often than anybody should."""
+        self._second, self._asked = 0, Counter[str]()
         self._loop = loop
         self._dice = dice
         self._trace = trace
@@ -111,6 +119,11 @@ class Store:
         finally:
             self.raw.execute("ROLLBACK")
 
+    def serves(self, process: str) -> bool:
+        """Whether that process can write in it, in a time that everybody must be content with."""
+        well = not self.hung and not self.refuses_writes and not self.slow_s[1] and not self.answers_lost
+        return well and process not in self.cut
+
     # ------------------------------------------------------------------------------------------------- requests
 
     async def ask(self, work: Work[T], *, writes: bool) -> T:
@@ -128,7 +141,9 @@ class Store:
         self._loop.call_later(delay_s, callback, *args, context=self._context)
 
     def _way_s(self) -> float:
-        return self._dice.uniform(*WAY_S) + (self._dice.uniform(*self.slow_s) if self.slow_s[1] else 0.0)
+        return (
+            2 * self.far_s + self._dice.uniform(*WAY_S) + (self._dice.uniform(*self.slow_s) if self.slow_s[1] else 0.0)
+        )
 
     def _arrive(self, request: _Request) -> None:
         if self.hung:
@@ -148,6 +163,7 @@ class Store:
 
     def _carry_out(self, request: _Request) -> None:
         self._trace.seen("database", f"{self.name} {request.name} {request.process}")
+        self._count(request)
         try:
             answer, wrote = request.context.run(self._transact, request.work, request.writes)
         except Exception as failure:  # noqa: BLE001  handed to whoever asked
@@ -165,6 +181,15 @@ class Store:
                 return
         if not request.done.done():
             request.done.set_result(answer)
+
+    def _count(self, request: _Request) -> None:
+        """Who asks the same again and again without a pause is found out."""
+        second, key = int(self._loop.now), f"{request.process} {request.name}"
+        if second != self._second:
+            self._second, self._asked = second, Counter()
+        self._asked[key] += 1
+        if self._asked[key] > SAME_PER_SECOND_MAX and request.name:
+            self.busy.add(key)
 
     def _give_up(self, request: _Request) -> None:
         if request in self._waiting:

@@ -24,6 +24,7 @@ from moorage.testing.simulation.clock import Machine, machine_here
 from moorage.testing.simulation.loop import VirtualLoop
 
 _REAL_DATETIME = datetimes.datetime
+_REAL_RANDOM = random.Random
 _REAL_TIME, _REAL_MONOTONIC = time.time, time.monotonic
 Bound = tuple[tuple[Any, ...] | None, dict[str, Any] | None]
 _functions: dict[int, list[FunctionType]] = {}
@@ -103,6 +104,9 @@ def determined(loop: VirtualLoop, seed: str, elsewhere: Machine) -> Iterator[ran
         for name, module in list(sys.modules.items())
         if name.startswith("moorage.") and hasattr(module, "uuid4")
     ]
+    patches.append((random, "Random", _dice_of(chance)))
+    for each in _dice_of_modules():
+        each.seed(chance.getrandbits(128))
     defaults = _bound_clocks({_REAL_TIME: now, _REAL_MONOTONIC: loop.time})
     before = [(where, name, getattr(where, name)) for where, name, _ in patches]
     for where, name, value in patches:
@@ -153,6 +157,21 @@ def _bound_clocks(instead: dict[Any, Any]) -> list[tuple[FunctionType, Bound, Bo
         swapped_named = None if named is None else {name: swap(value) for name, value in named.items()}
         found.append((each, (plain, named), (swapped, swapped_named)))
     return found
+
+
+def _dice_of(chance: random.Random) -> type[random.Random]:
+    """`random.Random` that is seeded by the simulation where it would be by the system."""
+
+    class Dice(_REAL_RANDOM):
+        def __init__(self, x: Any = None) -> None:
+            super().__init__(chance.getrandbits(128) if x is None else x)
+
+    return Dice
+
+
+def _dice_of_modules() -> list[random.Random]:
+    modules = [module for name, module in sys.modules.items() if name.startswith("moorage.")]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, _REAL_RANDOM)]
 
 
 def _clock_gettime(loop: VirtualLoop, now: Callable[[], float]) -> Callable[[int], float]:

@@ -15,6 +15,7 @@ SPAN_S = (15.0, 30.0, 45.0, 90.0)
 """Spans are drawn between neighbours of these."""
 ORDERS = (4, 14)
 FAULTS = (1, 7)
+FAR_S = (0.0, 0.0, 0.0, 0.015, 0.1)
 TOGETHER = 0.5
 NEAR_AN_ORDER = 0.7
 LEVELS = ((3,), (3,), (3,), (3, 2), (2, 3, 1), (1,))
@@ -45,6 +46,8 @@ class Plan(msgspec.Struct, frozen=True):
     span_s: float
     events: tuple[Event, ...]
     levels: tuple[int, ...] = (3,)
+    far_s: float = 0.0
+    """How far the databases are, each way, all the time."""
 
     def but(self, events: tuple[Event, ...]) -> "Plan":
         return msgspec.structs.replace(self, events=events)
@@ -108,7 +111,7 @@ def drawn(seed: int) -> Plan:
         for at_s in [_fault_time(dice, draft.span_s, times) for _ in range(dice.randint(*FAULTS))]:
             events.append(_event(dice, draft, at_s, faults))  # noqa: PERF401  the same
     events.sort(key=lambda each: each.at_s)
-    return Plan(seed, draft.span_s, tuple(events), draft.levels)
+    return Plan(seed, draft.span_s, tuple(events), draft.levels, dice.choice(FAR_S))
 
 
 def _order_times(dice: random.Random, span_s: float) -> list[float]:

@@ -28,7 +28,6 @@ from moorage.testing.simulation.clock import MachineProcess
 from moorage.testing.simulation.cloud import Cloud, Role
 from moorage.testing.simulation.memory import MemoryJournal
 
-
 PICTURE_EVERY_S = 1.0
 """Seldom, so that pictures are old and idle seconds cost little."""
 

@@ -12,13 +12,15 @@ from contextlib import contextmanager
 
 import msgspec
 
-from moorage.testing.simulation.cloud import Cloud, with_levels
+from moorage.testing.simulation.cloud import EMBEDDED, Cloud, with_levels
 from moorage.testing.simulation.determinism import determined
+from moorage.testing.simulation.excuses import without_excuse
 from moorage.testing.simulation.faults import heal
 from moorage.testing.simulation.invariants import Watch
 from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
 from moorage.testing.simulation.orders import every_order
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
+from moorage.testing.simulation.progress import watch_conductors
 from moorage.testing.simulation.roles import people
 from moorage.testing.simulation.template import template
 
@@ -54,29 +56,35 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def simulate(plan: Plan) -> Outcome:
     """Run it; the same plan gives the same outcome, in every interpreter that was started with PYTHONHASHSEED=0."""
-    whole = template()
+    template()
     _settle_memory()
+    with _quietly():
+        return _simulated(plan)  # nothing of the cloud is left when the memory is looked through
+
+
+def _simulated(plan: Plan) -> Outcome:
+    whole = template()
     loop = VirtualLoop()
     loop.now = whole.passed_s
     config = with_levels(whole.config, plan.levels)
-    with _quietly():
-        cloud = Cloud(config, f"seed {plan.seed}", whole.config.data / f"run{next(_rooms)}", loop)
-        try:
-            with determined(loop, f"seed {plan.seed}", cloud.machine("world")):
-                for name, content in whole.stores.items():
-                    cloud.stores[name].load(content)
-                cloud.known = whole.known
-                cloud.watch = Watch(cloud)
-                people(cloud)
-                loop.after_event = lambda: _stop_at_a_violation(cloud)
-                try:
-                    loop.run(_story(cloud, plan))
-                except _Ended:
-                    pass
-                except (Livelock, Starved) as failure:
-                    cloud.violated(str(failure))
-        finally:
-            cloud.leave()
+    cloud = Cloud(config, f"seed {plan.seed}", whole.config.data / f"run{next(_rooms)}", loop)
+    try:
+        with determined(loop, f"seed {plan.seed}", cloud.machine("world")):
+            for name, content in whole.stores.items():
+                cloud.stores[name].load(content)
+                cloud.stores[name].far_s = 0.0 if name in EMBEDDED else plan.far_s
+            cloud.known = whole.known
+            cloud.watch = Watch(cloud)
+            people(cloud)
+            loop.after_event = lambda: _stop_at_a_violation(cloud)
+            try:
+                loop.run(_story(cloud, plan))
+            except _Ended:
+                pass
+            except (Livelock, Starved) as failure:
+                cloud.violated(str(failure))
+    finally:
+        cloud.leave()
     return Outcome(
         plan,
         cloud.trace.digest,
@@ -117,6 +125,7 @@ async def _story(cloud: Cloud, plan: Plan) -> None:
     began = cloud.loop.now
     cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
     kinds = every_kind()
+    watching = asyncio.ensure_future(watch_conductors(cloud))
     tasks: list[asyncio.Task[None]] = []
     for event in plan.events:
         await asyncio.sleep(max(0.0, began + event.at_s - cloud.loop.now))
@@ -130,19 +139,22 @@ async def _story(cloud: Cloud, plan: Plan) -> None:
     cloud.trace.note("plan", "all is healed")
     if orders_left:
         await asyncio.wait(orders_left)
-    await _rest(cloud)
+    await _rest(cloud, plan)
+    watching.cancel()
     for task in tasks:
         if task.done() and not task.cancelled() and (failure := task.exception()) is not None:
             raise failure
 
 
-async def _rest(cloud: Cloud) -> None:
+async def _rest(cloud: Cloud, plan: Plan) -> None:
     """Wait until all is as it must be."""
     until, pause_s = cloud.loop.now + SETTLED_S, REST_FIRST_S
     while True:
         await asyncio.sleep(pause_s)
         wrong = await cloud.watch.wrong()
         if not wrong:
+            for each in await without_excuse(cloud, plan):
+                cloud.violated(each)
             cloud.trace.note("plan", "all is as it must be")
             return
         if cloud.loop.now > until:
@@ -164,8 +176,8 @@ def _quietly() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-            gc.collect()
     finally:
+        gc.collect()
         sys.unraisablehook = hook
         logging.disable(level)
         if collecting:

@@ -3,6 +3,8 @@
 import re
 import time
 
+import msgspec
+
 from moorage.testing.simulation.plan import Event, Plan
 from moorage.testing.simulation.run import Outcome, simulate
 
@@ -67,4 +69,4 @@ class _Search:
             last = plan.events[-1]
             ends_s = last.at_s + float(last.args.get("for_s", 0.0)) + 1.0
             if ends_s < plan.span_s:
-                self.fails(Plan(plan.seed, round(ends_s, 3), plan.events, plan.levels))
+                self.fails(msgspec.structs.replace(plan, span_s=round(ends_s, 3)))

@@ -1,0 +1,50 @@
+"""Whether a server that ended in ERROR had a reason to: an outage is none, nor is what an earlier fault left behind."""
+
+import re
+
+from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.plan import Event, Plan
+
+HOST_FAULTS = frozenset({"host", "kill", "freeze", "restart", "upgrade", "power_cut", "bus_cut", "bus_weather", "twin"})
+ADMINISTRATORS = frozenset({"service", "force_down", "zone", "trait", "inventory"})
+NEIGHBOURS = frozenset({"neighbour"})
+SCARCE = frozenset({"routed", "assured", "direct", "guaranteed", "two"})
+"""Networks on which addresses, devices or bandwidth may run out."""
+BOOTS_THAT_FIT = 8
+"""Of the smallest flavor, on two of the four hosts."""
+
+EXCUSES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
+    (re.compile(r"(?i)not been heard of|did not answer in time|the host"), HOST_FAULTS),
+    (re.compile(r"(?i)port|network|address|image|identity|service"), NEIGHBOURS | HOST_FAULTS),
+)
+"""What a fault's sentence is about, and which events may have led to it."""
+NO_HOST = re.compile(r"(?i)no valid host|no host")
+
+
+def excused(plan: Plan, message: str, network: str, flavor: str, zone: str) -> bool:
+    """Whether something in the plan may have led to this."""
+    kinds = {event.what for event in plan.events}
+    if NO_HOST.search(message):
+        boots = sum(event.what == "boot" for event in plan.events)
+        scarce = network in SCARCE or flavor != "nano" or boots > BOOTS_THAT_FIT
+        return scarce or bool(kinds & (ADMINISTRATORS | HOST_FAULTS)) or plan.levels != (3,)
+    return any(pattern.search(message) and kinds & may for pattern, may in EXCUSES)
+
+
+async def without_excuse(cloud: Cloud, plan: Plan) -> list[str]:
+    """Servers in ERROR for which nothing in the plan is a reason."""
+    watch, wrong = cloud.watch, list[str]()
+    asked = {event.args["server"]: event for event in plan.events if event.what == "boot"}
+    for booked in watch.book.servers.values():
+        if not booked.id or booked.delete_asked:
+            continue
+        shown = await watch.admin.ask("compute", "GET", f"/servers/{booked.id}")
+        if shown.status != 200 or shown.body["server"]["status"] != "ERROR":
+            continue
+        said: str = shown.body["server"].get("fault", {}).get("message", "")
+        cloud.trace.note("error", f"s{booked.ref}: {said}")
+        boot: Event | None = asked.get(booked.ref)
+        args = {} if boot is None else boot.args
+        if not excused(plan, said, args.get("network", ""), args.get("flavor", "nano"), args.get("zone", "")):
+            wrong.append(f"s{booked.ref} {booked.id} ended in ERROR, and nothing that happened is a reason: {said}")
+    return wrong

@@ -1,0 +1,34 @@
+"""That work goes on: conductors come back after every outage, and nobody asks the same without a pause."""
+
+import asyncio
+
+from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.roles import ConductorRole
+
+LOOK_EVERY_S = 1.0
+SLACK_S = 5.0
+"""Beside a lease and a beat: a request that was under way when the outage ended, and its time-out."""
+
+
+async def watch_conductors(cloud: Cloud) -> None:
+    """A conductor is alive one lease and one beat after it was started, thawed, or could reach the region's database again."""
+    compute = cloud.config.compute
+    # A request that hung is given up after half a lease, then there is a pause of at most half a beat before the next.
+    most_s = compute.lease_s * 1.5 + compute.lease_beat_s * 1.5 + SLACK_S
+    since: dict[str, float] = {}
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        region = cloud.stores["region"]
+        for role in cloud.roles.values():
+            if not isinstance(role, ConductorRole):
+                continue
+            process = role.process
+            could = role.ready and process is not None and not process.frozen and region.serves(role.name)
+            conductor = None if role.region is None else role.region.conductor
+            if not could or conductor is None or conductor.alive:
+                since.pop(role.name, None)
+            elif cloud.loop.now - since.setdefault(role.name, cloud.loop.now) > most_s:
+                cloud.violated(f"{role.name} is not alive {most_s:.0f} s after it could have been")
+        for store in cloud.stores.values():
+            for key in sorted(store.busy):
+                cloud.violated(f"the {store.name} database is asked without a pause: {key}")

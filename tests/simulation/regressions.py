@@ -1,0 +1,203 @@
+"""Faults that the cloud once had, put back one at a time: what the simulation must find.
+
+Each is a context manager that makes the product behave as it did.  None of them changes the simulation's rules.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.agent.authority import Authority
+from moorage.agent.serve import Agent
+from moorage.bus.listening import Listening
+from moorage.clients.deadline import LEASE_MARGIN_S
+from moorage.conductor import worker
+from moorage.conductor.reconcilers.stray_ports import StrayPorts, _Mended
+from moorage.conductor.worker import Conductor
+from moorage.model.ids import ServerId
+from moorage.model.network import minted_macs
+from moorage.operations import port_truth
+from moorage.operations.delete import DELETE, find_server
+from moorage.operations.steps import servers as records
+from moorage.placement import claims
+from moorage.placement.engine import Engine
+from moorage.sql import Tx
+from moorage.store.region import conductors
+from moorage.store.region import servers as region_servers
+from moorage.testing.simulation.bus import Hub
+
+REGRESSIONS: dict[str, Callable[[], Any]] = {}
+
+
+def regression(function: Callable[[], Iterator[None]]) -> Callable[[], Any]:
+    made = contextmanager(function)
+    REGRESSIONS[function.__name__] = made
+    return made
+
+
+@regression
+def a_lost_lease_stays_lost() -> Iterator[None]:
+    """A renewal has what is left of the lease, and a tenth of a second when nothing is: with a far database that is never enough."""
+
+    async def beat(self: Conductor) -> None:
+        lease = self.lease
+        left_s = lease._ends - LEASE_MARGIN_S - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(max(left_s, 0.1)):
+                began = self._clock.monotonic()
+
+                def renewed(tx: Tx) -> None:
+                    now = conductors.clock(tx)
+                    table = conductors.conductors
+                    tx.run(sa.update(table).where(table.c.id == lease.id).values(alive_until=now + lease.lease_s))
+
+                await lease._region.write(renewed)
+                lease._lost = False
+                lease._granted(began)
+        finally:
+            if not lease.alive:
+                await self._drop_all()
+
+    with patch.object(Conductor, "beat", beat):
+        yield
+
+
+@regression
+def a_host_that_was_silent_keeps_what_it_has() -> Iterator[None]:
+    """It never asks again, and what it has is compared with nothing."""
+
+    with (
+        patch.object(Authority, "held", property(lambda _: True)),
+        patch.object(Authority, "covers", lambda *_: True),
+        patch.object(Agent, "_leave_home", lambda *_: None),
+    ):
+        yield
+
+
+@regression
+def what_is_torn_is_taken_up_again_at_once() -> Iterator[None]:
+    """After a write of unknown outcome an operation is taken up again without a pause."""
+    with patch.object(worker, "AGAIN_FIRST_S", 0.0), patch.object(worker, "AGAIN_MOST_S", 0.0):
+        yield
+
+
+@regression
+def every_host_is_silent_while_the_bus_is_out() -> Iterator[None]:
+    """Silence is counted whether or not anybody could have been heard."""
+
+    def unheard_for_s(self: Listening, heard: float) -> float:
+        return self._clock.monotonic() - max(heard, self._first)  # type: ignore[attr-defined]
+
+    begin = Listening.__init__
+
+    def begun(self: Listening, *said: Any) -> None:
+        begin(self, *said)
+        self._first = self._since  # type: ignore[attr-defined]
+
+    with (
+        patch.object(Listening, "__init__", begun),
+        patch.object(Listening, "unheard_for_s", unheard_for_s),
+        patch.object(Listening, "out_for_s", lambda _: 0.0),
+    ):
+        yield
+
+
+@regression
+def an_outage_closes_the_carrier_for_good() -> Iterator[None]:
+    """Whoever lost the bus once never has it again, while its process lives."""
+
+    def stays(self: Hub, down: bool) -> None:
+        if down:
+            self.down_since = self.down_since or self._loop.now
+        elif self._noticed(self.down_since):
+            self.cut |= {name: self.down_since for name in ("conductor1", "conductor2")}  # type: ignore[misc]
+            self.down_since = None
+        else:
+            self.down_since = None
+
+    def healed(self: Hub) -> None:
+        self.set_down(False)
+
+    with patch.object(Hub, "set_down", stays), patch.object(Hub, "heal", healed):
+        yield
+
+
+@regression
+def adopted_boots_know_no_zones() -> Iterator[None]:
+    """Aggregates come into the picture by a round that begins after operations do."""
+    begin = Engine.__init__
+
+    def begun(self: Engine, *said: Any, aggregates: Any = None, **named: Any) -> None:
+        begin(self, *said, **named)
+        self._later = aggregates  # type: ignore[attr-defined]
+
+    async def read(self: Engine) -> int:
+        found = await self._region.read(self._later)  # type: ignore[attr-defined]
+        self.picture.set_host_aggregates(found)
+        return len(found)
+
+    with patch.object(Engine, "__init__", begun), patch.object(Engine, "read_aggregates", read):
+        yield
+
+
+@regression
+def a_delete_gives_up() -> Iterator[None]:
+    """One whose cell is out for some time is taken back, though it was answered 204."""
+    with (
+        patch.object(find_server, "patience_s", 20.0),
+        patch.object(DELETE, "forward_only", False),
+    ):
+        yield
+
+
+@regression
+def strays_are_released_whatever_they_have_become() -> Iterator[None]:
+    """What is there by the time of the release goes, not what was seen."""
+
+    async def mend(self: StrayPorts, server: ServerId, ports: Any) -> _Mended:
+        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        if where is None or where.operation is not None:
+            return _Mended()
+        found = await records.find(self._rooms, server)
+        listed: set[str] = set()
+        if found.server is not None and not found.server.deleted:
+            listed = {str(nic.port) for nic in found.server.nics if nic.port is not None}
+        if set(ports) <= listed:
+            return _Mended()
+        network: Any = self._rooms.network
+        mine = minted_macs(server)
+        for row in await network._rows_of(server):
+            if row["id"] not in listed:
+                await (network._delete(row["id"]) if row["mac_address"] in mine else network._let_go(server, None, row))
+        return _Mended(1)
+
+    with patch.object(StrayPorts, "_mend", mend):
+        yield
+
+
+@regression
+def a_port_that_is_not_listed_is_unplugged() -> Iterator[None]:
+    """Who lost a role is shown empty lists, and believes them."""
+
+    async def lost(rooms: Any, server: Any, nics: Sequence[Any], deleted: Collection[str]) -> Any:
+        return await port_truth._let_go(rooms, server, nics)
+
+    with patch.object(port_truth, "_lost", lost):
+        yield
+
+
+@regression
+def what_an_administrator_said_is_seen_later() -> Iterator[None]:
+    """A claim is judged by capacity alone: an old picture decides."""
+    take = claims._take
+
+    def taken(tx: Tx, asked: Any, at: Any, choice: Any) -> Any:
+        return take(tx, asked, at, msgspec.structs.replace(choice, versions={}))
+
+    with patch.object(claims, "_take", taken):
+        yield
