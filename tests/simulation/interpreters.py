@@ -9,10 +9,15 @@ SOURCE = Path(__file__).parents[2] / "src"
 PATIENCE_S = 3600.0
 
 
-def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m moorage.testing.simulation` with these arguments."""
+def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python` with these arguments."""
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(SOURCE)}
     return subprocess.run(
-        [sys.executable, "-m", "moorage.testing.simulation", *arguments],
+        [sys.executable, *arguments],
         env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
+
+
+def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m moorage.testing.simulation` with these arguments."""
+    return interpreted("-m", "moorage.testing.simulation", *arguments)

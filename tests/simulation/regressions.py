@@ -32,15 +32,23 @@ from moorage.store.region import servers as region_servers
 from moorage.testing.simulation.bus import Hub
 
 REGRESSIONS: dict[str, Callable[[], Any]] = {}
+SCENE_OF: dict[str, str] = {}
+"""The scene of `moorage.testing.simulation.scenes` that brings out each; half of all seeds have some scene."""
 
 
-def regression(function: Callable[[], Iterator[None]]) -> Callable[[], Any]:
-    made = contextmanager(function)
-    REGRESSIONS[function.__name__] = made
-    return made
+def regression(scene: str) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
+    """Register it, with the scene that its plans have."""
+
+    def registered(function: Callable[[], Iterator[None]]) -> Callable[[], Any]:
+        made = contextmanager(function)
+        REGRESSIONS[function.__name__] = made
+        SCENE_OF[function.__name__] = scene
+        return made
+
+    return registered
 
 
-@regression
+@regression("a_far_database_is_out")
 def a_lost_lease_stays_lost() -> Iterator[None]:
     """A renewal has what is left of the lease, and a tenth of a second when nothing is: with a far database that is never enough."""
 
@@ -67,7 +75,7 @@ def a_lost_lease_stays_lost() -> Iterator[None]:
         yield
 
 
-@regression
+@regression("a_host_falls_silent_in_a_boot")
 def a_host_that_was_silent_keeps_what_it_has() -> Iterator[None]:
     """It never asks again, and what it has is compared with nothing."""
 
@@ -79,14 +87,14 @@ def a_host_that_was_silent_keeps_what_it_has() -> Iterator[None]:
         yield
 
 
-@regression
+@regression("a_boot_finds_the_region_full")
 def what_is_torn_is_taken_up_again_at_once() -> Iterator[None]:
     """After a write of unknown outcome an operation is taken up again without a pause."""
     with patch.object(worker, "AGAIN_FIRST_S", 0.0), patch.object(worker, "AGAIN_MOST_S", 0.0):
         yield
 
 
-@regression
+@regression("the_bus_is_out_for_a_boot")
 def every_host_is_silent_while_the_bus_is_out() -> Iterator[None]:
     """Silence is counted whether or not anybody could have been heard."""
 
@@ -107,7 +115,7 @@ def every_host_is_silent_while_the_bus_is_out() -> Iterator[None]:
         yield
 
 
-@regression
+@regression("the_bus_is_out_for_a_boot")
 def an_outage_closes_the_carrier_for_good() -> Iterator[None]:
     """Whoever lost the bus once never has it again, while its process lives."""
 
@@ -115,7 +123,7 @@ def an_outage_closes_the_carrier_for_good() -> Iterator[None]:
         if down:
             self.down_since = self.down_since or self._loop.now
         elif self._noticed(self.down_since):
-            self.cut |= {name: self.down_since for name in ("conductor1", "conductor2")}  # type: ignore[misc]
+            self.cut |= dict.fromkeys(("conductor1", "conductor2"), self.down_since)  # type: ignore[misc]
             self.down_since = None
         else:
             self.down_since = None
@@ -127,7 +135,7 @@ def an_outage_closes_the_carrier_for_good() -> Iterator[None]:
         yield
 
 
-@regression
+@regression("conductors_return_to_boots_that_wait")
 def adopted_boots_know_no_zones() -> Iterator[None]:
     """Aggregates come into the picture by a round that begins after operations do."""
     begin = Engine.__init__
@@ -137,6 +145,7 @@ def adopted_boots_know_no_zones() -> Iterator[None]:
         self._later = aggregates  # type: ignore[attr-defined]
 
     async def read(self: Engine) -> int:
+        await asyncio.sleep(0.5)
         found = await self._region.read(self._later)  # type: ignore[attr-defined]
         self.picture.set_host_aggregates(found)
         return len(found)
@@ -145,7 +154,7 @@ def adopted_boots_know_no_zones() -> Iterator[None]:
         yield
 
 
-@regression
+@regression("a_cell_is_out_for_a_delete")
 def a_delete_gives_up() -> Iterator[None]:
     """One whose cell is out for some time is taken back, though it was answered 204."""
     with (
@@ -155,7 +164,7 @@ def a_delete_gives_up() -> Iterator[None]:
         yield
 
 
-@regression
+@regression("a_round_looks_during_an_attach")
 def strays_are_released_whatever_they_have_become() -> Iterator[None]:
     """What is there by the time of the release goes, not what was seen."""
 
@@ -180,7 +189,7 @@ def strays_are_released_whatever_they_have_become() -> Iterator[None]:
         yield
 
 
-@regression
+@regression("a_role_is_lost")
 def a_port_that_is_not_listed_is_unplugged() -> Iterator[None]:
     """Who lost a role is shown empty lists, and believes them."""
 
@@ -191,7 +200,7 @@ def a_port_that_is_not_listed_is_unplugged() -> Iterator[None]:
         yield
 
 
-@regression
+@regression("an_administrator_and_a_user_at_once")
 def what_an_administrator_said_is_seen_later() -> Iterator[None]:
     """A claim is judged by capacity alone: an old picture decides."""
     take = claims._take

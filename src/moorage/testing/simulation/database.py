@@ -188,7 +188,7 @@ class Store:
         if second != self._second:
             self._second, self._asked = second, Counter()
         self._asked[key] += 1
-        if self._asked[key] > SAME_PER_SECOND_MAX and request.name:
+        if self._asked[key] > SAME_PER_SECOND_MAX:
             self.busy.add(key)
 
     def _give_up(self, request: _Request) -> None:

@@ -18,13 +18,20 @@ REGION_ROLES = ("api", *CONDUCTORS)
 ROLES = (*REGION_ROLES, *CONDUCTORS, *HOSTS, "neighbours")
 STORES = ("region", "cell1", "cell2")
 NEIGHBOURS = ("network", "network", "network", "identity", "image")
-TROUBLES = ("refused", "fails_before", "fails_after", "late", "lost_answer", "short", "lost_role")
+TROUBLES = ("refused", "fails_before", "fails_after", "late", "lost_answer", "slow", "short", "lost_role")
 fault = FAULTS_BY_NAME.add
 
 
 def _for_s(dice: random.Random, least_s: float = 1.0, most_s: float = 60.0) -> float:
     """Short ones often, long ones sometimes."""
     return round(least_s * math.exp(dice.random() * math.log(most_s / least_s)), 3)
+
+
+def _role(cloud: Cloud, name: str) -> Role:
+    """`host of N`: the host that server N has claimed; one of them, if it has none."""
+    if name.startswith("host of "):
+        name = cloud.watch.host_of(int(name.removeprefix("host of "))) or HOSTS[0]
+    return cloud.roles[name]
 
 
 def _said(cloud: Cloud, what: str) -> None:
@@ -41,7 +48,7 @@ def _draw_kill(dice: random.Random, _: Draft) -> Arguments:
 @fault("kill", 6, _draw_kill)
 async def kill(cloud: Cloud, args: Arguments) -> None:
     """kill -9, and it is started again after a while."""
-    role = cloud.roles[args["role"]]
+    role = _role(cloud, args["role"])
     _said(cloud, f"{role.name} is killed for {args['for_s']} s")
     role.wanted = False
     role.kill()
@@ -56,7 +63,7 @@ def _draw_freeze(dice: random.Random, _: Draft) -> Arguments:
 @fault("freeze", 6, _draw_freeze)
 async def freeze(cloud: Cloud, args: Arguments) -> None:
     """It stands still, and goes on; `sleeps`: with its machine, whose monotonic clock stands still too."""
-    role = cloud.roles[args["role"]]
+    role = _role(cloud, args["role"])
     process = role.process
     if process is None or process.frozen:
         return
@@ -82,7 +89,7 @@ def _draw_restart(dice: random.Random, draft: Draft) -> Arguments:
 @fault("restart", 3, _draw_restart)
 async def restart(cloud: Cloud, args: Arguments) -> None:
     """Told to stop, and started again."""
-    role = cloud.roles[args["role"]]
+    role = _role(cloud, args["role"])
     _said(cloud, f"{role.name} is restarted in order")
     role.wanted = False
     await role.stop()
@@ -97,7 +104,7 @@ def _draw_upgrade(dice: random.Random, _: Draft) -> Arguments:
 @fault("upgrade", 2, _draw_upgrade)
 async def upgrade(cloud: Cloud, args: Arguments) -> None:
     """An agent is restarted as one of another protocol level."""
-    role = cloud.roles[args["host"]]
+    role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
     _said(cloud, f"{role.name} is restarted with level {args['level']}")
     role.wanted = False
@@ -114,7 +121,7 @@ def _draw_power_cut(dice: random.Random, _: Draft) -> Arguments:
 @fault("power_cut", 2, _draw_power_cut)
 async def power_cut(cloud: Cloud, args: Arguments) -> None:
     """A host loses its power: its guests are off, its agent comes back with it."""
-    role = cloud.roles[args["host"]]
+    role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
     _said(cloud, f"{role.name} loses its power for {args['for_s']} s")
     role.wanted = False
@@ -216,11 +223,12 @@ def _draw_cut(dice: random.Random, _: Draft) -> Arguments:
 @fault("bus_cut", 4, _draw_cut)
 async def bus_cut(cloud: Cloud, args: Arguments) -> None:
     """One process does not reach the bus."""
-    _said(cloud, f"{args['role']} does not reach the bus for {args['for_s']} s")
-    cloud.hub.cut_off(args["role"])
+    name = _role(cloud, args["role"]).name
+    _said(cloud, f"{name} does not reach the bus for {args['for_s']} s")
+    cloud.hub.cut_off(name)
     await asyncio.sleep(args["for_s"])
-    _said(cloud, f"{args['role']} reaches the bus again")
-    cloud.hub.join(args["role"])
+    _said(cloud, f"{name} reaches the bus again")
+    cloud.hub.join(name)
 
 
 def _draw_down(dice: random.Random, _: Draft) -> Arguments:
@@ -304,7 +312,7 @@ def _draw_host(dice: random.Random, _: Draft) -> Arguments:
 @fault("host", 5, _draw_host)
 async def host(cloud: Cloud, args: Arguments) -> None:
     """A hypervisor fails, hangs or is slow."""
-    role = cloud.roles[args["host"]]
+    role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
     _said(cloud, f"{role.name}: {args['verb']} {args['dial']} for {args['for_s']} s")
     dial = msgspec.convert(args["dial"], VerbDial)
@@ -316,7 +324,7 @@ async def host(cloud: Cloud, args: Arguments) -> None:
 @fault("guest_crashes", 2, lambda dice, _: {"host": dice.choice(HOSTS)})
 async def guest_crashes(cloud: Cloud, args: Arguments) -> None:
     """The guests of a host crash, by themselves."""
-    role = cloud.roles[args["host"]]
+    role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
     if role.driver is not None and role.ready:
         _said(cloud, f"the guests on {role.name} crash")
@@ -337,7 +345,7 @@ def _draw_round(dice: random.Random, _: Draft) -> Arguments:
 @fault("reconcile", 5, _draw_round)
 async def reconcile(cloud: Cloud, args: Arguments) -> None:
     """A round runs now, whatever goes on."""
-    role = cloud.roles[args["role"]]
+    role = _role(cloud, args["role"])
     rounds = getattr(role, "rounds", None)
     if isinstance(role, RegionRole) and role.ready and rounds is not None and args["name"] in rounds.runs:
         _said(cloud, f"{role.name} runs {args['name']}")

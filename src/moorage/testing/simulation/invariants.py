@@ -44,6 +44,8 @@ class Watch:
         self.demo = Client(cloud, cloud.known.demo_token)
         self._asked: dict[str, dict[str, Any]] = {}
         """What each accepted boot asked for, by server."""
+        self._claimed: dict[str, str] = {}
+        """The host that each server claimed last."""
         self._shown_power: dict[str, int] = {}
         self._hosts = {provider: host for host, provider in cloud.known.providers.items()}
         region = cloud.stores["region"]
@@ -69,6 +71,10 @@ class Watch:
         self._asked[booked.id] = args
         self.cloud.trace.note("order", f"s{booked.ref} is {booked.id}")
 
+    def host_of(self, ref: int) -> str | None:
+        """Where the server ordered as this is to be, by its claim."""
+        return self._claimed.get(self.book.of(ref).id)
+
     # ------------------------------------------------------------------------------------------------- claims
 
     def _committed(self, raw: sqlite3.Connection, label: str) -> None:
@@ -87,6 +93,7 @@ class Watch:
         for (consumer, provider, resource), change in mine.items():
             if change > 0 and resource == "VCPU" and provider in self._hosts:
                 self.cloud.trace.note("claim", f"{consumer[:8]} on {self._hosts[provider]} ({label})")
+                self._claimed[consumer] = self._hosts[provider]
                 self._as_told(consumer, self._hosts[provider])
 
     def _within_capacity(self, raw: sqlite3.Connection, provider: str, resource: str, label: str) -> None:

@@ -265,3 +265,14 @@ async def inventory(cloud: Cloud, args: Arguments) -> None:
     body = {**now.body, "reserved": args["reserved"]}
     reply = await watch.admin.ask("placement", "PUT", path, body)
     watch.answered(f"reserved={args['reserved']} {args['host']}", reply)
+
+
+@order("stray_port", 1, _a_server)
+async def stray_port(cloud: Cloud, args: Arguments) -> None:
+    """A user writes a server on a port of their own that was never attached to it."""
+    watch = _watch(cloud)
+    booked = watch.book.of(args["server"])
+    if booked.id:
+        said = {"network_id": cloud.known.networks["private"], "device_id": booked.id, "device_owner": "compute:nova"}
+        reply = await watch.demo.ask("network", "POST", "/ports", {"port": said})
+        watch.answered(f"stray port of s{booked.ref}", reply)

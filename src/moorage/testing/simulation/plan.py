@@ -15,6 +15,9 @@ SPAN_S = (15.0, 30.0, 45.0, 90.0)
 """Spans are drawn between neighbours of these."""
 ORDERS = (4, 14)
 FAULTS = (1, 7)
+WITH_A_SCENE = 0.5
+ORDERS_BESIDE = (1, 5)
+FAULTS_BESIDE = (0, 2)
 FAR_S = (0.0, 0.0, 0.0, 0.015, 0.1)
 TOGETHER = 0.5
 NEAR_AN_ORDER = 0.7
@@ -61,6 +64,7 @@ class Draft:
     boots: int = 0
     """How many servers were ordered; orders about servers name one of them."""
     levels: tuple[int, ...] = (3,)
+    far_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ class Registry(dict[str, Kind]):
         return added
 
 
+SCENES: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
+"""By name: what belongs together, see `scenes.py`."""
 ORDERS_BY_NAME = Registry()
 FAULTS_BY_NAME = Registry()
 
@@ -95,29 +101,36 @@ def every_kind() -> Mapping[str, Kind]:
     return {**ORDERS_BY_NAME, **FAULTS_BY_NAME}
 
 
-def drawn(seed: int) -> Plan:
-    """The plan of a seed.  Each seed has some kinds of fault only, so that some are rare together and some are alone."""
+def drawn(seed: int, scene: str | None = None) -> Plan:
+    """The plan of a seed; `scene`: one that must be in it.
+
+    Each seed has some kinds of fault only, so that some are rare together and some are alone.
+    """
     dice = random.Random(f"plan {seed}")
     least_s, most_s = dice.choice(tuple(pairwise(SPAN_S)))
-    draft = Draft(round(dice.uniform(least_s, most_s), 3), levels=dice.choice(LEVELS))
+    draft = Draft(round(dice.uniform(least_s, most_s), 3), levels=dice.choice(LEVELS), far_s=dice.choice(FAR_S))
+    chosen = dice.choice(sorted(SCENES)) if dice.random() < WITH_A_SCENE else None
     events: list[Event] = []
-    times = _order_times(dice, draft.span_s)
+    if chosen is not None or scene is not None:
+        events += SCENES[scene or chosen or ""](dice, draft)
+    faults = [each for each in FAULTS_BY_NAME.values() if dice.random() < 0.4]
+    some, few = (ORDERS, FAULTS) if not events else (ORDERS_BESIDE, FAULTS_BESIDE)
+    times = _order_times(dice, draft.span_s, dice.randint(*some))
     first = [ORDERS_BY_NAME["boot"]]
     for at_s in times:
         kinds = [*ORDERS_BY_NAME.values()] if draft.boots else first
         events.append(_event(dice, draft, at_s, kinds))
-    faults = [each for each in FAULTS_BY_NAME.values() if dice.random() < 0.4]
     if faults:
-        for at_s in [_fault_time(dice, draft.span_s, times) for _ in range(dice.randint(*FAULTS))]:
-            events.append(_event(dice, draft, at_s, faults))  # noqa: PERF401  the same
+        count = dice.randint(*few)
+        events += [_event(dice, draft, _fault_time(dice, draft.span_s, times), faults) for _ in range(count)]
     events.sort(key=lambda each: each.at_s)
-    return Plan(seed, draft.span_s, tuple(events), draft.levels, dice.choice(FAR_S))
+    return Plan(seed, draft.span_s, tuple(events), draft.levels, draft.far_s)
 
 
-def _order_times(dice: random.Random, span_s: float) -> list[float]:
+def _order_times(dice: random.Random, span_s: float, count: int) -> list[float]:
     """Some alone, some shortly after another."""
     times = [dice.uniform(0.0, span_s)]
-    for _ in range(dice.randint(*ORDERS) - 1):
+    for _ in range(count - 1):
         near = dice.random() < TOGETHER
         times.append(dice.choice(times) + dice.uniform(0.0, 2.0) if near else dice.uniform(0.0, span_s))
     return sorted(round(min(each, span_s), 3) for each in times)

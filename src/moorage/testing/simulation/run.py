@@ -22,12 +22,13 @@ from moorage.testing.simulation.orders import every_order
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
 from moorage.testing.simulation.progress import watch_conductors
 from moorage.testing.simulation.roles import people
+from moorage.testing.simulation.scenes import scene
 from moorage.testing.simulation.template import template
 
 READY_S = 60.0
 REST_FIRST_S = 2.0
 REST_MOST_S = 30.0
-SETTLED_S = 900.0
+SETTLED_S = 450.0
 """How long after the last fault everything must have come to rest."""
 
 SETTLE_AFTER = 2
@@ -189,4 +190,4 @@ def summed(outcomes: list[Outcome]) -> Counter[str]:
     return Counter(event.what for each in outcomes for event in each.plan.events)
 
 
-__all__ = ["Event", "Outcome", "Plan", "every_order", "simulate", "summed"]
+__all__ = ["Event", "Outcome", "Plan", "every_order", "scene", "simulate", "summed"]

@@ -21,10 +21,13 @@ from moorage.testing.simulation.trace import Trace
 WAY_S = (0.0003, 0.003)
 UNREACHED_S = 5.0
 LATE_S = (3.0, 40.0)
+SLOW_S = (0.05, 0.8)
 
-Trouble: TypeAlias = Literal["", "refused", "fails_before", "fails_after", "late", "lost_answer", "lost_role", "short"]
+Trouble: TypeAlias = Literal[
+    "", "refused", "fails_before", "fails_after", "late", "lost_answer", "slow", "lost_role", "short"
+]
 """What is wrong with a service: it cannot be connected to; says 503 and does nothing; does it and says 500; answers late; does it
-and the answer is lost; believes that we may see nothing; leaves things out of its lists."""
+and the answer is lost; takes its time; believes that we may see nothing; leaves things out of its lists."""
 LISTS = ("ports", "subnets", "networks", "segments", "agents")
 Answer: TypeAlias = tuple[int, Mapping[str, str], bytes]
 
@@ -118,6 +121,8 @@ class Door:
             return
         if self._struck("late"):
             await asyncio.sleep(self._dice.uniform(*LATE_S))
+        if self._struck("slow"):
+            await asyncio.sleep(self._dice.uniform(*SLOW_S))
         status, headers, body = await app.ask(
             call.base, call.method, call.path, call.query, call.headers, call.content, call.most_bytes
         )
