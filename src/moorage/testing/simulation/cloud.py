@@ -13,8 +13,10 @@ from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.main.config import Config
 from moorage.main.databases import Databases
 from moorage.main.hosts import HostPlan, planned_hosts
+from moorage.main.stores import bring_together
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, ServerId
+from moorage.operations.cells import CellDatabase
 from moorage.sql import Database
 from moorage.testing.simulation.bus import Hub, SimulatedBus
 from moorage.testing.simulation.clock import Machine, MachineProcess, VirtualClock
@@ -172,9 +174,12 @@ class Cloud:
     def database(self, name: str) -> Database:
         return SimulatedDatabase(self.stores[name])
 
-    def databases(self) -> Databases:
+    async def databases(self) -> Databases:
+        """As `open_databases` gives them: examined, brought forward, each cell behind its circuit."""
+        region = self.database("region")
         cells = {CellId(cell.name): self.database(cell.name) for cell in self.config.cells}
-        return Databases(self.database("region"), cells)
+        await bring_together(region, cells)
+        return Databases(region, {cell: CellDatabase(cell, database) for cell, database in cells.items()})
 
     def neighbours(self) -> Mapping[str, Any]:
         """Ways to the embedded services, for a client."""

@@ -76,7 +76,7 @@ class RegionRole(Role):
             embedded=cloud.neighbours(),
             clock=cloud.clock(process),
             bus=cloud.bus(process),
-            databases=cloud.databases(),
+            databases=await cloud.databases(),
             picture_every_s=PICTURE_EVERY_S,
         )
         return self.region

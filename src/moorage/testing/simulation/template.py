@@ -17,8 +17,6 @@ from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import host_networks
 from moorage.main.neighbours import service_password
 from moorage.main.seed import seed
-from moorage.main.trees import CELL, PLACEMENT, REGION
-from moorage.sql.migrate import bring_forward
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.determinism import determined
@@ -77,10 +75,7 @@ def _make() -> Template:
 
 
 async def _grow(cloud: Cloud) -> Known:
-    await bring_forward(cloud.database("region"), REGION)
-    await bring_forward(cloud.database("region"), PLACEMENT)
-    for cell in cloud.config.cells:
-        await bring_forward(cloud.database(cell.name), CELL)
+    await cloud.databases()
     people(cloud)
     neighbours, api = cloud.roles["neighbours"], cloud.roles["api"]
     assert isinstance(neighbours, Neighbours)
