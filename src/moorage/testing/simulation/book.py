@@ -14,6 +14,9 @@ class Booked:
     deleted: bool = False
     """A delete was accepted."""
     ports: list[str] = field(default_factory=list)
+    """Of the user, made for it."""
+    attached: set[str] = field(default_factory=set)
+    """Ports of which an attach was answered with 200."""
 
 
 @dataclass

@@ -202,15 +202,26 @@ class Cloud:
         self._one_runs(server)
 
     def check_guests(self) -> None:
-        """At most one running guest of a server, at any instant: after a machine woke up."""
+        """At most one running guest of a server: after a machine woke up."""
         for server in list(self.guests):
             self._one_runs(server)
 
-    def _one_runs(self, server: ServerId) -> None:
-        where = self.guests.get(server, {})
-        running = [each for each, state in where.items() if state is PowerState.RUNNING]
+    def run_twice(self, server: ServerId) -> list[str]:
+        """The hosts that run a server, when it is more than one that is awake."""
+        running = [each for each, state in self.guests.get(server, {}).items() if state is PowerState.RUNNING]
         awake = sorted(each for each in running if not self.machine(each).asleep)
-        if len(awake) > 1:
+        return awake if len(awake) > 1 else []
+
+    def heard(self, host: str) -> bool:
+        """Whether its agent runs and reaches the bus: one that does not cannot be told to stop a guest."""
+        role = self.roles[host]
+        alive = role.ready and role.process is not None and not role.process.frozen
+        return alive and self.hub.reaches(role.process)
+
+    def _one_runs(self, server: ServerId) -> None:
+        """Where one of them cannot be heard, `progress.watch_guests` waits until it can."""
+        awake = self.run_twice(server)
+        if awake and all(self.heard(each) for each in awake):
             self.violated(f"two guests of {server} run: on {' and '.join(awake)}")
 
     # ------------------------------------------------------------------------------------------------- the end

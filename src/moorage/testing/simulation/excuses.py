@@ -25,13 +25,23 @@ EXCUSES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
 NO_HOST = re.compile(r"(?i)no valid host|no host")
 
 
+def kinds_of(plan: Plan) -> set[str]:
+    """What happens in it; a process that is no host's may die or freeze without harm to hosts."""
+    roles = ("kill", "freeze", "restart", "bus_cut")
+    return {
+        event.what
+        for event in plan.events
+        if event.what not in roles or str(event.args.get("role", "")).startswith("host")
+    }
+
+
 def excused(plan: Plan, message: str, network: str, flavor: str, zone: str) -> bool:
     """Whether something in the plan may have led to this."""
-    kinds = {event.what for event in plan.events}
+    kinds = kinds_of(plan)
     if NO_HOST.search(message):
         boots = sum(event.what == "boot" for event in plan.events)
         scarce = network in SCARCE or flavor != "nano" or boots > BOOTS_THAT_FIT
-        return scarce or bool(kinds & (ADMINISTRATORS | HOST_FAULTS)) or plan.levels != (3,)
+        return scarce or bool(kinds & (ADMINISTRATORS | HOST_FAULTS))
     return any(pattern.search(message) and kinds & may for pattern, may in EXCUSES)
 
 
@@ -52,3 +62,21 @@ async def without_excuse(cloud: Cloud, plan: Plan) -> list[str]:
         if not excused(plan, said, args.get("network", ""), args.get("flavor", "nano"), args.get("zone", "")):
             wrong.append(f"s{booked.ref} {booked.id} ended in ERROR, and nothing that happened is a reason: {said}")
     return wrong
+
+
+async def lost_interfaces(cloud: Cloud, plan: Plan) -> list[str]:
+    """Interfaces that were attached, and are gone though nobody detached them and nothing failed."""
+    harmless = {"boot", "attach", "stray_port", "reconcile", "power", "delete", *ADMINISTRATORS}
+    if not all(_is_slow(event) or event.what in harmless for event in plan.events):
+        return []
+    watch, wrong = cloud.watch, list[str]()
+    for booked in watch.book.servers.values():
+        if booked.attached and not booked.delete_asked:
+            shown = await watch.admin.ask("network", "GET", "/ports", device_id=booked.id)
+            ports = {each["id"] for each in shown.body["ports"]} if shown.status == 200 else booked.attached
+            wrong += [f"s{booked.ref} {booked.id} lost its interface {each}" for each in booked.attached - ports]
+    return wrong
+
+
+def _is_slow(event: Event) -> bool:
+    return event.what == "neighbour" and event.args.get("trouble") == "slow"

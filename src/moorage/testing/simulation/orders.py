@@ -158,6 +158,8 @@ async def attach(cloud: Cloud, args: Arguments) -> None:
     said = {"port_id": nic["port"]} if "port" in nic else {"net_id": nic["uuid"]}
     reply = await watch.demo.ask("compute", "POST", f"/servers/{booked.id}/os-interface", {"interfaceAttachment": said})
     watch.answered(f"attach {args['network']} s{booked.ref}", reply)
+    if reply.status == 200:
+        booked.attached.add(reply.body["interfaceAttachment"]["port_id"])
 
 
 def _draw_detach(dice: random.Random, draft: Draft) -> Arguments:

@@ -16,6 +16,8 @@ SPAN_S = (15.0, 30.0, 45.0, 90.0)
 ORDERS = (4, 14)
 FAULTS = (1, 7)
 WITH_A_SCENE = 0.5
+ALONE = 0.4
+"""Of those with a scene: nothing else happens."""
 ORDERS_BESIDE = (1, 5)
 FAULTS_BESIDE = (0, 2)
 FAR_S = (0.0, 0.0, 0.0, 0.015, 0.1)
@@ -113,6 +115,9 @@ def drawn(seed: int, scene: str | None = None) -> Plan:
     events: list[Event] = []
     if chosen is not None or scene is not None:
         events += SCENES[scene or chosen or ""](dice, draft)
+    if events and dice.random() < ALONE:
+        events.sort(key=lambda each: each.at_s)
+        return Plan(seed, draft.span_s, tuple(events), draft.levels, draft.far_s)
     faults = [each for each in FAULTS_BY_NAME.values() if dice.random() < 0.4]
     some, few = (ORDERS, FAULTS) if not events else (ORDERS_BESIDE, FAULTS_BESIDE)
     times = _order_times(dice, draft.span_s, dice.randint(*some))

@@ -2,12 +2,30 @@
 
 import asyncio
 
+from moorage.model.ids import ServerId
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.roles import ConductorRole
 
 LOOK_EVERY_S = 1.0
 SLACK_S = 5.0
 """Beside a lease and a beat: a request that was under way when the outage ended, and its time-out."""
+
+
+GUEST_GONE_S = 20.0
+"""After a host can be heard again: a few beats, an answer, and a destroy that takes its time."""
+
+
+async def watch_guests(cloud: Cloud) -> None:
+    """A guest that runs twice because one host could not be heard runs once soon after it can."""
+    since: dict[ServerId, float] = {}
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        for server in list(cloud.guests):
+            hosts = cloud.run_twice(server)
+            if not hosts or not all(cloud.heard(each) for each in hosts):
+                since.pop(server, None)
+            elif cloud.loop.now - since.setdefault(server, cloud.loop.now) > GUEST_GONE_S:
+                cloud.violated(f"two guests of {server} run, and both hosts can be heard: {' and '.join(hosts)}")
 
 
 async def watch_conductors(cloud: Cloud) -> None:

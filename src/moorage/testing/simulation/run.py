@@ -14,13 +14,13 @@ import msgspec
 
 from moorage.testing.simulation.cloud import EMBEDDED, Cloud, with_levels
 from moorage.testing.simulation.determinism import determined
-from moorage.testing.simulation.excuses import without_excuse
+from moorage.testing.simulation.excuses import lost_interfaces, without_excuse
 from moorage.testing.simulation.faults import heal
 from moorage.testing.simulation.invariants import Watch
 from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
 from moorage.testing.simulation.orders import every_order
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
-from moorage.testing.simulation.progress import watch_conductors
+from moorage.testing.simulation.progress import watch_conductors, watch_guests
 from moorage.testing.simulation.roles import people
 from moorage.testing.simulation.scenes import scene
 from moorage.testing.simulation.template import template
@@ -126,7 +126,7 @@ async def _story(cloud: Cloud, plan: Plan) -> None:
     began = cloud.loop.now
     cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
     kinds = every_kind()
-    watching = asyncio.ensure_future(watch_conductors(cloud))
+    watching = [asyncio.ensure_future(watch_conductors(cloud)), asyncio.ensure_future(watch_guests(cloud))]
     tasks: list[asyncio.Task[None]] = []
     for event in plan.events:
         await asyncio.sleep(max(0.0, began + event.at_s - cloud.loop.now))
@@ -141,7 +141,8 @@ async def _story(cloud: Cloud, plan: Plan) -> None:
     if orders_left:
         await asyncio.wait(orders_left)
     await _rest(cloud, plan)
-    watching.cancel()
+    for each in watching:
+        each.cancel()
     for task in tasks:
         if task.done() and not task.cancelled() and (failure := task.exception()) is not None:
             raise failure
@@ -154,7 +155,7 @@ async def _rest(cloud: Cloud, plan: Plan) -> None:
         await asyncio.sleep(pause_s)
         wrong = await cloud.watch.wrong()
         if not wrong:
-            for each in await without_excuse(cloud, plan):
+            for each in [*await without_excuse(cloud, plan), *await lost_interfaces(cloud, plan)]:
                 cloud.violated(each)
             cloud.trace.note("plan", "all is as it must be")
             return
@@ -176,9 +177,11 @@ def _quietly() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            yield
+            try:
+                yield
+            finally:
+                gc.collect()
     finally:
-        gc.collect()
         sys.unraisablehook = hook
         logging.disable(level)
         if collecting:

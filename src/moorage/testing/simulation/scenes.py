@@ -128,16 +128,18 @@ def a_role_is_lost(dice: random.Random, draft: Draft) -> list[Event]:
 @scene
 def a_round_looks_during_an_attach(dice: random.Random, draft: Draft) -> list[Event]:
     """Somebody's port says that it is the server's, so there is something to mend; a user attaches meanwhile."""
-    at_s, for_s = _at(dice, draft), 12.0
-    server, boot = _boot(draft, at_s, "private")
-    begins_s = at_s + 5.0
-    events = [boot, _event(begins_s, "neighbour", service="network", trouble="slow", chance=1.0, for_s=for_s)]
-    events.append(_event(begins_s + dice.uniform(0.8, 2.5), "attach", server=server, network="private"))
-    for number in range(6):
-        moment_s = begins_s + number * dice.uniform(0.8, 1.2)
-        events.append(_event(moment_s, "stray_port", server=server))
-        events += [_event(moment_s + 0.8, "reconcile", role=role, name="stray_ports") for role in CONDUCTORS]
-    _lasts(draft, begins_s, for_s + 5.0)
+    at_s, for_s = _at(dice, draft), 16.0
+    booted = [_boot(draft, at_s, "private") for _ in range(2)]
+    begins_s = at_s + 4.0
+    events = [boot for _, boot in booted]
+    events.append(_event(begins_s, "neighbour", service="network", trouble="slow", chance=1.0, for_s=for_s))
+    for server, _ in booted:
+        for number in range(4):
+            moment_s = begins_s + number * 3.5 + dice.uniform(0.0, 1.0)
+            events.append(_event(moment_s, "stray_port", server=server))
+            events += [_event(moment_s + 0.8, "reconcile", role=role, name="stray_ports") for role in CONDUCTORS]
+            events.append(_event(moment_s + dice.uniform(0.0, 2.0), "attach", server=server, network="private"))
+    _lasts(draft, begins_s, for_s + 2.0)
     return events
 
 
