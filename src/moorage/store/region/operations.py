@@ -232,21 +232,30 @@ class Owned(msgspec.Struct, frozen=True):
     cell: str | None
 
 
-def owned(tx: Tx, me: ConductorId, *, of_each_max: int = 500, most: int = 5_000) -> Sequence[Owned]:
-    """My open operations that may be told and are not stuck: the cheap look of every second.
-
-    Of each saga, project and cell no more than `of_each_max`, the oldest first: a backlog of one hides nobody else's.
-    """
+def _owned() -> Ready:
     c = operations.c
     cell = servers.c.cell
     place = sa.func.row_number().over(partition_by=(c.saga, c.project, cell), order_by=(c.created_at, c.id))
     found = (
         sa.select(c.id, c.saga, c.project, cell.label("cell"), place.label("place"))
         .select_from(operations.outerjoin(servers, servers.c.id == c.server))
-        .where(c.owner == me, c.ended_at.is_(None), c.after.is_(None), c.status != OperationStatus.STUCK.value)
+        .where(c.owner == sa.bindparam("b_me"), c.ended_at.is_(None), c.after.is_(None))
+        .where(c.status != OperationStatus.STUCK.value)
         .subquery()
     )
-    rows = tx.rows(sa.select(found).where(found.c.place <= of_each_max).order_by(found.c.place).limit(most))
+    few = found.c.place <= sa.bindparam("b_of_each", type_=sa.Integer)
+    return Ready(sa.select(found).where(few).order_by(found.c.place).limit(sa.bindparam("b_most", type_=sa.Integer)))
+
+
+_OWNED = _owned()
+
+
+def owned(tx: Tx, me: ConductorId, *, of_each_max: int = 500, most: int = 5_000) -> Sequence[Owned]:
+    """My open operations that may be told and are not stuck: the cheap look of every second.
+
+    Of each saga, project and cell no more than `of_each_max`, the oldest first: a backlog of one hides nobody else's.
+    """
+    rows = tx.rows(_OWNED, {"b_me": me, "b_of_each": of_each_max, "b_most": most})
     return [Owned(OperationId(row.id), row.saga, row.project, row.cell) for row in rows]
 
 

@@ -179,7 +179,8 @@ class Cloud:
         region = self.database("region")
         cells = {CellId(cell.name): self.database(cell.name) for cell in self.config.cells}
         await bring_together(region, cells)
-        return Databases(region, {cell: CellDatabase(cell, database) for cell, database in cells.items()})
+        behind: dict[CellId, Database] = {cell: CellDatabase(cell, database) for cell, database in cells.items()}
+        return Databases(region, behind)
 
     def neighbours(self) -> Mapping[str, Any]:
         """Ways to the embedded services, for a client."""
