@@ -36,8 +36,14 @@ class Database(Protocol):
     name: str
     dialect: str
     meter: Meter
-    barred: str
-    """Why nothing may be asked of it for now, as a sentence (`barred.py`); empty: it may."""
+
+    @property
+    def barred(self) -> str:
+        """Why nothing may be asked of it for now, as a sentence (`barred.py`); empty: it may."""
+        ...
+
+    @barred.setter
+    def barred(self, why: str) -> None: ...
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a writing transaction and return its answer once that is committed."""
