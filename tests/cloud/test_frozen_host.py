@@ -114,6 +114,25 @@ async def test_a_host_whose_bus_was_cut_for_long_asks_first(tmp_path: Path) -> N
         await asyncio.wait_for(at.host.agent.home.wait(), 10)
 
 
+async def test_a_guest_that_nobody_could_be_told_of_is_given_up_with_the_authority(tmp_path: Path) -> None:
+    """Its boot goes on elsewhere when the host is silent for long enough, and two of it must not run."""
+    bus = MemoryBus()
+    async with place(bus, tmp_path) as at:
+        await at.host.agent.home.wait()
+        at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(delay_s=0.3)}))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
+        await until(lambda: at.host.agent.is_doing(SERVER))
+        bus.dials.cut = True
+        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.RUNNING)
+        await until(lambda: not at.host.agent.is_doing(SERVER))
+        at.host.clock.suspended_s += LONG_S
+        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
+        assert not starting.done()
+        bus.dials.cut = False
+        assert await starting is PowerState.RUNNING, "it was asked again, and the cell has nothing against it"
+        assert at.host.driver.power_of(SERVER) is PowerState.RUNNING
+
+
 async def test_an_answer_from_before_the_pause_is_not_enough(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()

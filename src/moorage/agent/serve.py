@@ -114,6 +114,8 @@ class Agent:
         self._authority = Authority(clock, silence_s, partial(self._leave_home, "it could not be heard for a while"))
         self._queued: set[ResultKey] = set()
         self._doing: dict[ServerId, _Doing] = {}
+        self._untold: dict[ServerId, ResultKey] = {}
+        """Guests made by a command that nobody could be told the outcome of: the way was cut, or it was given up."""
         self._to_go: dict[ServerId, Turn] = {}
         """Servers for which a destroy waits: what is older is not begun any more."""
         self._questions: deque[tuple[str, float]] = deque(maxlen=QUESTIONS_KEPT)
@@ -150,6 +152,10 @@ class Agent:
         await self._journal.flush()
         await self._driver.close()
 
+    def is_doing(self, server: ServerId) -> bool:
+        """A command about it is being obeyed."""
+        return server in self._doing
+
     # ---- coming home, and the beat ---------------------------------------------------------------------------------
 
     async def _live(self) -> None:
@@ -181,10 +187,21 @@ class Agent:
             try:
                 if endings := [asyncio.ensure_future(each.ended.wait()) for each in self._doing.values()]:
                     await asyncio.wait(endings, timeout=GIVEN_UP_WITHIN_S)
+                await self._give_up_untold()
                 await self._come_home(await self._ask_who_belongs_here())
             except Exception as failure:  # noqa: BLE001 - whatever a driver does, the host comes home when it can
                 _log.error("%s cannot come home yet: %s", self.host, _why(failure))
                 await self._clock.sleep(ASK_LAST_S)
+
+    async def _give_up_untold(self) -> None:
+        """A guest that nobody was told of counts as never made: its boot may go on elsewhere, and two of it must not run.
+
+        The answer goes first: whoever still wants the guest asks again in the same turn, and it is made again.
+        """
+        untold, self._untold = self._untold, {}
+        self._journal.taken(untold.values())
+        await self._journal.flush()
+        await asyncio.gather(*(self._settler.give_up(server) for server in untold))
 
     async def _ask_who_belongs_here(self) -> ServersOfHost:
         wait_s = ASK_FIRST_S
@@ -292,13 +309,22 @@ class Agent:
             if (read_out := (await self._perform(command, ends))[0]) is not None:
                 await self._send(command, read_out)
             return
+        is_first = (
+            self._journal.turn_of(command.server) != command.turn
+        )  # of a repeated one somebody may have been told
         if await self._raised(key, command, ends):
+            self._untold.pop(command.server, None)
             result, running = await self._perform(command, ends)
+            makes = is_first and command.verb == Verb.START_GUEST
+            if makes and result is None:
+                self._untold[command.server] = key
             if result is None:
                 return
             answer = encode(result)
             if result.ok or command.verb != Verb.DESTROY_GUEST:  # a destroy that failed is tried anew, in the same turn
                 await self._journal.keep(key, answer, running)
+            if makes and not self._bus.healthy:
+                self._untold[command.server] = key
             await self._bus.publish(subjects.result_for(self.cell, command.reply_to), answer)
 
     async def _raised(self, key: ResultKey, command: Command, ends: float) -> bool:
@@ -313,6 +339,8 @@ class Agent:
                 await self._send(command, self._refuse(command, "turn_is_past", "the server is deleted"))
                 return False
             if (kept := self._journal.result_of(key)) is not None:
+                if self._bus.healthy:
+                    self._untold.pop(command.server, None)
                 await self._bus.publish(subjects.result_for(self.cell, command.reply_to), kept)
                 return False
             if command.verb != Verb.DESTROY_GUEST:

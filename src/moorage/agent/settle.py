@@ -100,6 +100,13 @@ class Settler:
         if server not in self._again:
             self._again[server] = asyncio.create_task(self._try_again(server))
 
+    async def give_up(self, server: ServerId) -> None:
+        """Destroy a guest that counts as never made; where it does not go, the cell's word decides when the host is home again."""
+        _log.warning("%s: nobody could be told that the guest of %s was made: it is given up", self._host, server)
+        if not await self._went(server):
+            await self._clock.sleep(SECOND_TRY_S)
+            await self._went(server)
+
     async def _went(self, server: ServerId) -> bool:
         try:
             async with asyncio.timeout(DESTROY_S):
