@@ -15,7 +15,7 @@ import pytest
 from grown import broken, described
 
 from moorage.model.action import Event
-from moorage.model.host import Host
+from moorage.model.host import Host, HostTroubles
 from moorage.model.network import NetworkFacts, Port
 from moorage.model.notification import Notification
 from moorage.model.plumbing import Plumbed
@@ -34,6 +34,7 @@ def stored() -> dict[str, Any]:
         "line": Line,
         "server": Server,
         "host": Host,
+        "host_troubles": HostTroubles,
         "ledger": Ledger,
         "notification": Notification,
         "action_event": Event,

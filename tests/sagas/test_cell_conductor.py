@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from moorage.api.desk import Clock as DeskClock
 from moorage.bus import subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import (
@@ -22,6 +23,7 @@ from moorage.bus.messages import (
     encode,
     read,
 )
+from moorage.cli import status
 from moorage.conductor.belonging import LAST_ATTEMPT
 from moorage.conductor.cell import COMPARE_AGAIN_S, COMPARE_EVERY_S, SILENT_S, CellConductor
 from moorage.conductor.who_speaks import ANSWERS_WITHIN_S
@@ -39,6 +41,8 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
+from moorage.store.servers import server_values
+from moorage.testing.frontdesk import MEMBER, Cells, front_desk
 from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.waiting import until
 
@@ -478,3 +482,66 @@ async def test_when_hosts_were_heard_is_written_when_the_database_is_back(at: At
     assert row is not None
     assert row.seen_at == int(at.clock.now() * 1_000_000)
     assert msgspec.structs.asdict(row)["agent"] == ONE
+
+
+# ------------------------------------------------------------------------------------------- what waits for a person
+
+
+UNKNOWN = ServerId("0d0c0b0a-0000-4000-8000-00000000dead")
+
+
+async def shown(at: AtCell, directory: Path) -> list[dict[str, Any]]:
+    """What an administrator reads; from the databases alone, as in a process without a conductor."""
+    async with front_desk(directory, cells=Cells({str(cell): each for cell, each in at.small.cells.items()})) as client:
+        own, client.desk.region = client.desk.region, at.small.region
+        client.desk.clock = cast("DeskClock", at.clock)
+        assert (await client.get("/ext/hosts", by=MEMBER)).status_code == 403
+        told = (await client.get("/ext/hosts")).json()
+        client.desk.region = own
+    assert told["cells_out"] == []
+    return cast("list[dict[str, Any]]", told["hosts"])
+
+
+async def test_guests_that_are_left_alone_and_records_put_aside_are_shown(at: AtCell, tmp_path: Path) -> None:
+    """Also after the conductor began anew, and until they are gone; a guest whose record was lost is told from a stranger."""
+    await known(at)
+    assert await shown(at, tmp_path) == []
+    record = await at.small.cells[at.cell].read(lambda tx: cell_servers.get(tx, SERVER))
+    assert record is not None
+    await at.small.cells[at.cell].write(lambda tx: tx.run(cell_servers.servers.delete()))
+    both = {**ON, UNKNOWN: PowerState.RUNNING}
+    await at.say(msgspec.structs.replace(at.report(both), set_aside=("a.json",)))
+    (row,) = await shown(at, tmp_path)
+    assert (row["host"], row["cell"], row["set_aside"], row["left_alone"]) == (at.host, at.cell, ["a.json"], 2)
+    assert (row["missing_guests"], row["unknown_guests"]) == ([SERVER], [UNKNOWN])
+    said = "\n".join(status.hosts([row]))
+    assert f"guests that no database knows; they are left alone: {UNKNOWN}" in said
+    assert f"guests whose records its cell has lost: {SERVER}" in said
+    assert "put records of guests aside that it cannot read: a.json" in said
+    assert status.hosts([]) == []
+    again = at.another()
+    await again.start()
+    try:
+        assert await shown(at, tmp_path) == [row]
+        await at.small.cells[at.cell].write(lambda tx: tx.run(cell_servers.servers.insert(), server_values(record)))
+        await at.say(at.report(ON), again)
+        assert await shown(at, tmp_path) == []
+    finally:
+        await again.stop()
+
+
+async def test_a_second_agent_is_shown_for_as_long_as_it_asks(at: AtCell, tmp_path: Path) -> None:
+    await known(at)
+    refused_at = []
+    for _ in range(10):
+        await question(at, OTHER, waits_s=4.0)
+        at.clock.passed_s += 0.1
+        await at.say(at.beat(1, ON))
+        assert [each for each in await question(at, OTHER, waits_s=ANSWERS_WITHIN_S) if isinstance(each, AgentRefused)]
+        (row,) = await shown(at, tmp_path)
+        assert row["refused_agent"] == OTHER
+        refused_at.append(row["refused_at"])
+    assert len(set(refused_at)) == 2, "a refusal that repeats itself is written twice a minute"
+    assert "another agent spoke for it and was refused" in "\n".join(status.hosts([row]))
+    at.clock.passed_s += 121.0
+    assert await shown(at, tmp_path) == []

@@ -331,6 +331,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "moorage:explain:details": (ADMIN, ("GET /ext/servers/{server_id}/explain",)),
     "moorage:gates:show": (ADMIN, ("GET /ext/gates",)),
     "moorage:databases:show": (ADMIN, ("GET /ext/databases",)),
+    "moorage:hosts:show": (ADMIN, ("GET /ext/hosts",)),
     "moorage:neighbours:show": (ADMIN, ("GET /ext/neighbours",)),
     "moorage:operations:list": (READER, ("GET /ext/operations",)),
     "moorage:operations:list:all_projects": (ADMIN, ("GET /ext/operations",)),

@@ -33,6 +33,7 @@ from moorage.api.compute import (
     volumes_boot,
 )
 from moorage.api.ext import databases, gates, neighbours, operations
+from moorage.api.ext import hosts as troubled_hosts
 from moorage.api.routes import Route
 
 TABLE: tuple[Route, ...] = (
@@ -55,6 +56,7 @@ TABLE: tuple[Route, ...] = (
     *migrations.ROUTES,
     *multinic.ROUTES,
     *databases.ROUTES,
+    *troubled_hosts.ROUTES,
     *neighbours.ROUTES,
     *networks.ROUTES,
     *os_hosts.ROUTES,

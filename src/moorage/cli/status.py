@@ -24,9 +24,10 @@ def main(argv: list[str]) -> int:
     told = cloud.get(connection, "/ext/gates")["gates"]
     left_alone = cloud.get(connection, "/ext/neighbours")["left_alone"]
     stores = cloud.get_or(connection, "/ext/databases", {"databases": []})["databases"]
-    warned = databases(stores)
+    troubled = cloud.get_or(connection, "/ext/hosts", {"hosts": []})["hosts"]
+    warned = [*databases(stores), *hosts(troubled)]
     if arguments.json:
-        print(json.dumps({**told, "left_alone": left_alone, "databases": stores}, indent=2))
+        print(json.dumps({**told, "left_alone": left_alone, "databases": stores, "hosts": troubled}, indent=2))
     else:
         print("\n".join([*lines(told), *out(left_alone), *warned]))
     return WARNED if told["warnings"] or left_alone or warned else FINE
@@ -46,6 +47,32 @@ def databases(stores: list[dict[str, Any]]) -> list[str]:
                 f"stay: {some}{more}"
             )
     return ["", *said] if said else []
+
+
+def hosts(troubled: list[dict[str, Any]]) -> list[str]:
+    """Hosts where something waits for a person."""
+    said = []
+    for each in troubled:
+        where = f"WARNING: host {each['host']} in {each['cell']}"
+        if each["refused_agent"]:
+            said.append(
+                f"{where}: another agent spoke for it and was refused, last at {each['refused_at']}: two machines have one name"
+            )
+        if each["set_aside"]:
+            said.append(f"{where} put records of guests aside that it cannot read: {_some(each['set_aside'])}")
+        if each["missing_guests"]:
+            said.append(f"{where} has guests whose records its cell has lost: {_some(each['missing_guests'])}")
+        if each["unknown_guests"]:
+            said.append(
+                f"{where} has guests that no database knows; they are left alone: {_some(each['unknown_guests'])}"
+            )
+        if (more := each["left_alone"] - len(each["missing_guests"]) - len(each["unknown_guests"])) > 0:
+            said.append(f"{where} has {more} more guests that are left alone")
+    return ["", *said] if said else []
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:BLOCKERS_SAID_MAX]) + (" ..." if len(names) > BLOCKERS_SAID_MAX else "")
 
 
 def out(left_alone: list[dict[str, Any]]) -> list[str]:

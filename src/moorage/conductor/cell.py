@@ -32,11 +32,11 @@ from moorage.bus.messages import (
 from moorage.conductor import forced_down
 from moorage.conductor.belonging import Belonging, Judged
 from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
-from moorage.conductor.who_speaks import WhoSpeaks
+from moorage.conductor.who_speaks import WhoSpeaks, note
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.guest import PhysicalFunction, digest
-from moorage.model.host import Host
+from moorage.model.host import NO_TROUBLES, Host
 from moorage.model.ids import CellId, ServerId
 from moorage.model.network_providers import SRIOV, physnet_trait, sriov_provider
 from moorage.model.request_groups import SRIOV_NET_VF, WHOLE_INTERFACE, VirtualFunction
@@ -106,8 +106,10 @@ class CellConductor:
         began = self._clock.monotonic()
         if self._alone:
             await self._database.write(cell_hosts.forget_agents)
-        for row in await self._database.read(cell_hosts.listed):
+        rows, noted = await self._database.read(lambda tx: (cell_hosts.listed(tx), cell_hosts.troubles(tx)))
+        for row in rows:
             known = self._known[row.host]
+            known.noted = noted.get(row.host, NO_TROUBLES)
             known.agent = "" if self._alone else row.agent
             known.confirmed = bool(known.agent)
             if row.forced_down:
@@ -256,6 +258,7 @@ class CellConductor:
         known.left_alone = judged.left_alone
         if known.absent or judged.undecided:
             known.want(now, UNDECIDED_AGAIN_S)
+        await note(self._database, known)
 
     async def _tell_wrong(self, host: str, judged: Judged) -> None:
         if judged.wrong:

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from moorage.model.host import NAMED_MAX, NO_TROUBLES, HostTroubles
 from moorage.model.ids import ServerId
 
 ASK_FIRST_S, ASK_MOST_S = 1.0, 30.0
@@ -14,6 +15,7 @@ SPREAD_S = 10.0
 """After an outage every host is to report: a large cell asks them one after the other within this time."""
 HOSTS_AT_ONCE, HOSTS_PER_SECOND = 100, 100.0
 NEVER = float("-inf")
+REFUSAL_NOTED_EVERY_US = 30_000_000
 
 
 @dataclass
@@ -53,6 +55,10 @@ class KnownHost:
     """When the one that does was asked whether it lives."""
     refused: str = ""
     """The last one that was refused."""
+    refused_at: int = 0
+    """When, µs of the wall clock."""
+    noted: HostTroubles = NO_TROUBLES
+    """What the cell's database says of the above."""
 
     @property
     def share(self) -> float:
@@ -80,6 +86,14 @@ class KnownHost:
         self.reported = agent
         if self.doubts == doubts:
             self.wanted, self.tries = None, 0
+
+    def troubles(self) -> HostTroubles:
+        """What a person should look at, as it is kept; a refusal that repeats itself is a new one twice a minute."""
+        kept, count = tuple(sorted(self.left_alone)[:NAMED_MAX]), len(self.left_alone)
+        agent, at, before = self.refused, self.refused_at, self.noted
+        if not agent or (agent == before.refused_agent and at - before.refused_at < REFUSAL_NOTED_EVERY_US):
+            agent, at = before.refused_agent, before.refused_at
+        return HostTroubles(kept, count, agent, at)
 
     def begin(self, agent: str) -> None:
         """Another agent speaks for it from now on, and nothing that the last one said counts."""

@@ -23,6 +23,14 @@ RIVAL_KEPT_S = 10.0
 logger = logging.getLogger(__name__)
 
 
+async def note(database: Database, known: KnownHost) -> None:
+    """Keep what a person should look at where every process sees it; written when it changed."""
+    seen = known.troubles()
+    if seen != known.noted:
+        await database.write(lambda tx: cell_hosts.note_troubles(tx, known.host, seen))
+        known.noted = seen
+
+
 class WhoSpeaks:
     """The door of one cell: which agent's messages are taken."""
 
@@ -81,6 +89,7 @@ class WhoSpeaks:
         why = f"another agent speaks for host {known.host} already, and answers: two machines have one name"
         if known.refused != agent:
             logger.error("cell %s: %s; the second one is refused", self._cell, why)
-        known.refused = agent
+        known.refused, known.refused_at = agent, int(self._clock.now() * 1_000_000)
         await self._bus.publish(subjects.to_host(self._cell, known.host), encode(AgentRefused(known.host, agent, why)))
+        await note(self._database, known)
         return False

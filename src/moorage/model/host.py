@@ -5,7 +5,26 @@ from typing import Any
 import msgspec
 
 from moorage.model.guest import ResourceInventory
-from moorage.model.ids import CellId, HostId
+from moorage.model.ids import CellId, HostId, ServerId
+
+NAMED_MAX = 100
+"""Guests of a host that are kept by name.  What is wrong there seldom has so many."""
+
+
+class HostTroubles(msgspec.Struct, frozen=True):
+    """What its cell's conductor saw of a host that a person should look at."""
+
+    left_alone: tuple[ServerId, ...] = ()
+    """Guests of which no record says anything, at most `NAMED_MAX`; nothing is done to them."""
+    left_alone_count: int = 0
+    """All of them."""
+    refused_agent: str = ""
+    """A second agent that spoke for the host, and was refused; by the name it has for one life."""
+    refused_at: int = 0
+    """When that was last so, µs."""
+
+
+NO_TROUBLES = HostTroubles()
 
 
 class Host(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from moorage.model.host import Host
+from moorage.model.host import NO_TROUBLES, Host, HostTroubles
 from moorage.sql import Tx, upsert
 from moorage.store.cell.tables import cell_metadata
 
@@ -27,11 +27,14 @@ hosts = sa.Table(
     sa.Column("forced_down", sa.Boolean, nullable=False),
     sa.Column("doc", sa.Text, nullable=False),
     sa.Column("agent", sa.String(64)),
+    sa.Column("troubles", sa.Text),
 )
-"""`agent`: the one agent that speaks for the host, by the name it has for one life; NULL: none, or nobody has said."""
+"""`agent`: the one agent that speaks for the host, by the name it has for one life; NULL: none, or nobody has said.
+`troubles`: what the conductor saw, as JSON (`HostTroubles`); NULL: nothing."""
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Host)
+_troubles_decoder = msgspec.json.Decoder(HostTroubles)
 
 
 def report(tx: Tx, told: Host, now: int) -> Host:
@@ -78,6 +81,18 @@ def agent_left(tx: Tx, host: str, agent: str) -> None:
 def forget_agents(tx: Tx) -> None:
     """None of them can be alive: the process that had them all has begun anew."""
     tx.run(hosts.update().where(hosts.c.agent.is_not(None)).values(agent=None))
+
+
+def note_troubles(tx: Tx, host: str, seen: HostTroubles) -> None:
+    """Write what the conductor saw, in place of what was written before."""
+    said = None if seen == NO_TROUBLES else _encode(seen).decode()
+    tx.run(hosts.update().where(hosts.c.host == host).values(troubles=said))
+
+
+def troubles(tx: Tx) -> dict[str, HostTroubles]:
+    """Of those hosts where something was seen."""
+    rows = tx.rows(sa.select(hosts.c.host, hosts.c.troubles).where(hosts.c.troubles.is_not(None)))
+    return {row.host: _troubles_decoder.decode(row.troubles) for row in rows}
 
 
 def heard(tx: Tx, names: Collection[str], now: int) -> None:

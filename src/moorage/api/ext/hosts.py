@@ -1,0 +1,62 @@
+"""`/ext/hosts`: hosts that a person should look at: what they put aside, what is left alone there, who else spoke for them."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.gather import cells_of
+from moorage.api.routes import Params, Route
+from moorage.api.when import micros, now_us
+from moorage.model.errors import Unavailable
+from moorage.model.host import NAMED_MAX, NO_TROUBLES, Host, HostTroubles
+from moorage.model.ids import CellId, ServerId
+from moorage.operations.missing import missing_in
+from moorage.sql import Database, Tx
+from moorage.store.cell import hosts as cell_hosts
+
+REFUSAL_SHOWN_US = 120_000_000
+"""A second agent asks again every few seconds; who has not for so long is gone."""
+
+
+async def show(call: Call[Any]) -> Reply:
+    call.require("moorage:hosts:show")
+    now = now_us(call.desk.clock)
+    cells = cells_of(call.desk)
+    found = await asyncio.gather(*(_of_cell(call.desk.region, CellId(cell), cells[cell], now) for cell in cells))
+    rows = [row for rows in found if rows is not None for row in rows]
+    out = [cell for cell, rows in zip(cells, found, strict=True) if rows is None]
+    return Reply(200, {"hosts": rows, "cells_out": out}, finished=True)
+
+
+async def _of_cell(region: Database, cell: CellId, database: Database, now: int) -> list[dict[str, Any]] | None:
+    """None: it does not answer."""
+
+    def look(tx: Tx) -> list[tuple[Host, HostTroubles]]:
+        troubles = cell_hosts.troubles(tx)
+        return [(each, troubles.get(each.host, NO_TROUBLES)) for each in cell_hosts.listed(tx)]
+
+    try:
+        looked = await database.read(look)
+        missing = set(await missing_in(region, cell, database)) if any(each.left_alone for _, each in looked) else set()
+    except Unavailable:
+        return None
+    rows = [_row(host, seen, missing, now) for host, seen in looked]
+    return [row for row in rows if row["set_aside"] or row["left_alone"] or row["refused_agent"]]
+
+
+def _row(host: Host, seen: HostTroubles, missing: Collection[ServerId], now: int) -> dict[str, Any]:
+    refused = seen.refused_agent if now - seen.refused_at < REFUSAL_SHOWN_US else ""
+    return {
+        "host": host.host,
+        "cell": host.cell,
+        "set_aside": list(host.set_aside[:NAMED_MAX]),
+        "left_alone": seen.left_alone_count,
+        "missing_guests": [each for each in seen.left_alone if each in missing],
+        "unknown_guests": [each for each in seen.left_alone if each not in missing],
+        "refused_agent": refused,
+        "refused_at": micros(seen.refused_at) if refused else None,
+    }
+
+
+ROUTES = (Route("GET", "/ext/hosts", show, params=Params({}, strict=(2, 1))),)
