@@ -1,18 +1,38 @@
-"""The databases of a region and its cells: opened, found to belong together, and brought to this release's tables."""
+"""The databases of a region and its cells: opened, found to belong together, and brought to this release's tables.
 
-from dataclasses import dataclass, replace
+A cell that does not answer keeps no process from starting: it is taken in when it does (`cell_intake.py`).
+"""
 
-from moorage.main.config import Config
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
+
+import sqlalchemy as sa
+
+from moorage.main.config import Cell, Config
 from moorage.main.stores import bring_together
+from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
-from moorage.operations.cells import CellDatabase
-from moorage.sql import Database, Meter, open_database
+from moorage.operations.cells import AbsentDatabase, CellDatabase
+from moorage.sql import Database, Meter, Tx, open_database
+
+BRINGS_MAX = 3
+"""A cell that fails and answers again while tables are brought forward: how often that is begun anew."""
+
+OpenCell: TypeAlias = Callable[[], Awaitable[Database]]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Databases:
     region: Database
     cells: dict[CellId, Database]
+    absent: Mapping[CellId, OpenCell] = field(default_factory=dict[CellId, OpenCell])
+    """Cells that did not answer when this process started, and how each is opened."""
 
     async def close(self) -> None:
         for database in (self.region, *self.cells.values()):
@@ -42,30 +62,96 @@ async def open_for_lease(config: Config, region: Database, meter: Meter | None =
 async def open_databases(config: Config, meter: Meter | None = None) -> Databases:
     """Open all of them; their tables are made, or brought forward from an earlier release.
 
-    Raises Unavailable when one cannot be reached; Invalid when they do not belong together, or one is older than the others
-    know it to be: the sentence says what to do.
+    A cell that cannot be reached is left out, and is a `CellDatabase` with `absent` set.  Raises Unavailable when the region's
+    cannot be reached; Invalid when those that answer do not belong together, or one is older than the others know it to be: the
+    sentence says what to do.
     """
-    opened = await connect_databases(config, meter)
+    meter = meter or Meter()
+    region = await _open_region(config, meter)
+    there: dict[CellId, Database] = {}
+    out: dict[CellId, Unavailable] = {}
     try:
-        await bring_together(opened.region, opened.cells)
+        await asyncio.gather(*(_open_or_leave(_opener(config, each, meter), each, there, out) for each in config.cells))
+        await _bring_those_that_answer(region, there, out)
     except BaseException:
-        await opened.close()
+        await Databases(region, there).close()
         raise
-    cells: dict[CellId, Database] = {cell: CellDatabase(cell, database) for cell, database in opened.cells.items()}
-    return Databases(opened.region, cells)
+    cells: dict[CellId, Database] = {}
+    absent: dict[CellId, OpenCell] = {}
+    for each in config.cells:
+        cell = CellId(each.name)
+        if cell in there:
+            cells[cell] = CellDatabase(cell, there[cell])
+            continue
+        why = out[cell]
+        logger.error("cell %s is out, and its hosts take nothing until it answers: %s %s", cell, why, why.private)
+        dialect = sa.make_url(config.cell_url(each)).get_backend_name()
+        cells[cell] = CellDatabase(cell, AbsentDatabase(each.name, dialect, meter, why.public))
+        absent[cell] = _opener(config, each, meter)
+    return Databases(region, cells, absent)
 
 
 async def connect_databases(config: Config, meter: Meter | None = None) -> Databases:
-    """Open all of them, and read nothing yet."""
-    durability, limits = config.region.durability, config.database.limits
-    region = await open_database(config.region_url(), name="region", meter=meter, durability=durability, limits=limits)
-    opened = Databases(region, {})
+    """Open all of them, and read nothing yet. Raises Unavailable when one cannot be reached."""
+    opened = Databases(await _open_region(config, meter), {})
     try:
         for cell in config.cells:
-            opened.cells[CellId(cell.name)] = await open_database(
-                config.cell_url(cell), name=cell.name, meter=meter, durability=durability, limits=limits
-            )
+            opened.cells[CellId(cell.name)] = await _opener(config, cell, meter)()
     except BaseException:
         await opened.close()
         raise
     return opened
+
+
+async def _open_region(config: Config, meter: Meter | None) -> Database:
+    durability, limits = config.region.durability, config.database.limits
+    return await open_database(config.region_url(), name="region", meter=meter, durability=durability, limits=limits)
+
+
+def _opener(config: Config, cell: Cell, meter: Meter | None) -> OpenCell:
+    durability, limits = config.region.durability, config.database.limits
+    return partial(
+        open_database, config.cell_url(cell), name=cell.name, meter=meter, durability=durability, limits=limits
+    )
+
+
+async def _open_or_leave(
+    opened: OpenCell, each: Cell, there: dict[CellId, Database], out: dict[CellId, Unavailable]
+) -> None:
+    try:
+        there[CellId(each.name)] = await opened()
+    except Unavailable as why:
+        out[CellId(each.name)] = why
+
+
+async def _bring_those_that_answer(
+    region: Database, there: dict[CellId, Database], out: dict[CellId, Unavailable]
+) -> None:
+    """`bring_together`; a cell that stops answering meanwhile is closed and left out too."""
+    for attempt in range(1, BRINGS_MAX + 1):
+        try:
+            await bring_together(region, there)
+            return
+        except Unavailable:
+            await region.read(_asked)  # when it is the region's, that is what is raised
+            found = await _silent(there)
+            if not found and attempt == BRINGS_MAX:
+                raise
+            for cell, why in found.items():
+                out[cell] = why
+                await there.pop(cell).close()
+    await bring_together(region, there)
+
+
+async def _silent(cells: Mapping[CellId, Database]) -> dict[CellId, Unavailable]:
+    found: dict[CellId, Unavailable] = {}
+    for cell, database in cells.items():
+        try:
+            await database.read(_asked)
+        except Unavailable as why:
+            found[cell] = why
+    return found
+
+
+def _asked(tx: Tx) -> None:
+    tx.row(sa.text("SELECT 1"))

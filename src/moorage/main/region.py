@@ -18,6 +18,7 @@ from moorage.conductor.events import Events
 from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.tellers import Tellers
 from moorage.conductor.worker import Conductor
+from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.flat import open_flat
@@ -26,7 +27,7 @@ from moorage.main.notifications import Told, open_notifications
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Invalid
-from moorage.model.ids import ConductorId
+from moorage.model.ids import CellId, ConductorId
 from moorage.model.neighbour import CircuitSeen
 from moorage.operations.cells import Cells, circuits_of
 from moorage.operations.gate_watch import GateWatch
@@ -59,6 +60,7 @@ class Region:
     meter: Meter
     gates: GateWatch
     stores: StoreWatch
+    intake: CellIntake
     told: Told | None = None
     """Where notifications go; None: nobody wants to be told."""
     segments: Segments | None = None
@@ -87,6 +89,7 @@ class Region:
             await self.events.stop()
         if self.conductor is not None:
             await self.conductor.stop()
+        await self.intake.stop()
         for cell in self.cells:
             await cell.stop()
         if self.told is not None:
@@ -124,6 +127,7 @@ async def open_region(
     databases = databases or await open_databases(config, meter)
     stores = StoreWatch(databases.region, databases.cells, clock)
     await stores.start()
+    intake = CellIntake(databases, stores, clock)
     bus = bus or await open_bus(config.bus.url)
     clients = make_clients(config, embedded)
     engine = Engine(
@@ -172,7 +176,10 @@ async def open_region(
     await gates.start()
     if not flat:  # without ports there is nothing an old host could do differently
         rooms = replace(rooms, gates=gates.gates)
-    return Region(config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, stores, told, segments)
+    intake.start()
+    return Region(
+        config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, stores, intake, told, segments
+    )
 
 
 async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -186,20 +193,7 @@ async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awai
     config = region.config
     me = region.rooms.hosts.me
     check_credentials(await region.gates.try_mine(me), config)
-    for cell, database in region.databases.cells.items():
-        conductor = CellConductor(
-            cell,
-            database,
-            region.databases.region,
-            region.engine,
-            region.bus,
-            region.clock,
-            zone=config.compute.default_availability_zone,
-            silent_s=config.compute.host_silence_s,
-            alone=alone and isinstance(region.bus, MemoryBus),
-        )
-        await conductor.start()
-        region.cells.append(conductor)
+    await region.intake.serve(partial(conduct, region, alone=alone))
     await (hosts or partial(hosts_heard, region))()
     region.lease_on = await open_for_lease(config, region.databases.region, region.meter)
     await region.stores.also(region.lease_on)
@@ -226,6 +220,36 @@ async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awai
     region.tellers.local = region.conductor
     region.events = Events(region.rooms, region.bus, region.clock)
     await region.events.start()
+
+
+async def conduct(region: Region, cell: CellId, *, alone: bool) -> None:
+    """Make this process a conductor of the cell. Raises Unavailable when its database is out; then nothing was begun."""
+    conductor = CellConductor(
+        cell,
+        region.databases.cells[cell],
+        region.databases.region,
+        region.engine,
+        region.bus,
+        region.clock,
+        zone=region.config.compute.default_availability_zone,
+        silent_s=region.config.compute.host_silence_s,
+        alone=alone and isinstance(region.bus, MemoryBus),
+    )
+    try:
+        await conductor.start()
+    except BaseException:
+        await conductor.stop()
+        raise
+    region.cells.append(conductor)
+
+
+def cells_out(region: Region) -> list[str]:
+    """A line for each cell whose database is out, with its cause: for people who just started a process."""
+    said: list[str] = []
+    for cell in region.rooms.cells.out():
+        why = "; ".join(each.why for each in circuits_of({cell: region.databases.cells[cell]}))
+        said.append(f"cell {cell} is out, and its hosts take nothing until it answers: {why}")
+    return said
 
 
 async def hosts_heard(region: Region, patience_s: float = HOSTS_HEARD_WITHIN_S) -> None:

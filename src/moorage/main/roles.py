@@ -27,7 +27,7 @@ from moorage.main.hosts import host_networks, planned_hosts, plumbing_of
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
 from moorage.main.neighbours import make_clients
 from moorage.main.placement import PREFIX, make_placement
-from moorage.main.region import open_bus, open_region, start_telling
+from moorage.main.region import Region, cells_out, open_bus, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
 from moorage.main.servers import Doorway
@@ -46,6 +46,7 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
     await doors["placement"].open(make_placement(region))
     await doors["compute"].open(make_frontdesk(region))
     await region.appear("api")
+    _say_out(region)
     _say(f"api on {config.api.compute.url}, placement on {config.api.placement.url}{PREFIX}")
     await stopping.wait()
     await asyncio.gather(*(door.close() for door in doors.values()))
@@ -63,6 +64,7 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
     await region.appear("conductor")
+    _say_out(region)
     _say(f"conductor {region.rooms.hosts.me}")
     await stopping.wait()
     await rounds.stop()
@@ -125,6 +127,11 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
 
 
 ROLES: dict[str, Role] = {"api": api, "conductor": conductor, "agent": agent, "embedded": embedded}
+
+
+def _say_out(region: Region) -> None:
+    for line in cells_out(region):
+        print(f"moorage: {line}", flush=True)
 
 
 def _say(what: str) -> None:

@@ -106,7 +106,7 @@ class StoreWatch:
         self, region: Database, cells: Mapping[CellId, Database], clock: Clock, every_s: float = EVERY_S
     ) -> None:
         self._region_database = region
-        self._cell_databases = {cell: _inner(database) for cell, database in cells.items()}
+        self._cells = cells
         self._clock = clock
         self._every_s = every_s
         self._watched: dict[str, _Watched] = {}
@@ -115,15 +115,22 @@ class StoreWatch:
         """A conductor raises the marks; an API process only looks."""
 
     async def start(self) -> None:
-        """They were just found to belong together."""
+        """They were just found to belong together; cells that are absent are watched from when they are taken in."""
         mine = await self._region_database.read(region_identities.get)
         if mine is not None:
             self._watched["region"] = _Watched(self._region_database, mine.uuid, mine.epoch, mine.mark)
-        for cell, database in self._cell_databases.items():
-            its = await database.read(cell_identities.get)
-            if its is not None:
-                self._watched[f"cell {cell}"] = _Watched(database, its.uuid, its.epoch, its.mark)
+        for cell, database in self._cells.items():
+            if not (isinstance(database, CellDatabase) and database.absent):
+                await self.watch(cell, _inner(database))
         self._life = asyncio.create_task(self._watching(), name="store-watch")
+
+    async def watch(self, cell: CellId, database: Database) -> None:
+        """Hold this database against what the region knows of the cell, from now on. Raises Unavailable when the region's is out."""
+        mine, known = await self._region_database.read(
+            lambda tx: (region_identities.get(tx), region_identities.cells(tx))
+        )
+        if mine is not None and cell in known:
+            self._watched[f"cell {cell}"] = _Watched(database, known[cell].uuid, mine.epoch, known[cell].mark)
 
     async def also(self, pool: Database) -> None:
         """Another pool of connections to the region's database, as a lease has: what holds for that database holds for it.
@@ -162,7 +169,7 @@ class StoreWatch:
             return
         marks: dict[CellId, KnownCell] = {}
         with label("stores"), examining():
-            for cell in self._cell_databases:
+            for cell in self._cells:
                 its = self._watched.get(f"cell {cell}")
                 if its is not None and await self._look(its, cell_identities.remember, region.mark):
                     marks[cell] = KnownCell(its.uuid, its.mark)

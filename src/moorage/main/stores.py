@@ -151,6 +151,15 @@ async def bring_together(region: Database, cells: Mapping[CellId, Database]) -> 
     await region.write(restamp)
 
 
+async def bring_in(region: Database, cell: CellId, database: Database) -> None:
+    """`bring_together` for one cell of a region that is in use, when it answers. Raises Invalid as `check` does."""
+    alone = {cell: database}
+    await check(region, alone)
+    await bring_forward(database, CELL)
+    await identify(region, alone)
+    await check(region, alone)
+
+
 async def identify(region: Database, cells: Mapping[CellId, Database]) -> None:
     """The cell's own first: a region that knows a cell which does not know itself would be a refusal."""
     found = await region.read(region_identities.get)

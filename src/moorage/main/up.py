@@ -22,7 +22,7 @@ from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts
 from moorage.main.lock import DataLock
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
 from moorage.main.placement import make_placement
-from moorage.main.region import Region, open_region, start_telling
+from moorage.main.region import Region, cells_out, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
 from moorage.main.servers import Doorway
@@ -132,18 +132,19 @@ async def start_cloud(config: Config) -> Cloud:
 
 
 async def _all_hosts(region: Region, plans: list[HostPlan]) -> None:
-    """Wait until every host of this process can be chosen."""
-    wanted = {plan.host for plan in plans}
+    """Wait until every host of this process can be chosen, but for those of cells that are out."""
     try:
         async with asyncio.timeout(READY_PATIENCE_S):
-            while _unheard(region, wanted):
+            while _unheard(region, plans):
                 await region.clock.sleep(0.01)
     except TimeoutError:
-        missing = ", ".join(sorted(_unheard(region, wanted)))
+        missing = ", ".join(sorted(_unheard(region, plans)))
         raise Unavailable(f"these hosts did not report in {READY_PATIENCE_S:.0f} s: {missing}") from None
 
 
-def _unheard(region: Region, wanted: set[str]) -> set[str]:
+def _unheard(region: Region, plans: list[HostPlan]) -> set[str]:
+    out = region.rooms.cells.out()
+    wanted = {plan.host for plan in plans if plan.cell not in out}
     silent = {name for cell in region.cells for name in cell.unheard()}
     return (wanted - region.engine.world().slots_by_name.keys()) | (wanted & silent)
 
@@ -157,6 +158,8 @@ def say_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
         ("identity", "/v3"), ("compute", "/v2.1"), ("placement", "/placement"), ("image", ""), ("network", "")
     ):  # fmt: skip
         print(f"  {name:10} {getattr(config.api, name).url}{path}")
+    for line in cells_out(cloud.region):
+        print(f"\n  {line}")
     print(f"\n  state      {config.data}")
     if clouds_yaml is not None:
         print(f"  clouds     {clouds_yaml} (administrator: {ADMIN}; an ordinary user: {ADMIN}-demo)")

@@ -125,7 +125,7 @@ class Unavailable(Problem):
     retry_after_s = 0.0
     """How long the neighbour asked us to wait before we ask again; 0: it did not say."""
     excused = False
-    """What is out serves every order, so no other way is left: the time counts against no step's patience."""
+    """No other way is left than what is out (the message bus, the cell that has the record): the time counts against no step's patience."""
 
 
 class CircuitOpen(Unavailable):

@@ -6,7 +6,8 @@ host with the same ports and MACs (S0.4, S0.15); only what is local to the refus
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,7 +36,13 @@ from moorage.operations.steps.ports import (
     segments_for,
     subnets_beside,
 )
-from moorage.operations.steps.record_cells import cells_out, cells_with_record, hosts_of_cells_out, or_elsewhere
+from moorage.operations.steps.record_cells import (
+    cells_out,
+    cells_with_record,
+    hosts_of_cells_out,
+    in_this_cell,
+    or_elsewhere,
+)
 from moorage.operations.steps.segments import note_exhausted, without_exhausted
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
@@ -294,8 +301,10 @@ async def record_server(run: BootRun) -> int:
     An earlier attempt's row in another cell goes first: a server is never in two cells.
     """
     claim, boot = run[claim_host], run.asked
-    await _remove_records(run, [each for each in cells_with_record(run, None) if each != claim.cell])
     by = records.fence(run)
+    for earlier in cells_with_record(run, None):
+        if earlier != claim.cell:
+            await in_this_cell(earlier, partial(_remove_record, run, earlier, by))
     now = _now()
     server = recorded(run, claim, run[bind_ports], run.attempt, now)
     action = _action(boot, now, (Event("compute__do_build_and_run_instance", now, host=claim.name),))
@@ -313,13 +322,13 @@ async def record_server(run: BootRun) -> int:
 async def remove_record(run: BootRun) -> None:
     """The region's order is the record again, in ERROR with its fault since the turn (docs/decisions/0010)."""
     claim = run.get(claim_host)
-    await _remove_records(run, cells_with_record(run, None if claim is None else claim.cell))
-
-
-async def _remove_records(run: BootRun, cells: Iterable[CellId]) -> None:
     by = records.fence(run)
-    for cell in cells:
-        await run.rooms.cells[cell].write(lambda tx: _remove(tx, run, by))
+    for cell in cells_with_record(run, None if claim is None else claim.cell):
+        await _remove_record(run, cell, by)
+
+
+async def _remove_record(run: BootRun, cell: CellId, by: cell_servers.Fence) -> None:
+    await run.rooms.cells[cell].write(lambda tx: _remove(tx, run, by))
 
 
 def _remove(tx: Tx, run: BootRun, by: cell_servers.Fence) -> None:

@@ -2,6 +2,9 @@
 
 After `FAILURES_MAX` failures in a row a cell's circuit opens: calls are refused at once, and one at a time is let through to see, after
 growing rests.  The cell's conductor writes heartbeats every other second, so somebody always looks.
+
+A cell that does not answer when a process starts is *absent* there: it is out, until it is found to belong to the region and is taken
+in (`main/cell_intake.py`).
 """
 
 import time
@@ -12,13 +15,43 @@ from moorage.clients.breaker import Breaker
 from moorage.model.errors import CircuitOpen, Internal, Unavailable
 from moorage.model.ids import CellId
 from moorage.model.neighbour import CircuitSeen
-from moorage.sql import Database, Tx
+from moorage.sql import Database, Meter, Tx
 
 T = TypeVar("T")
 FAILURES_MAX = 3
 CALLS = "all calls"
 CELL_OUT = "cell_out"
 """The code of a host's failure that is its cell's: nothing was written there."""
+
+
+class AbsentDatabase:
+    """`sql.Database` of a cell that has not answered since this process started: whatever is asked of it is Unavailable."""
+
+    def __init__(self, name: str, dialect: str, meter: Meter, why: str) -> None:
+        self.name, self.dialect, self.meter = name, dialect, meter
+        self.barred = why
+        self.tries = 1
+        """How often it was tried in vain to take it in."""
+        self.again_s = 0.0
+        """How long it is left alone after the last try."""
+
+    async def write(self, work: Callable[[Tx], T]) -> T:
+        raise Unavailable(self.barred)
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        raise Unavailable(self.barred)
+
+    async def glance(self, work: Callable[[Tx], T]) -> T:
+        raise Unavailable(self.barred)
+
+    async def create(self, metadata: Any) -> None:
+        raise Unavailable(self.barred)
+
+    async def alter(self, work: Callable[[Any], T]) -> T:
+        raise Unavailable(self.barred)
+
+    async def close(self) -> None:
+        """There is nothing open."""
 
 
 class CellDatabase:
@@ -44,7 +77,20 @@ class CellDatabase:
     @property
     def circuits(self) -> tuple[CircuitSeen, ...]:
         """Open ones; empty: it answers."""
+        absent = self.absent
+        if absent is not None:
+            return (CircuitSeen(self._breaker.name, CALLS, absent.barred, absent.tries, round(absent.again_s, 3)),)
         return self._breaker.open_circuits()
+
+    @property
+    def absent(self) -> AbsentDatabase | None:
+        """Its place in this process while it is not taken in; None: it is."""
+        return self.inner if isinstance(self.inner, AbsentDatabase) else None
+
+    def take_in(self, database: Database) -> None:
+        """It answers, and was found to be the right one; its meter is that of this process."""
+        self.name, self.dialect, self.meter = database.name, database.dialect, database.meter
+        self.inner = database
 
     async def write(self, work: Callable[[Tx], T]) -> T:
         return await self._asked(self.inner.write, work)
@@ -65,6 +111,8 @@ class CellDatabase:
         await self.inner.close()
 
     async def _asked(self, ask: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
+        if self.absent is not None:
+            return await ask(work)
         passage = self._breaker.enter(CALLS)
         try:
             answer = await ask(work)

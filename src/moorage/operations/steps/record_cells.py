@@ -49,14 +49,35 @@ def _ended(run: Run[Any, Rooms]) -> list[tuple[CellId | None, Cause]]:
 
 
 async def or_elsewhere(run: Run[Any, Rooms], cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
-    """Write to the cell. Raises HostFailed, so that another cell is tried, when it is out and holds nothing of this attempt."""
+    """Write to the cell. Raises HostFailed, so that another cell is tried, when it is out and holds nothing of this attempt.
+
+    Where it may hold something, the boot waits for it (`in_this_cell`).
+    """
+    if run.unsure:
+        return await in_this_cell(cell, write)
     try:
         return await write()
-    except UnknownOutcome:
-        raise
+    except UnknownOutcome as unknown:
+        raise _excused(cell, unknown) from unknown
     except Unavailable as out:
-        if run.unsure:
-            raise
         raise HostFailed(
             "the database of the host's cell does not answer", private=f"{cell}: {out} {out.private}", code=CELL_OUT
         ) from out
+
+
+async def in_this_cell(cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
+    """Write to a cell that has the server's record, or may have it: while its database is out no other way is left.
+
+    Raises Unavailable that counts against no step's patience; UnknownOutcome when this write may have been done.
+    """
+    try:
+        return await write()
+    except Unavailable as out:
+        raise _excused(cell, out) from out
+
+
+def _excused(cell: CellId, out: Unavailable) -> Unavailable:
+    kind = UnknownOutcome if isinstance(out, UnknownOutcome) else Unavailable
+    problem = kind(f"waiting for the database of cell {cell}", private=f"{out.public} {out.private}")
+    problem.retry_after_s, problem.excused = out.retry_after_s, True
+    return problem

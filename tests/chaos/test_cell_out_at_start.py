@@ -1,0 +1,104 @@
+"""An API process and a conductor are started while the PostgreSQL of one cell cannot be reached, and take the cell in later."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from moorage.main.hosts import planned_hosts
+from moorage.testing.nats import nats_server_program
+from moorage.testing.person import Person
+from moorage.testing.postgres import find_binaries
+from moorage.testing.set import TrialSet, free_ports
+from moorage.testing.waiting import until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.postgres,
+    pytest.mark.skipif(find_binaries() is None or nats_server_program() is None, reason="needs PostgreSQL and NATS"),
+]
+
+TAKEN_IN_S = 90.0
+RESTARTED = ("api-1", "conductor-1")
+
+
+class Way:
+    """The only way from the processes that are started next to the database of cell1: a port that is closed until `open`."""
+
+    def __init__(self, cloud: TrialSet) -> None:
+        (self.port,) = free_ports(1)
+        url = cloud.config.cells[0].database
+        self._to = urlsplit(url).port or 5432
+        text = cloud.config_path.read_text()
+        assert url in text
+        cloud.config_path.write_text(text.replace(url, url.replace(f":{self._to}/", f":{self.port}/")))
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._to)
+        await asyncio.gather(_pump(reader, to_writer), _pump(to_reader, writer))
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    try:
+        while data := await source.read(65_536):
+            sink.write(data)
+    except OSError:
+        pass  # a process was stopped
+    finally:
+        sink.close()
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path) -> AsyncIterator[TrialSet]:
+    found = TrialSet(tmp_path / "set", hosts=2, apis=1, conductors=1, durability="none")
+    try:
+        await asyncio.to_thread(found.start)
+        yield found
+    finally:
+        await asyncio.to_thread(found.stop)
+
+
+async def test_processes_start_and_take_it_in(cloud: TrialSet) -> None:
+    cells = {plan.host: str(plan.cell) for plan in planned_hosts(cloud.config)}
+    async with Person(cloud.config, urls=cloud.api_urls()) as admin:
+        before = await asyncio.gather(*(admin.active(f"before{number}") for number in range(4)))
+        where = {each["id"]: cells[each["OS-EXT-SRV-ATTR:host"]] for each in before}
+        assert set(where.values()) == {"cell1", "cell2"}
+        for name in RESTARTED:
+            cloud.kill(name)
+        way = Way(cloud)
+        try:
+            for name in RESTARTED:
+                await asyncio.to_thread(cloud.run, name, *cloud.words_of(name))
+                assert "cell cell1 is out, and its hosts take nothing until it answers" in cloud.said(name)
+            out = {key: "UNKNOWN" if cell == "cell1" else "ACTIVE" for key, cell in where.items()}
+            assert await states(admin) == out
+            other = await admin.active("other")
+            assert cells[other["OS-EXT-SRV-ATTR:host"]] == "cell2"
+            await way.open()
+            for name in RESTARTED:
+                await until(
+                    lambda name=name: "cell cell1 answers, and is taken in" in cloud.said(name), TAKEN_IN_S, 0.1
+                )  # type: ignore[misc]
+            assert set((await states(admin)).values()) == {"ACTIVE"}
+            for server in where:
+                await admin.gone(server, TAKEN_IN_S)
+            for name in RESTARTED:
+                cloud.kill(name)
+        finally:
+            way.close()
+
+
+async def states(admin: Person) -> dict[str, str]:
+    listed = (await admin.compute("GET", "/servers/detail")).json()["servers"]
+    return {each["id"]: each["status"] for each in listed}

@@ -1,0 +1,150 @@
+"""A cell whose database does not answer keeps no process from starting, and is taken in when it does."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from conftest import Running, Start
+
+from moorage.main.config import Cell, Hosts
+from moorage.main.databases import open_databases
+from moorage.main.up import say_ready
+from moorage.model.errors import Invalid
+from moorage.model.ids import CellId
+from moorage.operations.cells import CellDatabase
+from moorage.testing.waiting import until
+
+CELL1 = CellId("cell1")
+TAKEN_IN_S = 60.0
+
+
+class Away:
+    """The file of a cell's database is not there, and cannot be made: a directory stands in its place."""
+
+    def __init__(self, data: Path, cell: CellId = CELL1) -> None:
+        self._file = data / f"{cell}.db"
+        self._kept = data / "kept"
+
+    def begin(self) -> None:
+        self._kept.mkdir()
+        for each in self._files():
+            each.rename(self._kept / each.name)
+        self._file.mkdir()
+
+    def end(self) -> None:
+        self._file.rmdir()
+        for each in self._kept.iterdir():
+            each.rename(self._file.parent / each.name)
+        self._kept.rmdir()
+
+    def _files(self) -> list[Path]:
+        return [path for path in self._file.parent.glob(f"{self._file.name}*") if path.is_file()]
+
+
+def guarded(running: Running, cell: CellId = CELL1) -> CellDatabase:
+    found = running.cloud.region.databases.cells[cell]
+    assert isinstance(found, CellDatabase)
+    return found
+
+
+def taken_in(running: Running, cell: CellId = CELL1) -> bool:
+    return not guarded(running, cell).circuits and any(each.cell == cell for each in running.cloud.region.cells)
+
+
+async def servers_of_both(running: Running) -> dict[str, str]:
+    """Server → its cell; each cell has some."""
+    cells = {plan.host: str(plan.cell) for plan in running.cloud.plans}
+    found = await asyncio.gather(*(running.admin.active(f"s{number}") for number in range(6)))
+    where = {each["id"]: cells[each["OS-EXT-SRV-ATTR:host"]] for each in found}
+    assert set(where.values()) == {"cell1", "cell2"}
+    return where
+
+
+async def states(running: Running) -> dict[str, str]:
+    listed = (await running.admin.compute("GET", "/servers/detail")).json()["servers"]
+    return {each["id"]: each["status"] for each in listed}
+
+
+async def test_the_others_serve_and_it_is_taken_in(
+    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = Away(tmp_path / "data")
+    async with start() as running:
+        where = await servers_of_both(running)
+    away.begin()
+    async with start() as running:
+        admin = running.admin
+        say_ready(running.cloud, 0.0, None)
+        assert (
+            "cell cell1 is out, and its hosts take nothing until it answers: the cell1 database"
+            in capsys.readouterr().out
+        )
+        assert await states(running) == {key: "UNKNOWN" if cell == "cell1" else "ACTIVE" for key, cell in where.items()}
+        assert "the cell1 database" in (await admin.compute("GET", "/ext/neighbours")).text
+        cells = {plan.host: str(plan.cell) for plan in running.cloud.plans}
+        made = await admin.active("elsewhere")
+        assert cells[made["OS-EXT-SRV-ATTR:host"]] == "cell2"
+        explained = await admin.compute("GET", f"/ext/servers/{made['id']}/explain")
+        assert "cell_answers" in explained.text
+        deleted = next(key for key, cell in where.items() if cell == "cell1")
+        away.end()
+        await until(lambda: taken_in(running), TAKEN_IN_S)
+        await admin.gone(deleted, TAKEN_IN_S)
+        assert set((await states(running)).values()) == {"ACTIVE"}
+        await until(lambda: not any(each.unheard() for each in running.cloud.region.cells), TAKEN_IN_S)
+        again = await asyncio.gather(*(admin.active(f"again{number}") for number in range(6)))
+        assert {cells[each["OS-EXT-SRV-ATTR:host"]] for each in again} == {"cell1", "cell2"}
+
+
+async def test_a_boot_that_could_go_nowhere_else_waits(start: Start, tmp_path: Path) -> None:
+    away = Away(tmp_path / "data")
+    async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)):
+        pass
+    away.begin()
+    async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
+        server = await running.admin.boot("patient")
+        away.end()
+        await until(lambda: taken_in(running), TAKEN_IN_S)
+        assert (await running.admin.settled(server, TAKEN_IN_S))["status"] == "ACTIVE"
+
+
+async def test_a_cell_that_never_was_is_made_when_it_can_be(start: Start, tmp_path: Path) -> None:
+    """The first start of a region: its tables and its identity are made then, and its hosts are heard."""
+    (tmp_path / "data" / "cell1.db").mkdir(parents=True)
+    async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
+        assert not running.cloud.region.engine.world().slots_by_name
+        (tmp_path / "data" / "cell1.db").rmdir()
+        await until(lambda: taken_in(running), TAKEN_IN_S)
+        await until(lambda: len(running.cloud.region.engine.world().slots_by_name) == 2, TAKEN_IN_S)
+        await running.admin.active("first")
+
+
+async def test_what_answers_and_is_another_one_stays_out(start: Start, tmp_path: Path) -> None:
+    """Its identity is looked at when it is there; an empty file in the place of one that had servers is not made use of."""
+    away = Away(tmp_path / "data")
+    async with start() as running:
+        where = await servers_of_both(running)
+    away.begin()
+    async with start() as running:
+        (tmp_path / "data" / "cell1.db").rmdir()
+        await until(lambda: "is empty, and the region knows the cell" in guarded(running).circuits[0].why, TAKEN_IN_S)
+        assert (await states(running)) == {
+            key: "UNKNOWN" if cell == "cell1" else "ACTIVE" for key, cell in where.items()
+        }
+        for path in (tmp_path / "data").glob("cell1.db*"):
+            path.unlink()
+        (tmp_path / "data" / "cell1.db").mkdir()
+        away.end()
+        await until(lambda: taken_in(running), TAKEN_IN_S)
+        assert set((await states(running)).values()) == {"ACTIVE"}
+
+
+async def test_a_refused_cell_stops_the_start_though_another_is_out(start: Start, tmp_path: Path) -> None:
+    async with start() as running:
+        config = running.config
+    Away(tmp_path / "data").begin()
+    (tmp_path / "data" / "cell2.db").unlink()
+    for more in (tmp_path / "data").glob("cell2.db-*"):
+        more.unlink()
+    with pytest.raises(Invalid, match="cell2 is empty"):
+        await open_databases(config)
