@@ -209,7 +209,8 @@ async def test_connections_notice_a_machine_that_went_without_a_word(postgres_ur
             known = raw.driver_connection._transport.get_extra_info("socket")  # type: ignore[union-attr]
             assert known.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             assert known.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > 0
-        assert await database.read(lambda tx: tx.scalar(sa.text("SHOW tcp_keepalives_idle"))) != "0"
+        assert await database.read(lambda tx: tx.scalar(sa.text("SHOW tcp_keepalives_idle"))) == "15"
         assert await database.read(lambda tx: tx.scalar(sa.text("SHOW statement_timeout"))) == "20s"
+        assert await database.read(lambda tx: tx.scalar(sa.text("SHOW idle_in_transaction_session_timeout"))) == "5s"
     finally:
         await database.close()
