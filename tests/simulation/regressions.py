@@ -15,14 +15,19 @@ import sqlalchemy as sa
 from moorage.agent.authority import Authority
 from moorage.agent.serve import Agent
 from moorage.bus.listening import Listening
+from moorage.bus.messages import Heartbeat
 from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.conductor import worker
+from moorage.conductor.cell import CellConductor
+from moorage.conductor.known_hosts import KnownHost
+from moorage.conductor.who_speaks import WhoSpeaks
 from moorage.conductor.worker import Conductor
 from moorage.operations import port_truth
 from moorage.operations.delete import DELETE, find_server
 from moorage.placement import claims
 from moorage.placement.engine import Engine
 from moorage.sql import Tx
+from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 from moorage.testing.simulation.bus import Hub
 from moorage.testing.simulation.loop import PROCESS
@@ -181,4 +186,31 @@ def what_an_administrator_said_is_seen_later() -> Iterator[None]:
         return take(tx, asked, at, msgspec.structs.replace(choice, versions={}))
 
     with patch.object(claims, "_take", taken):
+        yield
+
+
+@regression("a_guest_crashes_while_its_cell_is_full")
+def a_beat_that_was_not_stored_is_lost() -> Iterator[None]:
+    """Its number is noted before it is written, and what it said is not asked for again."""
+
+    async def take_beat(self: CellConductor, beat: Heartbeat) -> None:
+        known = self._known[beat.host]
+        self._hear_of(known)
+        known.beat, known.guests, known.digest = beat.beat, beat.guests, beat.digest
+        if beat.changed:
+            states = {server: int(state) for server, state in beat.changed.items()}
+            await self._database.write(lambda tx: cell_servers.observe(tx, beat.host, states))
+
+    with patch.object(CellConductor, "take_beat", take_beat), patch.object(KnownHost, "want", lambda *_: None):
+        yield
+
+
+@regression("two_agents_of_one_name")
+def two_agents_of_one_name_are_both_obeyed() -> Iterator[None]:
+    """Nobody notices the second one."""
+
+    async def admits(*_: Any) -> bool:
+        return True
+
+    with patch.object(WhoSpeaks, "admits", admits):
         yield

@@ -333,6 +333,30 @@ async def guest_crashes(cloud: Cloud, args: Arguments) -> None:
         role.turn(msgspec.structs.replace(role.dials, crash=()))
 
 
+def _draw_twin(dice: random.Random, _: Draft) -> Arguments:
+    return {"host": dice.choice(HOSTS), "for_s": _for_s(dice, 10.0, 60.0)}
+
+
+@fault("twin", 2, _draw_twin)
+async def twin(cloud: Cloud, args: Arguments) -> None:
+    """A second machine, made from the same image, runs an agent of the same name."""
+    first = _role(cloud, args["host"])
+    assert isinstance(first, AgentRole)
+    name = f"{first.name}-twin"
+    if name in cloud.roles:
+        return
+    second = cloud.roles[name] = AgentRole(cloud, first.plan, machine=name)
+    _said(cloud, f"a second agent of {first.name} runs for {args['for_s']} s")
+    second.start()
+    try:
+        await asyncio.sleep(args["for_s"])
+    finally:
+        _said(cloud, f"the second agent of {first.name} ends")
+        second.wanted = False
+        second.kill()
+        del cloud.roles[name]
+
+
 # ---------------------------------------------------------------------------------------------------- reconcilers
 
 ROUNDS = ("stray_ports", "stray_claims", "port_drift", "quota_usage", "host_aggregates", "devices", "segments", "tidy")

@@ -26,7 +26,7 @@ from moorage.model.ids import ServerId
 from moorage.sql import Database
 from moorage.testing.simulation.clock import MachineProcess
 from moorage.testing.simulation.cloud import Cloud, Role
-from moorage.testing.simulation.memory import MemoryJournal
+from moorage.testing.simulation.memory import Disk, MemoryJournal
 
 PICTURE_EVERY_S = 1.0
 """Seldom, so that pictures are old and idle seconds cost little."""
@@ -120,10 +120,10 @@ class ConductorRole(RegionRole):
 class WatchedDriver(SimulatedDriver):
     """The simulated hypervisor; the cloud sees what its guests do."""
 
-    def __init__(self, cloud: Cloud, host: str, clock: Clock, dials: Dials) -> None:
-        super().__init__(cloud.room / "hosts" / host, clock, dials, hostname=host)
+    def __init__(self, cloud: Cloud, host: str, machine: str, clock: Clock, dials: Dials) -> None:
+        super().__init__(cloud.room / "hosts" / machine, clock, dials, hostname=host)
         self._cloud = cloud
-        self._host = host
+        self._host = machine
 
     @override
     def _keep(self, guest: SimulatedGuest) -> PowerState:
@@ -151,9 +151,11 @@ USUAL = {
 class AgentRole(Role):
     """`moorage agent` of one host."""
 
-    def __init__(self, cloud: Cloud, plan: HostPlan) -> None:
-        super().__init__(cloud, plan.host)
+    def __init__(self, cloud: Cloud, plan: HostPlan, *, machine: str = "") -> None:
+        """`machine`: another than the host's own, which by mistake has its name."""
+        super().__init__(cloud, machine or plan.host)
         self.plan = plan
+        cloud.disks.setdefault(self.name, Disk())
         self.level = plan.level
         self.dials = Dials(
             vcpus=cloud.config.hosts.vcpus,
@@ -173,8 +175,8 @@ class AgentRole(Role):
         clock = cloud.clock(process)
         self._clients = make_clients(cloud.config, cloud.neighbours()) if self.level < PORTS_ARRIVE_BOUND else None
         plumbing = plumbing_of(host, self.level, None if self._clients is None else self._clients.network)
-        self.driver = WatchedDriver(cloud, host, clock, self.dials)
-        journal = Journal(MemoryJournal(cloud.disks[host]), host)
+        self.driver = WatchedDriver(cloud, host, self.name, clock, self.dials)
+        journal = Journal(MemoryJournal(cloud.disks[self.name]), host)
         self.agent = Agent(
             host,
             self.plan.cell,

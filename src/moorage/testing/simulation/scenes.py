@@ -188,3 +188,13 @@ def two_conductors_own_one_operation(dice: random.Random, draft: Draft) -> list[
     ]
     _lasts(draft, at_s, for_s + 8.0)
     return events
+
+
+@scene
+def two_agents_of_one_name(dice: random.Random, draft: Draft) -> list[Event]:
+    """The second is refused: no command is obeyed twice."""
+    at_s, for_s = _at(dice, draft), round(dice.uniform(15.0, 40.0), 3)
+    events = [_event(at_s, "twin", host=host, for_s=for_s) for host in dice.sample(HOSTS, 2)]
+    events += [_boot(draft, at_s + dice.uniform(0.0, 15.0), "private")[1] for _ in range(4)]
+    _lasts(draft, at_s, for_s + 3.0)
+    return events
