@@ -19,6 +19,7 @@ def _parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog="moorage.testing.simulation", description=__doc__)
     options.add_argument("--seed", type=int, action="append", default=[], help="run this seed and show its trace")
     options.add_argument("--seeds", help="run these and say which fail: 0-299")
+    options.add_argument("--but", type=int, action="append", default=[], help="of --seeds: not this one")
     options.add_argument("--plan", type=Path, help="run the plan in this file (JSON) and show its trace")
     options.add_argument("--save", type=Path, help="write the plan of --seed, shortened if it fails, to this file")
     options.add_argument("--whole", action="store_true", help="do not look for the shortest plan that fails")
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
         os.execve(sys.executable, [sys.executable, "-m", "moorage.testing.simulation", *argv], environment)
     if arguments.seeds:
         first, _, last = arguments.seeds.partition("-")
-        return _many(range(int(first), int(last or first) + 1))
+        return _many([each for each in range(int(first), int(last or first) + 1) if each not in arguments.but])
     plans = [drawn(seed) for seed in arguments.seed]
     if arguments.plan:
         plans.append(msgspec.json.decode(arguments.plan.read_bytes(), type=Plan))
@@ -61,7 +62,7 @@ def said(outcome: Outcome) -> str:
     return "\n".join([*lines, *verdict, f"trace {outcome.digest}, {outcome.events} events, {outcome.virtual_s:.0f} s"])
 
 
-def _many(seeds: range) -> int:
+def _many(seeds: list[int]) -> int:
     began, virtual_s, events = time.process_time(), 0.0, 0
     failed: list[int] = []
     first: Outcome | None = None
