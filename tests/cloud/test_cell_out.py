@@ -79,6 +79,19 @@ async def test_a_boot_that_could_go_nowhere_else_waits_for_its_cell(
         assert (await admin.settled(server, 60.0))["status"] == "ACTIVE"
 
 
+async def test_a_boot_that_meets_the_outage_first_waits_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has noticed yet, and every host is in that cell: no number of hosts tried ends it."""
+    async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
+        admin, outage = running.admin, Outage(running, monkeypatch)
+        outage.begin()
+        server = await admin.boot("first")
+        await until(lambda: outage.guarded.circuits, 30.0)
+        outage.end()
+        await answers(outage)
+        found = await admin.settled(server, 60.0)
+        assert found["status"] == "ACTIVE", found.get("fault")
+
+
 async def test_listings_show_what_the_region_knows_of_a_cell_that_is_out(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ class Problem(Exception):
 
     code = "problem"
     without: tuple[str, ...] = ()
-    """Segments that had nothing left to give: the host is not to blame, so the next attempt may go to it, and goes without these."""
+    """Segments that had nothing left to give, or a cell that is out: the host is not to blame, and the next attempt goes without these."""
 
     def __init__(self, public: str, *, private: str = "", code: str | None = None) -> None:
         super().__init__(public)

@@ -39,7 +39,6 @@ from moorage.operations.steps.ports import (
 from moorage.operations.steps.record_cells import (
     cells_out,
     cells_with_record,
-    hosts_of_cells_out,
     in_this_cell,
     or_elsewhere,
 )
@@ -156,7 +155,7 @@ async def claim_host(run: BootRun) -> Claim:
     """Hold compute and addresses on the best willing host, in one claim; a loser takes the next (N1)."""
     engine = run.rooms.placement
     ports, exhausted = run[make_ports].ports, frozenset(each for cause in run.causes for each in cause.without)
-    not_on = tuple(HostId(host) for host in run.blamed if host not in hosts_of_cells_out(run))
+    not_on = tuple(HostId(host) for host in run.blamed)
     ask = ask_of(run.asked, _networks(run), ports, not_on=not_on)
     ask = without_exhausted(ask, ports, exhausted)
     ask = msgspec.structs.replace(ask, cells_out=cells_out(run))

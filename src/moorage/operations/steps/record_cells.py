@@ -18,13 +18,12 @@ T = TypeVar("T")
 
 def cells_out(run: Run[Any, Rooms]) -> tuple[CellId, ...]:
     """Where nothing new is begun: known to this process, or found by an earlier attempt."""
-    found = {cell for cell, cause in _ended(run) if cell is not None and cause.code == CELL_OUT}
-    return tuple(sorted(found | set(run.rooms.cells.out())))
+    return tuple(sorted(_found_out(run) | set(run.rooms.cells.out())))
 
 
-def hosts_of_cells_out(run: Run[Any, Rooms]) -> frozenset[str]:
-    """Hosts that an earlier attempt left because of their cell: they did no wrong, and may do when it is back."""
-    return frozenset(host for host, cause in zip(run.tried, run.causes, strict=False) if cause.code == CELL_OUT)
+def _found_out(run: Run[Any, Rooms]) -> frozenset[CellId]:
+    """Cells that an earlier attempt left because they were out."""
+    return frozenset(cell for cell, cause in _ended(run) if cell is not None and cause.code == CELL_OUT)
 
 
 def cells_with_record(run: Run[Any, Rooms], held: CellId | None) -> tuple[CellId, ...]:
@@ -51,7 +50,8 @@ def _ended(run: Run[Any, Rooms]) -> list[tuple[CellId | None, Cause]]:
 async def or_elsewhere(run: Run[Any, Rooms], cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
     """Write to the cell. Raises HostFailed, so that another cell is tried, when it is out and holds nothing of this attempt.
 
-    Where it may hold something, the boot waits for it (`in_this_cell`).
+    Where it may hold something, the boot waits for it (`in_this_cell`).  No host is to blame, so such an attempt does not count, and
+    comes at most once for each cell: who is back in a cell had nowhere else to go, and waits for it as for any neighbour (Unavailable).
     """
     if run.unsure:
         return await in_this_cell(cell, write)
@@ -60,9 +60,13 @@ async def or_elsewhere(run: Run[Any, Rooms], cell: CellId, write: Callable[[], A
     except UnknownOutcome as unknown:
         raise _excused(cell, unknown) from unknown
     except Unavailable as out:
-        raise HostFailed(
+        if cell in _found_out(run):
+            raise
+        elsewhere = HostFailed(
             "the database of the host's cell does not answer", private=f"{cell}: {out} {out.private}", code=CELL_OUT
-        ) from out
+        )
+        elsewhere.without = (cell,)
+        raise elsewhere from out
 
 
 async def in_this_cell(cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
