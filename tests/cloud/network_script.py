@@ -77,7 +77,7 @@ ROUTERS = """
     subnet create --network ext --subnet-range 203.0.113.0/24 --no-dhcp extsub
     network create in1
     subnet create --network in1 --subnet-range 192.0.2.0/24 insub
-    r = router create --external-gateway ext r2 ~ ha
+    r = router create --external-gateway ext r2 !~ "ha":
     router list --long ~ r2
     router show r2 ~ {out}
     router show r2 !~ ha | None

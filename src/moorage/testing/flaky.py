@@ -202,7 +202,10 @@ class FlakyProxy:
     async def ask(self, request: Request) -> Answer:
         """What the service answers."""
         words = [word for word in request.path.partition("?")[0].split("/") if word]
-        self.asked[f"{request.method} {words[1] if len(words) > 1 else ''.join(words)}"] += 1
+        noun = (
+            words[3] if len(words) > 3 else words[1] if len(words) > 1 else "".join(words)
+        )  # /v2.0/ports/{id}/bindings
+        self.asked[f"{request.method} {noun}"] += 1
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
