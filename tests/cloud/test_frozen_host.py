@@ -24,7 +24,7 @@ from moorage.bus.messages import (
 )
 from moorage.drivers.dials import Dials, VerbDial
 from moorage.model.errors import HostFailed
-from moorage.model.guest import PowerState
+from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.turn import UNDO, Turn
 from moorage.testing.waiting import until
@@ -131,6 +131,31 @@ async def test_a_guest_that_nobody_could_be_told_of_is_given_up_with_the_authori
         bus.dials.cut = False
         assert await starting is PowerState.RUNNING, "it was asked again, and the cell has nothing against it"
         assert at.host.driver.power_of(SERVER) is PowerState.RUNNING
+
+
+async def test_a_start_that_ends_right_after_a_pause_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine stood still while the guest was being started; nobody but the start itself has noticed that yet."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        start, paused = at.host.driver.start_guest, asyncio.Event()
+
+        async def start_and_stand_still(wanted: GuestSpec) -> PowerState:
+            state = await start(wanted)
+            if not paused.is_set():
+                paused.set()
+                at.cell.answers = False
+                at.host.clock.suspended_s += LONG_S
+            return state
+
+        monkeypatch.setattr(at.host.driver, "start_guest", start_and_stand_still)
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
+        await paused.wait()
+        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
+        assert not starting.done()
+        at.cell.answers = True
+        assert await starting is PowerState.RUNNING, "it was asked again, and the cell has nothing against it"
 
 
 async def test_an_answer_from_before_the_pause_is_not_enough(tmp_path: Path) -> None:

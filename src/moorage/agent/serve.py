@@ -376,6 +376,10 @@ class Agent:
                     self._doing[command.server] = doing
                 answer, running = await verb(self._driver, command)
                 self._doing.pop(command.server, None)
+            if command.verb == Verb.START_GUEST and not self._authority.held:
+                # The machine stood still while it was being started, and may be taken for dead: as if it had been given up.
+                self._leave_home("it could not be heard for a while, or was paused")
+                return None, None
         except asyncio.CancelledError:
             if not doing.dropped or task.uncancel() > 0:
                 raise
