@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pictures import Cloud
 
-from moorage.model.ids import HostId, ProviderId
+from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import DISABLED_TRAIT
 from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
@@ -21,6 +21,7 @@ EGR, IGR = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC"
 TRAITS = ("CUSTOM_FAST", "CUSTOM_OLD", "HW_CPU_X86_AVX")
 PHYSNET_TRAITS = ("CUSTOM_PHYSNET_P1", "CUSTOM_PHYSNET_P2")
 PHYSNETS, ZONES, PROJECTS = ("p1", "p2", "p3"), ("nova", "z2"), ("mine", "theirs")
+CELLS = (CellId("c"), CellId("d"))
 SPEC = "aggregate_instance_extra_specs:ssd"
 MIB = {"VCPU": "vCPUs", "MEMORY_MB": "memory"}
 
@@ -64,6 +65,7 @@ class Host:
     devices: list[Device]
     members: int
     """Of the server group."""
+    cell: CellId
 
 
 @dataclass
@@ -89,6 +91,7 @@ class Fleet:
                 zone=host.zone,
                 physnets=None if host.physnets is None else ",".join(host.physnets),
                 level=host.level,
+                cell=host.cell,
             )
             del cloud.rows["whole"][-2:]
             for resource, stock in host.stock.items():
@@ -149,6 +152,7 @@ def _a_host(dice: random.Random, name: str, segments: list[str]) -> Host:
         segments=frozenset(each for each in segments if dice.random() < 0.6),
         devices=devices,
         members=dice.choice((0, 0, 1, 2)),
+        cell=dice.choice(CELLS),
     )
 
 
@@ -182,6 +186,7 @@ def an_ask(dice: random.Random, fleet: Fleet) -> Ask:
         project=dice.choice(PROJECTS),
         extra_specs={SPEC: "yes"} if sometimes(0.15) else {},
         min_level=dice.choice((0, 0, 0, 2, 3)),
+        cells_out=(dice.choice(CELLS),) if sometimes(0.1) else (),
         seed=dice.getrandbits(32),
     )
 
@@ -245,6 +250,8 @@ def _by_state(ask: Ask, host: Host) -> Iterator[Found]:
         yield "host_alive", frozenset({"not heard from"})
     if host.level < ask.min_level:
         yield "agent_level", frozenset({f"the agent is at level {host.level}, {ask.min_level} is needed"})
+    if host.cell in ask.cells_out:
+        yield "cell_answers", frozenset({f"the database of its cell {host.cell} does not answer"})
     if ask.availability_zone not in (None, host.zone):
         yield "availability_zone", frozenset({f"in zone {host.zone}, {ask.availability_zone} was asked for"})
     if host.name in ask.different_host:

@@ -53,13 +53,14 @@ class Cloud:
         zone: str = "nova",
         physnets: str | None = None,
         level: int = 3,
+        cell: str = "c",
     ) -> "Cloud":
         self._provider(name, traits, wired)
         self.rows["whole"] += [_stock(name, "VCPU", vcpus), _stock(name, "MEMORY_MB", memory)]
         facts = {
             "host": name,
             "node": name + ".local",
-            "cell": "c",
+            "cell": cell,
             "zone": zone,
             "physnets": physnets,
             "level": level,

@@ -52,6 +52,7 @@ DOWN_S = (0.0, 3.0)
 FROZEN_S = (1.0, 12.0)
 ROUND_PATIENCE_S = 150.0
 LOOK_EVERY_S = 0.1
+START_AGAIN_S = 0.5
 FOUND, ACCEPTED, DELETED = 200, 202, 204
 NETWORKS = ("private", "private", "routed", "none")
 
@@ -191,8 +192,20 @@ class Rounds:
             case "nats":
                 return trial.nats.stop, trial.nats.start
             case _:
-                words = trial.words_of(target)
-                return (lambda: trial.kill(target)), (lambda: trial.run(target, *words))
+                return (lambda: trial.kill(target)), (lambda: self._start_again(target))
+
+    def _start_again(self, target: str) -> None:
+        """As a supervisor does: a process that finds its database out ends with a sentence, and is started once more."""
+        deadline, words = time.monotonic() + ROUND_PATIENCE_S, self.trial.words_of(target)
+        while True:
+            try:
+                self.trial.run(target, *words)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(START_AGAIN_S)
+            else:
+                return
 
     def _pids(self, target: str) -> list[int]:
         trial = self.trial
