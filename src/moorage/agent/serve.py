@@ -321,6 +321,8 @@ class Agent:
             if result is None:
                 return
             answer = encode(result)
+            if makes and not self._bus.healthy:
+                self._untold[command.server] = key
             if result.ok or command.verb != Verb.DESTROY_GUEST:  # a destroy that failed is tried anew, in the same turn
                 await self._journal.keep(key, answer, running)
             if makes and not self._bus.healthy:

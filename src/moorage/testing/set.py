@@ -80,8 +80,8 @@ class TrialSet:
     apis: int = 2
     conductors: int = 2
     port_shift: int = 0
-    level: int = 3
-    """Of every agent."""
+    level: int | None = None
+    """Of every agent; None: what the settings say."""
     settings: str = ""
     """More of the TOML file: tables that it does not have yet."""
     durability: Durability = "power"
@@ -134,7 +134,8 @@ class TrialSet:
         """How the agent of this host is started."""
         wires = ",".join(plan.physical_networks)
         place = ("--host", plan.host, "--cell", plan.cell)
-        return "agent", *place, "--physical-networks", wires, "--level", str(self.level)
+        level = () if self.level is None else ("--level", str(self.level))
+        return "agent", *place, "--physical-networks", wires, *level
 
     def words_of(self, name: str) -> tuple[str, ...]:
         """How the process with this name is started again."""

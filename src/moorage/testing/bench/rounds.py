@@ -17,7 +17,7 @@ from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.ids import HostId, NetworkId, OperationId, PortId, ServerId
-from moorage.model.network import Port, mint_mac
+from moorage.model.network import Port, SubnetFacts, mint_mac
 from moorage.model.server import Address, Nic, Server, VmState
 from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
@@ -52,6 +52,9 @@ class PagedNetwork:
 
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
         return _by_device(self._held)
+
+    async def subnets(self) -> tuple[SubnetFacts, ...]:
+        return ()
 
 
 def _by_device(pages: list[bytes]) -> dict[str, dict[str, Port]]:
