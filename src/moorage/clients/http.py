@@ -18,13 +18,15 @@ How failures are told apart, for the step that must decide whether to look befor
     2xx that cannot be read: carried out, a write     → UnknownOutcome, a read → Unavailable
     401, 403 to our own account: nobody's fault but ours  → Unavailable with the code `credentials`; nothing was carried out
     other 4xx                                         → the Refusal of that kind, in the neighbour's own words
+    a 500 that is a refusal by its type (Neutron's PortBindingError)  → Conflict, with that code
     it kept failing, and is left alone: never sent    → CircuitOpen, which is Unavailable (`breaker.py`)
 """
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -73,6 +75,8 @@ TOKEN_LIFE_DEFAULT_S = 300.0
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The global request id (`req-…`) of what we are doing; every neighbour is told."""
 
+_DATA_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
+"""Of one piece: a service digests what it was sent before it answers."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 _REFUSALS: dict[int, type[Refusal]] = {
@@ -85,6 +89,8 @@ _REFUSALS: dict[int, type[Refusal]] = {
     412: PreconditionFailed,
     413: TooLarge,
 }
+_REFUSALS_SAID_AS_FAILURES = frozenset({"PortBindingError"})
+"""What Neutron answers 500 to though it is well, understood what it was asked, and did none of it."""
 
 
 def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
@@ -162,6 +168,53 @@ class Neighbour:
         finally:
             passage.left()
 
+    async def read_data(self, path: str, *, deadline_s: float) -> AsyncIterator[bytes]:
+        """A body as it comes, of any length, with our own credentials. Raises as `call` does for a read."""
+        async with self._data("GET", path, deadline_s) as headers, self._ways.client() as client:
+            request = client.build_request("GET", self.url + path, headers=headers, timeout=_DATA_TIMEOUT)
+            reply = await client.send(request, stream=True)
+            try:
+                if reply.status_code >= 400:
+                    raise self._refused("GET", reply.status_code, reply.headers, await reply.aread(), ours=True)
+                async for chunk in reply.aiter_bytes():
+                    yield chunk
+            finally:
+                await reply.aclose()
+
+    async def write_data(self, path: str, pieces: AsyncIterator[bytes], *, size_bytes: int, deadline_s: float) -> None:
+        """PUT a body as it is made, of any length, with our own credentials. Raises as `call` does for a write."""
+        async with self._data("PUT", path, deadline_s) as headers, self._ways.client() as client:
+            headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)}
+            reply = await client.put(self.url + path, content=pieces, headers=headers, timeout=_DATA_TIMEOUT)
+            if reply.status_code >= 400:
+                raise self._refused("PUT", reply.status_code, reply.headers, reply.content, ours=True)
+
+    @asynccontextmanager
+    async def _data(self, method: str, path: str, deadline_s: float) -> AsyncIterator[dict[str, str]]:
+        """Around an exchange of data: its headers, its time, and its failures as problems."""
+        passage = self.breaker.enter(f"{method} {_kind(path)}")
+        self.calls[f"{method} {_kind(path)} data"] += 1
+        try:
+            async with Deadline(deadline_s):
+                headers = {"X-Auth-Token": await self.tokens.get()} if self.tokens is not None else {}
+                if told := request_id.get():
+                    headers["X-OpenStack-Request-ID"] = told
+                passage.sent = True
+                yield headers
+                passage.answered()
+        except LeaseEnds:
+            raise Unavailable(f"the {self.name} service was not asked", code="lease_ends") from None
+        except _NEVER_SENT as failure:
+            raise Unavailable(f"the {self.name} service cannot be reached", private=repr(failure)) from failure
+        except (httpx.HTTPError, TimeoutError) as failure:
+            raise self._lost(method, repr(failure)) from failure
+        except Unavailable as out:
+            if out.code == CREDENTIALS and self.tokens is not None:
+                await self.tokens.get(fresh=True)
+            raise
+        finally:
+            passage.left()
+
     async def close(self) -> None:
         await self._ways.close()
 
@@ -188,7 +241,7 @@ class Neighbour:
             status, answered, content = await self._send(method, path, body, params, headers, passage)
         if status >= 400:
             problem = self._refused(method, status, answered, content, ours)
-            if status >= 500:
+            if status >= 500 and not isinstance(problem, Refusal):
                 asked_s = problem.retry_after_s if isinstance(problem, Unavailable) else 0.0
                 passage.failed(problem.public, rest_s=asked_s)
             else:
@@ -283,6 +336,8 @@ class Neighbour:
             busy = Unavailable(f"the {self.name} service is busy", private=private)
             busy.retry_after_s = _retry_after_s(headers.get("retry-after", ""))
             return busy
+        if status >= 500 and kind in _REFUSALS_SAID_AS_FAILURES:
+            return Conflict(sentence, private=private, code=kind)
         if status >= 500:
             lost = Unavailable if method in _SAFE else UnknownOutcome
             return lost(f"the {self.name} service failed", private=private)
@@ -291,8 +346,10 @@ class Neighbour:
 
 
 def _kind(path: str) -> str:
-    """`ports` of `/v2.0/ports/…`, `bindings` of `/v2.0/ports/…/bindings`."""
+    """`ports` of `/v2.0/ports/…`, `bindings` of `/v2.0/ports/…/bindings`, `volumes` of `/v3/PROJECT/volumes/…`."""
     words = [word for word in path.split("/") if word]
+    if words[:1] == ["v3"] and len(words) > 2:
+        return f"{words[2]} action" if words[-1] == "action" else words[2]
     if words[3:4] == ["bindings"]:
         return words[3]
     return words[1] if len(words) > 1 and words[0] in {"v2.0", "v2", "v3"} else "".join(words[:1])
@@ -376,6 +433,7 @@ class ServiceTokens:
             }
         }
         self._token = ""
+        self._project = ""
         self._good_until = 0.0
         self._asked_at = 0.0
         self._asking = asyncio.Lock()
@@ -390,6 +448,12 @@ class ServiceTokens:
                 await self._ask()
             return self._token
 
+    async def project(self) -> str:
+        """The id of the project that our token is for."""
+        if not self._project:
+            await self.get()
+        return self._project
+
     async def _ask(self) -> None:
         asked_at = time.monotonic()
         try:
@@ -401,6 +465,7 @@ class ServiceTokens:
                 "the identity service does not accept our credentials", private=refused.public, code=CREDENTIALS
             ) from refused
         self._token = reply.headers["X-Subject-Token"]
+        self._project = str(reply.body.get("token", {}).get("project", {}).get("id", ""))
         self._asked_at = time.monotonic()
         life_s = _life_s(reply)
         self._good_until = asked_at + max(life_s - TOKEN_MARGIN_S, life_s / 2)

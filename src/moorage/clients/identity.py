@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from moorage.clients.http import CREDENTIALS, Neighbour
+from moorage.model.access_rules import AccessRule
 from moorage.model.asker import Asker
 from moorage.model.errors import Forbidden, Gone, Invalid, NotFound, Refusal, TooLarge, Unauthenticated, Unavailable
 
@@ -27,6 +28,8 @@ REFUSAL_KEPT_S = 10.0
 KEPT_MAX = 10_000
 TOKEN_MAX_CHARS = 16_384
 SERVICE_ROLE = "service"
+ACCESS_RULES = {"OpenStack-Identity-Access-Rules": "1.0"}
+"""Whoever asks so heeds them: `Asker.require_call`."""
 OF_THE_TOKEN = (NotFound, Gone, Invalid, TooLarge)
 """What the service says of a token it does not take; any other refusal is of our question."""
 
@@ -86,7 +89,9 @@ class IdentityClient:
     async def _ask(self, key: str, token: str, allow_expired: bool) -> Asker | None:
         params = {"nocatalog": "1", **({"allow_expired": "1"} if allow_expired else {})}
         try:
-            reply = await self._identity.call("GET", "/auth/tokens", params=params, headers={"X-Subject-Token": token})
+            reply = await self._identity.call(
+                "GET", "/auth/tokens", params=params, headers={"X-Subject-Token": token, **ACCESS_RULES}
+            )
         except OF_THE_TOKEN:
             self._keep(key, REFUSAL_KEPT_S, None)
             return None
@@ -125,7 +130,14 @@ def asker_of(token: Mapping[str, Any]) -> Asker:
         roles=tuple(role["name"].lower() for role in token.get("roles", ())),
         is_admin_project=token.get("is_admin_project", True),
         expires_at=token.get("expires_at", ""),
+        access_rules=_rules(token.get("application_credential", {}).get("access_rules")),
     )
+
+
+def _rules(said: Any) -> tuple[AccessRule, ...] | None:
+    if said is None:
+        return None
+    return tuple(AccessRule(each.get("service", ""), each.get("method", ""), each.get("path", "")) for each in said)
 
 
 def _left_s(expires_at: str, date: str) -> float:

@@ -1,15 +1,17 @@
 """The image service (Glance v2 or the embedded one): what is this image? And what the Compute API passes on for users."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from moorage.clients.http import Json, Neighbour
-from moorage.model.errors import NotFound
+from moorage.clients.http import CREDENTIALS, Json, Neighbour
+from moorage.model.errors import Conflict, Gone, NotFound, Unavailable
 from moorage.model.image import Image
 
 PAGE_SIZE = 1000
 PATCH = "application/openstack-images-v2.1-json-patch"
+DATA_DEADLINE_S = 60.0
 UNSAID = object()
 _KNOWN = frozenset(
     {
@@ -53,6 +55,68 @@ class ImageClient:
     async def delete_as(self, token: str, image: str) -> None:
         await self._image.call("DELETE", _path(image), token=token)
 
+    async def make_as(self, token: str, record: Mapping[str, Any]) -> Json:
+        """A new image without data. Raises Conflict when there is one of that id, Forbidden and TooLarge as the service does."""
+        return (await self._image.call("POST", "/v2/images", token=token, body=dict(record))).body
+
+    async def share_as(self, token: str, image: str, project: str) -> None:
+        """Another project may see the image."""
+        path = f"{_path(image)}/members"
+        with contextlib.suppress(Conflict):  # it may already
+            await self._image.call("POST", path, token=token, body={"member": project})
+
+    async def delete(self, image: str) -> bool:
+        """With our own rights. Absent is success; False: it is protected or in use, and stays."""
+        try:
+            await self._image.call("DELETE", _path(image))
+        except (NotFound, Gone):
+            return True
+        except Conflict:
+            return False
+        except Unavailable as out:
+            if out.code != CREDENTIALS or not await self._is_protected(image):
+                raise
+            return False
+        return True
+
+    async def _is_protected(self, image: str) -> bool:
+        try:
+            return (await self.show(image)).protected
+        except NotFound:
+            return True  # nobody can delete it any more
+
+    async def fill_with_properties(self, image: str, wanted: Mapping[str, str]) -> None:
+        """With our own rights: properties, and no data; the image is whole then. Done twice is done. Raises NotFound."""
+        record = (await self._image.call("GET", _path(image))).body
+        changes = [
+            {"op": "replace" if name in record else "add", "path": _pointer(name), "value": value}
+            for name, value in wanted.items()
+            if record.get(name, UNSAID) != value
+        ]
+        if changes:
+            await self._image.call("PATCH", _path(image), body=changes, headers={"Content-Type": PATCH})
+        if record.get("status") != "active":
+            await self._image.write_data(f"{_path(image)}/file", _nothing(), size_bytes=0, deadline_s=DATA_DEADLINE_S)
+
+    async def every(self, filters: Mapping[str, str], *, at_most: int) -> list[Image]:
+        """With our own rights: images of all projects, oldest last."""
+        rows: list[Image] = []
+        marker: str | None = None
+        while len(rows) < at_most:
+            wanted = min(at_most - len(rows), PAGE_SIZE)
+            asked = {
+                **filters,
+                "sort": "created_at:desc",
+                "limit": str(wanted),
+                **({"marker": marker} if marker else {}),
+            }
+            page: list[Json] = (await self._image.call("GET", "/v2/images", params=asked)).body["images"]
+            rows += [image_of(each) for each in page]
+            if not page:
+                break
+            marker = page[-1]["id"]
+        return rows
+
     async def change_properties_as(self, token: str, record: Json, wanted: Mapping[str, Any]) -> Json:
         """The record with these properties and no others."""
         have = properties_of(record)
@@ -66,6 +130,12 @@ class ImageClient:
             return record
         headers = {"Content-Type": PATCH}
         return (await self._image.call("PATCH", _path(record["id"]), token=token, body=changes, headers=headers)).body
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    """The data of an image that has none."""
+    return
+    yield b""
 
 
 def _path(image: str) -> str:

@@ -1,46 +1,345 @@
-"""The volume service (Cinder v3): what is this volume?  Attaching comes with the stories that need it."""
+"""The volume service (Cinder v3): volumes, and attachments by the API of 3.44.
 
+Whose credentials: a user's token while the user's request is answered (what may be seen, and quota), our own afterwards.  Every
+call bears our service token besides: with it the service lets attachments of servers be deleted, and without it nobody may
+(CVE-2023-2088).
+
+Repeats: `DELETE` and the actions here find done what was done before (404 of a delete is success).  `POST /attachments` has no
+key: who is unsure lists the attachments of the server first.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 from urllib.parse import quote
 
-import msgspec
+from moorage.clients.http import Json, Neighbour, Reply
+from moorage.model.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    OverQuota,
+    Refusal,
+    TooLarge,
+    UnknownOutcome,
+)
+from moorage.model.volume import KEY, MADE_FOR_IMAGE, Attachment, NewVolume, Snapshot, Volume, VolumeUnreachable
 
-from moorage.clients.http import Neighbour
-from moorage.model.errors import NotFound
+_log = logging.getLogger(__name__)
 
-
-class Volume(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    name: str = ""
-    status: str = ""
-    size_gib: int = 0
-    bootable: bool = False
-    multiattach: bool = False
-    availability_zone: str | None = None
-    volume_type: str | None = None
-    image_metadata: dict[str, str] = {}
+ATTACHMENTS = "3.44"
+SHARED_TARGETS = "3.48"
+EXTEND_COMPLETION = "3.71"
+REIMAGE = "3.68"
+PAGE = 1000
+PAGES_MAX = 1000
+CONNECTIONS_KEPT_MAX = 1000
+BACK_END_FAILED = "500 "
+"""How the private part of a problem begins when the service itself failed, as opposed to not answering."""
 
 
 class VolumeClient:
     def __init__(self, volume: Neighbour) -> None:
         self._volume = volume
+        self._connected: dict[str, Attachment] = {}
+        """The newest exports, so that who has just made one need not ask for its connection; in memory only."""
 
-    async def show(self, volume: str, project: str, token: str | None = None) -> Volume:
+    # ---- as the user --------------------------------------------------------------------------------------------------
+
+    async def show(self, volume: str, project: str = "", token: str | None = None) -> Volume:
         """The volume as the holder of `token` may see it (None: as we may). Raises NotFound with Nova's sentence."""
-        path = f"/{quote(project, safe='')}/volumes/{quote(volume, safe='')}"
-        headers = {"OpenStack-API-Version": "volume 3.48"}
         try:
-            reply = await self._volume.call("GET", path, token=token, headers=headers)
+            reply = await self._call("GET", f"volumes/{_id(volume)}", SHARED_TARGETS, project, token)
+        except (NotFound, Invalid) as missing:
+            raise NotFound(f"Volume {volume} could not be found.", code="volume_not_found") from missing
+        return _volume(reply.body["volume"])
+
+    async def snapshot(self, snapshot: str, project: str = "", token: str | None = None) -> Snapshot:
+        """As the holder of `token` may see it (None: as we may). Raises NotFound."""
+        try:
+            reply = await self._call("GET", f"snapshots/{_id(snapshot)}", ATTACHMENTS, project, token)
+        except (NotFound, Invalid) as missing:
+            raise NotFound(f"Snapshot {snapshot} could not be found.", code="snapshot_not_found") from missing
+        return _snapshot(reply.body["snapshot"])
+
+    async def make_snapshot(self, volume: str, name: str, image: str, project: str, token: str) -> Snapshot:
+        """Begin a snapshot of a volume that may be in use, for an image, within the user's quota. Raises OverQuota, Invalid."""
+        asked: Json = {"volume_id": volume, "name": name, "force": True, "metadata": {MADE_FOR_IMAGE: image}}
+        try:
+            reply = await self._call("POST", "snapshots", ATTACHMENTS, project, token, {"snapshot": asked})
+        except TooLarge as over:
+            raise OverQuota(over.public, private=over.private, code="snapshot_quota") from over
+        return _snapshot(reply.body["snapshot"])
+
+    async def types(self, project: str, token: str) -> dict[str, str]:
+        """Volume types that the user may see: each one's id and name → its name."""
+        reply = await self._call("GET", "types", ATTACHMENTS, project, token)
+        found = [(str(each["id"]), str(each["name"])) for each in reply.body.get("volume_types", ())]
+        return {key: name for id, name in found for key in (id, name)}
+
+    async def create(self, wanted: NewVolume, project: str, token: str) -> Volume:
+        """Begin to make a volume in the user's project, within its quota. Raises OverQuota, Invalid, NotFound."""
+        asked: Json = {"size": wanted.size_gib, "name": wanted.name, "metadata": dict(wanted.metadata)}
+        for name, value in (
+            ("imageRef", wanted.image),
+            ("snapshot_id", wanted.snapshot),
+            ("volume_type", wanted.volume_type),
+            ("availability_zone", wanted.availability_zone),
+        ):
+            if value is not None:
+                asked[name] = value
+        try:
+            reply = await self._call("POST", "volumes", ATTACHMENTS, project, token, {"volume": asked})
+        except TooLarge as over:
+            raise OverQuota(over.public, private=over.private, code="volume_quota") from over
+        return _volume(reply.body["volume"])
+
+    # ---- passed on, as the user ---------------------------------------------------------------------------------------
+
+    async def list_as(self, token: str, project: str, things: str, *, limit: int, offset: int) -> list[Json]:
+        """The service's own records that the user may see; `things` is the path's word, `volumes` or `snapshots`.
+
+        At most `limit` of them (and at most what the service gives in one page), after the first `offset`.
+        """
+        params = {"limit": str(limit), **({"offset": str(offset)} if offset else {})}
+        reply = await self._call("GET", f"{things}/detail", ATTACHMENTS, project, token, params=params)
+        rows: list[Json] = reply.body[things]
+        return rows
+
+    async def show_as(self, token: str, project: str, things: str, thing: str) -> Json:
+        """One record. Raises NotFound."""
+        reply = await self._call("GET", f"{things}/{_id(thing)}", ATTACHMENTS, project, token)
+        found: Json = reply.body[things.removesuffix("s")]
+        return found
+
+    async def make_as(self, token: str, project: str, things: str, fields: Json) -> Json:
+        """A new one, within the user's quota. Raises OverQuota, Invalid, NotFound."""
+        one = things.removesuffix("s")
+        try:
+            reply = await self._call("POST", things, ATTACHMENTS, project, token, {one: fields})
+        except TooLarge as over:
+            raise OverQuota(over.public, private=over.private, code=f"{one}_quota") from over
+        made: Json = reply.body[one]
+        return made
+
+    async def remove_as(self, token: str, project: str, things: str, thing: str) -> None:
+        """Begin to delete one. Raises NotFound, and Invalid while it is used."""
+        await self._call("DELETE", f"{things}/{_id(thing)}", ATTACHMENTS, project, token)
+
+    # ---- snapshots, as ourselves --------------------------------------------------------------------------------------
+
+    async def snapshots_for(self, image: str) -> tuple[Snapshot, ...]:
+        """Those of any project that were made for an image."""
+        params = {"all_tenants": "1", "metadata": repr({MADE_FOR_IMAGE: image})}
+        reply = await self._call("GET", "snapshots/detail", ATTACHMENTS, params=params)
+        found = reply.body.get("snapshots", ())
+        return tuple(_snapshot(each) for each in found if (each.get("metadata") or {}).get(MADE_FOR_IMAGE) == image)
+
+    async def delete_snapshot(self, snapshot: str) -> None:
+        """Absent is success. Raises Invalid while it is being made, or is used."""
+        try:
+            await self._call("DELETE", f"snapshots/{_id(snapshot)}", ATTACHMENTS)
+        except NotFound:
+            return
+
+    # ---- volumes, as ourselves ----------------------------------------------------------------------------------------
+
+    async def created_for(self, server: str) -> tuple[Volume, ...]:
+        """Volumes of any project whose metadata name this server as the one they were created for."""
+        wanted = {KEY: server}
+        params = {"all_tenants": "1", "metadata": repr(wanted)}
+        reply = await self._call("GET", "volumes/detail", SHARED_TARGETS, params=params)
+        found = [_volume(each) for each in reply.body.get("volumes", ())]
+        return tuple(each for each in found if each.metadata.get(KEY) == server)
+
+    async def with_status(self, status: str) -> tuple[Volume, ...]:
+        """Volumes of any project with this status, of the first page."""
+        params = {"all_tenants": "1", "status": status, "limit": str(PAGE)}
+        reply = await self._call("GET", "volumes/detail", SHARED_TARGETS, params=params)
+        return tuple(_volume(each) for each in reply.body.get("volumes", ()))
+
+    async def delete(self, volume: str) -> None:
+        """Absent is success. Raises Invalid or Conflict while it is in use, or has snapshots."""
+        try:
+            await self._call("DELETE", f"volumes/{_id(volume)}", ATTACHMENTS)
+        except NotFound:
+            return
+
+    async def begin_detaching(self, volume: str) -> None:
+        """in-use → detaching, so that nobody else begins. Raises Invalid when it is not in use."""
+        await self._act(volume, "os-begin_detaching", {})
+
+    async def roll_detaching(self, volume: str) -> None:
+        """detaching → in-use; nothing to roll back is success."""
+        try:
+            await self._act(volume, "os-roll_detaching", {})
+        except (NotFound, Invalid, Conflict):
+            return
+
+    async def complete_extend(self, volume: str, *, failed: bool) -> None:
+        """Tell the volume service how the host's part of an extension ended; a service that does not wait for it is left alone."""
+        try:
+            await self._act(volume, "os-extend_volume_completion", {"error": failed}, EXTEND_COMPLETION)
+        except Refusal:
+            return
+
+    async def snapshot_is(self, snapshot: str, status: str) -> None:
+        """Tell the volume service how the host's part of a snapshot ended that it asked for; one that it does not wait for is
+        let lie.  The progress says that our part is over, as Nova does."""
+        said = {"status": status, "progress": "90%"}
+        try:
+            path = f"snapshots/{_id(snapshot)}/action"
+            await self._call("POST", path, ATTACHMENTS, body={"os-update_snapshot_status": said})
+        except Refusal as refused:
+            _log.warning("snapshot %s was not said to be %s: %s", snapshot, status, refused.private or refused)
+
+    async def complete_migration(self, old: str, new: str, *, failed: bool) -> str:
+        """The id that the volume keeps, after a swap that the volume service asked for."""
+        body = {"new_volume": new, "error": failed}
+        reply = await self._act(old, "os-migrate_volume_completion", body)
+        return str(reply.body.get("save_volume_id") or new)
+
+    async def reimage(self, volume: str, image: str) -> None:
+        """Begin to write an image over a volume that is reserved; `volume-reimaged` says when that is done."""
+        body = {"image_id": image, "reimage_reserved": True}
+        await self._act(volume, "os-reimage", body, REIMAGE)
+
+    # ---- attachments, as ourselves ------------------------------------------------------------------------------------
+
+    async def reserve(self, volume: str, server: str) -> Attachment:
+        """Hold a volume for a server; nobody else may attach it, unless it is a multiattach one. Raises Invalid when it is taken."""
+        asked: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": None}
+        try:
+            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": asked})
         except NotFound as missing:
-            raise NotFound(f"Volume {volume} could not be found.") from missing
-        body = reply.body["volume"]
-        return Volume(
-            id=body["id"],
-            name=body.get("name") or "",
-            status=body.get("status", ""),
-            size_gib=body.get("size", 0),
-            bootable=str(body.get("bootable", "")).lower() == "true",
-            multiattach=bool(body.get("multiattach")),
-            availability_zone=body.get("availability_zone"),
-            volume_type=body.get("volume_type"),
-            image_metadata={key: str(value) for key, value in body.get("volume_image_metadata", {}).items()},
-        )
+            raise NotFound(f"Volume {volume} could not be found.", private=missing.public) from missing
+        return _attachment(reply.body["attachment"])
+
+    async def connect(self, attachment: str, volume: str, connector: Mapping[str, Any], host: str) -> Attachment:
+        """Export a reserved volume to a host. Raises VolumeUnreachable when the back end cannot."""
+        body = {"attachment": {"connector": dict(connector)}}
+        try:
+            reply = await self._call("PUT", f"attachments/{_id(attachment)}", ATTACHMENTS, body=body)
+        except UnknownOutcome as lost:
+            raise _unreachable(lost, volume, host) from lost
+        connected = _attachment(reply.body["attachment"])
+        while len(self._connected) >= CONNECTIONS_KEPT_MAX:
+            self._connected.pop(next(iter(self._connected)))
+        self._connected[attachment] = connected
+        return connected
+
+    async def connected(self, attachment: str) -> Attachment:
+        """With its connection: as it was answered when it was made, or asked for again. Raises NotFound."""
+        return self._connected.get(attachment) or await self.attachment(attachment)
+
+    async def complete(self, attachment: str) -> None:
+        """The volume is in use from now on; done twice is done."""
+        await self._call("POST", f"attachments/{_id(attachment)}/action", ATTACHMENTS, body={"os-complete": None})
+
+    async def attachment(self, attachment: str) -> Attachment:
+        """With its connection. Raises NotFound."""
+        reply = await self._call("GET", f"attachments/{_id(attachment)}", ATTACHMENTS)
+        return _attachment(reply.body["attachment"])
+
+    async def attachments_of(self, server: str, volume: str | None = None) -> tuple[Attachment, ...]:
+        """Everything the volume service holds for a server, of one volume or of all."""
+        params = {"all_tenants": "1", "instance_id": server, **({} if volume is None else {"volume_id": volume})}
+        reply = await self._call("GET", "attachments/detail", ATTACHMENTS, params=params)
+        found = [_attachment(each) for each in reply.body.get("attachments", ())]
+        return tuple(each for each in found if each.server == server and volume in (None, each.volume))
+
+    async def all_attachments(self) -> AsyncIterator[Attachment]:
+        """Every attachment of every project, page by page."""
+        marker: dict[str, str] = {}
+        for _ in range(PAGES_MAX):
+            params = {"all_tenants": "1", "limit": str(PAGE), **marker}
+            reply = await self._call("GET", "attachments", ATTACHMENTS, params=params)
+            page = [_attachment(each) for each in reply.body.get("attachments", ())]
+            for each in page:
+                yield each
+            if len(page) < PAGE:
+                return
+            marker = {"marker": page[-1].id}
+
+    async def drop_attachment(self, attachment: str) -> None:
+        """Take the export back and let the volume go; absent is success."""
+        self._connected.pop(attachment, None)
+        try:
+            await self._call("DELETE", f"attachments/{_id(attachment)}", ATTACHMENTS)
+        except NotFound:
+            return
+
+    # ---- how it is asked ----------------------------------------------------------------------------------------------
+
+    async def _act(self, volume: str, action: str, body: Json, version: str = ATTACHMENTS) -> Reply:
+        return await self._call("POST", f"volumes/{_id(volume)}/action", version, body={action: body})
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        version: str,
+        project: str = "",
+        token: str | None = None,
+        body: Json | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """One call, at the address of the project whose token is used."""
+        headers = {"OpenStack-API-Version": f"volume {version}"}
+        tokens = self._volume.tokens
+        if tokens is not None:
+            headers["X-Service-Token"] = await tokens.get()
+            project = project if token is not None else await tokens.project()
+        address = f"/v3/{quote(project, safe='')}/{path}"
+        return await self._volume.call(method, address, token=token, body=body, params=params, headers=headers)
+
+
+def _id(given: str) -> str:
+    return quote(given, safe="")
+
+
+def _unreachable(lost: UnknownOutcome, volume: str, host: str) -> UnknownOutcome | VolumeUnreachable:
+    """A back end that failed is not asked again for this host; a service that did not answer is."""
+    if not lost.private.startswith(BACK_END_FAILED):
+        return lost
+    return VolumeUnreachable(f"Volume {volume} cannot be reached from the host.", private=f"{host}: {lost.private}")
+
+
+def _volume(body: Json) -> Volume:
+    attached = [each for each in body.get("attachments") or () if each.get("server_id")]
+    return Volume(
+        id=body["id"],
+        name=body.get("name") or "",
+        status=body.get("status", ""),
+        size_gib=int(body.get("size") or 0),
+        bootable=str(body.get("bootable", "")).lower() == "true",
+        multiattach=bool(body.get("multiattach")),
+        availability_zone=body.get("availability_zone"),
+        volume_type=body.get("volume_type"),
+        image_metadata={key: str(value) for key, value in (body.get("volume_image_metadata") or {}).items()},
+        attachments=tuple((str(each.get("attachment_id") or ""), str(each["server_id"])) for each in attached),
+        hosts={str(each["attachment_id"]): str(each["host_name"]) for each in attached if each.get("host_name")},
+        migration_status=body.get("migration_status"),
+        metadata={key: str(value) for key, value in (body.get("metadata") or {}).items()},
+        project=str(body.get("os-vol-tenant-attr:tenant_id") or ""),
+    )
+
+
+def _snapshot(body: Json) -> Snapshot:
+    return Snapshot(
+        id=body["id"],
+        volume=body.get("volume_id") or "",
+        status=body.get("status", ""),
+        size_gib=int(body.get("size") or 0),
+    )
+
+
+def _attachment(body: Json) -> Attachment:
+    return Attachment(
+        id=body["id"],
+        volume=body.get("volume_id") or "",
+        server=body.get("instance") or "",
+        status=body.get("status") or "",
+        mode=body.get("attach_mode") or "rw",
+        connection=body.get("connection_info") or {},
+    )

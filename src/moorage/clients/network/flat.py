@@ -21,6 +21,7 @@ from moorage.model.flat import Exhausted, FlatPool, Lease, Wanted, flat_id, vif_
 from moorage.model.ids import CellId
 from moorage.model.network import (
     AgentDevices,
+    Binding,
     BindRefused,
     CheckedNics,
     FixedIp,
@@ -284,8 +285,47 @@ class FlatNetwork(NetworkClient):
         )
 
     @override
+    async def has_bindings(self) -> bool:
+        """There is nothing to bind: an address of the pool of a cell is good on all its hosts."""
+        return True
+
+    @override
+    async def bindings(self, port: str) -> tuple[Binding, ...]:
+        leases = {vif_id(each.server, each.nic): each for each in await self._book.every()}
+        if port not in leases:
+            raise NotFound(f"Port id {port} could not be found.")
+        now = self._bound(leases[port])
+        return (Binding(port, now.host, True, vif_type=now.vif_type, vif_details=now.vif_details),)
+
+    @override
+    async def bind_inactive(
+        self,
+        server: str,
+        host: str,
+        ports: Sequence[Port],
+        *,
+        profiles: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> tuple[Port, ...]:
+        """Nothing is written: whether the host's cell has the network is all there is to find out. Raises BindRefused."""
+        for port in ports:
+            self._pool(port, host)
+        return tuple(msgspec.structs.replace(port, host=host) for port in ports)
+
+    @override
+    async def activate_binding(self, server: str, host: str, ports: Sequence[Port]) -> tuple[Port, ...]:
+        return await self.bind_ports(server, host, "", ports)
+
+    @override
+    async def delete_binding(self, server: str, host: str, ports: Collection[str]) -> None:
+        """There is none."""
+
+    @override
     async def unbind_ports(self, server: str, ports: Sequence[Port]) -> None:
         await self._book.give_back(server, [port.index for port in ports])
+
+    @override
+    async def take_off_host(self, server: str, ports: Collection[str]) -> None:
+        """An address of a flat network is its cell's, and the server stays in it."""
 
     @override
     async def release_ports(self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = ()) -> None:

@@ -90,8 +90,8 @@ class Ports(Making):
         while len(wanted.subnets) > 1:
             try:
                 return await self._bind_now(server, port, wanted)
-            except BindRefused as refused:
-                if refused.code != NO_ADDRESS_LEFT:
+            except BindRefused as full:
+                if full.code != NO_ADDRESS_LEFT:
                     raise
                 self._subnets.spent(wanted.subnets[0])
                 wanted = replace(wanted, subnets=wanted.subnets[1:])
@@ -114,8 +114,8 @@ class Ports(Making):
                     continue
             except (Unauthenticated, NotFound):
                 raise
-            except Refusal as refused:
-                raise _refused(port, wanted.host, refused.public, refused.code) from refused
+            except Refusal as said:
+                raise refused(port, wanted.host, said.public, said.code) from said
             except Unavailable as out:
                 raise _named_role(out, body) from out
             return _judged(now, wanted.host)
@@ -136,6 +136,20 @@ class Ports(Making):
                 if key in known
             ]
         )
+
+    async def take_off_host(self, server: str, ports: Collection[str]) -> None:
+        """Ports that stay the server's while it is on no host: addresses, device and owner stay. Absent is success."""
+        rows = [row for row in await self._rows_of(server) if row["id"] in ports]
+        await all_of([self._take_off(server, port_of(row)) for row in rows])
+
+    async def _take_off(self, server: str, port: Port) -> None:
+        def body(now: Port) -> Json:
+            wanted: Json = {"binding:host_id": ""} if now.host else {}
+            if (profile := _without_host(now.profile)) != now.profile:
+                wanted["binding:profile"] = profile
+            return wanted
+
+        await self._put_while_ours(server, port, body)
 
     async def delete_made_ports(self, server: str, macs: Collection[str] = ()) -> None:
         """Delete every port of the server whose MAC we minted. Safe when there is none, and when it is done twice."""
@@ -300,7 +314,7 @@ class _Bind:
 
 def _binding(server: str, port: Port, wanted: _Bind) -> Json:
     body: Json = {"device_id": server, "device_owner": f"compute:{wanted.az}", "binding:host_id": wanted.host}
-    profile = {**_without_host(port.profile), **port.original_profile, **wanted.profile}
+    profile = wanted_profile(port, wanted.profile)
     if profile != port.profile:
         body["binding:profile"] = profile
     if wanted.subnets and not port.address_chosen and not wanted.address_on(port):
@@ -310,6 +324,11 @@ def _binding(server: str, port: Port, wanted: _Bind) -> Json:
             *({"subnet_id": each, "delete_subnet": True} for each in sorted(left)),
         ]
     return body
+
+
+def wanted_profile(port: Port, added: Mapping[str, Any]) -> Json:
+    """A port's binding profile on another host: what speaks of the host goes, and this is added."""
+    return {**_without_host(port.profile), **port.original_profile, **added}
 
 
 def _is_bound(now: Port, wanted: _Bind, body: Json) -> bool:
@@ -322,7 +341,7 @@ def _is_bound(now: Port, wanted: _Bind, body: Json) -> bool:
     )
 
 
-def _refused(port: Port, host: str, reason: str, kind: str) -> BindRefused:
+def refused(port: Port, host: str, reason: str, kind: str) -> BindRefused:
     sentence = f"port {port.id} could not be bound on host {host}: {reason}"
     return BindRefused(sentence, code=kind, port=port.id, host=host, reason=reason, index=port.index)
 
@@ -339,9 +358,9 @@ def _named_role(out: Unavailable, body: Json) -> Unavailable:
 def _judged(port: Port, host: str) -> Port:
     """The service says 200 and binding_failed: only looking tells."""
     if port.vif_type == BINDING_FAILED or port.vif_type in UNBOUND:
-        raise _refused(port, host, "no mechanism of the network service can bind it there", BINDING_FAILED)
+        raise refused(port, host, "no mechanism of the network service can bind it there", BINDING_FAILED)
     if port.wants_address and not port.fixed_ips:
-        raise _refused(port, host, "it was given no address", NO_ADDRESS)
+        raise refused(port, host, "it was given no address", NO_ADDRESS)
     return port
 
 

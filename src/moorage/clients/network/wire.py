@@ -5,6 +5,7 @@ from typing import Any
 
 from moorage.model.network import (
     AgentDevices,
+    Binding,
     FixedIp,
     HostWiring,
     NetworkFacts,
@@ -15,6 +16,8 @@ from moorage.model.network import (
 )
 
 MTU_DEFAULT = 1500
+BINDING_FAILED_KIND = "PortBindingError"
+"""The network service's name for a host that cannot have a port."""
 BINDING_KEYS = frozenset(
     {
         "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number", "pf_mac_address", "vf_num",
@@ -56,6 +59,19 @@ def port_of(body: Mapping[str, Any], nic: NicAsk | None = None, ours: bool = Fal
     )
 
 
+def binding_of(port: str, body: Mapping[str, Any]) -> Binding:
+    """One of a port's bindings."""
+    return Binding(
+        port=port,
+        host=body.get("host") or "",
+        active=body.get("status") == "ACTIVE",
+        vnic_type=body.get("vnic_type") or "normal",
+        vif_type=body.get("vif_type") or "",
+        vif_details=body.get("vif_details") or {},
+        profile=body.get("profile") or {},
+    )
+
+
 def fixed_ips_of(rows: Iterable[Mapping[str, Any]]) -> tuple[FixedIp, ...]:
     return tuple(FixedIp(row.get("subnet_id") or "", row.get("ip_address") or "") for row in rows)
 
@@ -87,6 +103,7 @@ def subnet_of(body: Mapping[str, Any]) -> SubnetFacts:
         pools=tuple((pool["start"], pool["end"]) for pool in body.get("allocation_pools", ())),
         routes=tuple((route["destination"], route["nexthop"]) for route in body.get("host_routes", ())),
         automatic=not {body.get("ipv6_address_mode"), body.get("ipv6_ra_mode")}.isdisjoint(AUTOMATIC_MODES),
+        ipv6_address_mode=body.get("ipv6_address_mode"),
     )
 
 

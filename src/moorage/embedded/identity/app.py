@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity import auth, grants, people, resources, store
+from moorage.embedded.identity import access_rules, auth, credentials, grants, people, resources, store
 from moorage.embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
 from moorage.embedded.identity.call import answer, lost
 from moorage.embedded.identity.desk import TOKEN_LIFE_S, Desk
@@ -34,6 +34,8 @@ class IdentityService:
                 *_version_routes(desk.url),
                 *auth.routes(desk),
                 *grants.routes(desk),
+                *access_rules.routes(desk),
+                *credentials.routes(desk),
                 *people.routes(desk),
                 *resources.routes(desk),
             ],

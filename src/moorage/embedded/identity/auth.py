@@ -61,7 +61,8 @@ def _scope_part(claims: Claims, standing: Standing) -> Record:
         part["roles"] = [{"id": id_, "name": name} for id_, name in standing.roles]
     if standing.credential is not None:
         lent = standing.credential
-        part["application_credential"] = {**_brief(lent), "restricted": not lent["unrestricted"]}
+        rules = {} if standing.access_rules is None else {"access_rules": list(standing.access_rules)}
+        part["application_credential"] = {**_brief(lent), "restricted": not lent["unrestricted"], **rules}
     return part
 
 
@@ -89,6 +90,13 @@ async def issue(call: Call) -> Response:
     return answer(await _rendered(call, claims), 201, {"x-subject-token": call.desk.seal.seal(claims)})
 
 
+def _heeds_rules(call: Call) -> bool:
+    try:
+        return float(call.request.headers.get("openstack-identity-access-rules", "0")) >= 1.0
+    except ValueError:
+        return False
+
+
 async def _subject(call: Call) -> tuple[str, Claims]:
     token = call.request.headers.get("x-subject-token", "")
     try:
@@ -102,6 +110,8 @@ async def _subject(call: Call) -> tuple[str, Claims]:
 async def show(call: Call) -> Response:
     token, claims = await _subject(call)
     call.require(claims.user == call.user_id or call.may_read() or call.has("service"))
+    if (await call.desk.standing(claims)).access_rules is not None and not _heeds_rules(call):
+        raise NotFound("Could not find token.")  # whoever asks would let it do everything
     return answer(await _rendered(call, claims), headers={"x-subject-token": token})
 
 

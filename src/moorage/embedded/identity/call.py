@@ -16,10 +16,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from moorage.embedded.identity.desk import Desk
-from moorage.embedded.identity.standing import Standing
+from moorage.embedded.identity.standing import Standing, refused
 from moorage.embedded.identity.store import LIST_MAX, Record
 from moorage.embedded.identity.tokens import Claims
 from moorage.model import errors
+from moorage.model.access_rules import AccessRule, permits
 from moorage.model.errors import Forbidden, Invalid, Problem, TooLarge
 
 BODY_MAX_BYTES = 112 * 1024
@@ -52,6 +53,10 @@ class Call:
         self._claims = await self.desk.claims(self.request.headers.get("x-auth-token", ""))
         self._standing = await self.desk.standing(self._claims)
         self._roles = frozenset(name.lower() for _, name in self._standing.roles)
+        if self._standing.access_rules is not None:
+            rules = [AccessRule(each["service"], each["method"], each["path"]) for each in self._standing.access_rules]
+            if not permits(rules, "identity", self.request.method, self.request.url.path):
+                raise refused()
 
     @property
     def claims(self) -> Claims:

@@ -94,9 +94,15 @@ class Desk:
         return found
 
     async def validate(self, token: str) -> Asker:
-        """The asker behind a token; raises Unauthenticated."""
+        """The asker behind a token; raises Unauthenticated.
+
+        So does a token that may only make certain calls: who asks here does not say which call it is about.
+        """
         claims = await self.claims(token)
-        return asker_of(claims, await self.standing(claims))
+        standing = await self.standing(claims)
+        if standing.access_rules is not None:
+            raise refused()
+        return asker_of(claims, standing)
 
     async def catalog(self) -> list[dict[str, Any]]:
         """Services that are enabled, each with its enabled endpoints; URLs as they were stored."""

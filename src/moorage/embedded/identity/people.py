@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity import nouns, store
+from moorage.embedded.identity import access_rules, nouns, store
 from moorage.embedded.identity.auth import reachable
 from moorage.embedded.identity.call import Call, answer, listing, nothing, route
 from moorage.embedded.identity.desk import Desk
 from moorage.embedded.identity.nouns import shown
 from moorage.embedded.identity.plain import Ways, plain
 from moorage.embedded.identity.resources import need_domain
+from moorage.embedded.identity.standing import rules_of
 from moorage.embedded.identity.store import Record
 from moorage.model.errors import Conflict, Invalid, NotFound, Unauthenticated
 from moorage.sql import Tx
@@ -116,11 +117,13 @@ async def member_drop(call: Call) -> Response:
 # ------------------------------------------------------------------------------------- application credentials
 
 
-def _credential(call: Call, row: Record, roles: dict[str, str]) -> Record:
-    kept = {name: value for name, value in row.items() if name not in {"secret_hash", "roles"}}
+def _credential(tx: Tx, call: Call, row: Record, roles: dict[str, str]) -> Record:
+    kept = {name: value for name, value in row.items() if name not in {"secret_hash", "roles", "access_rules"}}
     url = f"{call.desk.url}/users/{row['user_id']}/application_credentials/{row['id']}"
     brief = [{"id": id_, "name": roles.get(id_, ""), "domain_id": None} for id_ in row["roles"]]
-    return {**kept, "roles": brief, "system": None, "links": {"self": url}}
+    shown_rules = rules_of(tx, row["access_rules"])
+    rules = {} if shown_rules is None else {"access_rules": shown_rules}
+    return {**kept, "roles": brief, "system": None, **rules, "links": {"self": url}}
 
 
 def _roles(tx: Tx) -> dict[str, str]:
@@ -159,6 +162,7 @@ async def credential_create(call: Call) -> Response:
     name, secret = said.get("name"), said.get("secret") or secrets.token_urlsafe(64)
     if not isinstance(name, str) or not 0 < len(name) <= 255 or not isinstance(secret, str):
         raise Invalid("'name' is a required property of 'application_credential'.")
+    rules = access_rules.said_of(said.get("access_rules"))
     held = [id_ for id_, _ in call.standing.roles]
     row: Record = {
         "id": uuid.uuid4().hex, "name": name, "user_id": call.user_id, "project_id": call.claims.scope_id,
@@ -171,8 +175,9 @@ async def credential_create(call: Call) -> Response:
             raise Conflict(f"A user has at most {CREDENTIALS_MAX} application credentials.")
         names = _roles(tx)
         row["roles"] = _chosen(said.get("roles"), held, names)
+        row["access_rules"] = access_rules.kept(tx, call.user_id, rules)
         store.insert(tx, "application_credentials", row, "application credential")
-        return _credential(call, row, names)
+        return _credential(tx, call, row, names)
 
     return answer({"application_credential": {**await call.desk.write(work), "secret": secret}}, 201)
 
@@ -185,7 +190,7 @@ async def credentials(call: Call) -> Response:
 
     def work(tx: Tx) -> list[Record]:
         names = _roles(tx)
-        return [_credential(call, row, names) for row in store.find(tx, "application_credentials", equal)]
+        return [_credential(tx, call, row, names) for row in store.find(tx, "application_credentials", equal)]
 
     return listing(call, "application_credentials", await call.desk.read(work))
 
@@ -199,7 +204,7 @@ def _own_credential(tx: Tx, call: Call) -> Record:
 
 async def credential_show(call: Call) -> Response:
     await _user(call)
-    found = await call.desk.read(lambda tx: _credential(call, _own_credential(tx, call), _roles(tx)))
+    found = await call.desk.read(lambda tx: _credential(tx, call, _own_credential(tx, call), _roles(tx)))
     return answer({"application_credential": found})
 
 
@@ -215,11 +220,6 @@ async def credential_delete(call: Call) -> Response:
     return nothing()
 
 
-async def access_rules(call: Call) -> Response:
-    await _user(call)
-    return listing(call, "access_rules", [])
-
-
 def routes(desk: Desk) -> list[Route]:
     own = "/v3/users/{id}"
     lent = own + "/application_credentials"
@@ -233,7 +233,6 @@ def routes(desk: Desk) -> list[Route]:
         route(desk, "POST", own + "/password", change_password, public=True),
         route(desk, "GET", own + "/projects", user_projects),
         route(desk, "GET", own + "/groups", user_groups),
-        route(desk, "GET", own + "/access_rules", access_rules),
         route(desk, "POST", lent, credential_create),
         route(desk, "GET", lent, credentials),
         route(desk, "GET", lent + "/{credential}", credential_show),

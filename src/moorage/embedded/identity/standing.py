@@ -17,6 +17,7 @@ from moorage.sql import Tx
 DEPTH_MAX = 32
 """Projects above a project; Keystone's limit is 5."""
 SYSTEM = "all"
+RULE = ("id", "service", "method", "path")
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -28,6 +29,8 @@ class Standing(msgspec.Struct, frozen=True):
     roles: tuple[tuple[str, str], ...] = ()
     """(id, name), implied ones included."""
     credential: Record | None = None
+    access_rules: tuple[Record, ...] | None = None
+    """What a token of the credential may call; None: whatever its roles allow."""
 
 
 def refused() -> Unauthenticated:
@@ -110,6 +113,21 @@ def stand(tx: Tx, claims: Claims) -> Standing:
         raise refused()
     if claims.scope == "domain":
         return Standing(user, home, domain=target, roles=roles)
+    rules = None if credential is None else rules_of(tx, credential["access_rules"])
     return Standing(
-        user, home, project=target, project_domain=domain_of(tx, target), roles=roles, credential=credential
+        user,
+        home,
+        project=target,
+        project_domain=domain_of(tx, target),
+        roles=roles,
+        credential=credential,
+        access_rules=rules,
     )
+
+
+def rules_of(tx: Tx, ids: list[str] | None) -> tuple[Record, ...] | None:
+    """The access rules with these ids, as a credential and its token show them."""
+    if ids is None:
+        return None
+    rows = {row["id"]: row for row in store.find(tx, "access_rules", {}, ids=ids)}
+    return tuple({name: rows[id_][name] for name in RULE} for id_ in ids if id_ in rows)

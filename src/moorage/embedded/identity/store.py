@@ -5,6 +5,7 @@ together is removed together, in the same transaction, by `CHILDREN`.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from moorage.model.errors import Conflict, NotFound
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.sql.migrate import Tree
 
 Record: TypeAlias = dict[str, Any]
@@ -91,8 +92,16 @@ endpoints = sa.Table(
 )  # fmt: skip
 application_credentials = sa.Table(
     "application_credentials", metadata, _id(), _text("name"), _text("user_id", 64), _text("project_id", 64), _note(),
-    _text("secret_hash"), _json("roles"), _flag("unrestricted"), _note("expires_at"),
+    _text("secret_hash"), _json("roles"), _flag("unrestricted"), _note("expires_at"), _json("access_rules"),
     sa.UniqueConstraint("user_id", "name"),
+)  # fmt: skip
+access_rules = sa.Table(
+    "access_rules", metadata, _id(), _text("user_id", 64), _text("service", 64), _text("method", 16), _text("path", 255),
+    sa.UniqueConstraint("user_id", "service", "method", "path"),
+)  # fmt: skip
+credentials = sa.Table(
+    "credentials", metadata, _id(), sa.Column("user_id", sa.String(64), nullable=False, index=True),
+    _ref("project_id"), _text("type"), _note("blob"),
 )  # fmt: skip
 registered_limits = sa.Table(
     "registered_limits", metadata, _id(), _text("service_id", 64), sa.Column("region_id", sa.String(255), nullable=True),
@@ -114,8 +123,15 @@ CHILDREN: dict[str, tuple[tuple[sa.Table, str, str], ...]] = {
         (grants, "target_id", "project"),
         (application_credentials, "project_id", ""),
         (limits, "project_id", ""),
+        (credentials, "project_id", ""),
     ),
-    "users": ((grants, "actor_id", "user"), (memberships, "user_id", ""), (application_credentials, "user_id", "")),
+    "users": (
+        (grants, "actor_id", "user"),
+        (memberships, "user_id", ""),
+        (application_credentials, "user_id", ""),
+        (access_rules, "user_id", ""),
+        (credentials, "user_id", ""),
+    ),
     "groups": ((grants, "actor_id", "group"), (memberships, "group_id", "")),
     "roles": ((grants, "role_id", ""), (implied_roles, "prior_id", ""), (implied_roles, "implied_id", "")),
     "services": ((endpoints, "service_id", ""),),
@@ -130,6 +146,10 @@ def _record(row: sa.Row[Any]) -> Record:
     return dict(row._mapping)
 
 
+def _record_of(table: sa.Table, row: Sequence[Any]) -> Record:
+    return dict(zip(table.c.keys(), row, strict=True))
+
+
 def table_of(name: str) -> sa.Table:
     return metadata.tables[name]
 
@@ -137,9 +157,28 @@ def table_of(name: str) -> sa.Table:
 # ------------------------------------------------------------------------------------------------- any noun
 
 
+@cache
+def _by_id(table: str) -> Ready:
+    return Ready(sa.select(table_of(table)).where(table_of(table).c.id == sa.bindparam("b_id")))
+
+
+@cache
+def _equal(table: str, names: tuple[tuple[str, bool], ...]) -> Ready:
+    """By columns, each equal to a value or NULL (`True`); there are few such questions, and most requests ask one."""
+    columns = table_of(table).c
+    query = sa.select(table_of(table))
+    for name, null in names:
+        query = query.where(columns[name].is_(None) if null else columns[name] == sa.bindparam(f"b_{name}"))
+    return Ready(query.order_by(*_order(columns)).limit(LIST_MAX + 1))
+
+
+def _order(columns: Any) -> list[sa.Column[Any]]:
+    return [columns[name] for name in ("name", "id") if name in columns]
+
+
 def get(tx: Tx, table: str, id_: str) -> Record | None:
-    found = tx.row(sa.select(table_of(table)).where(table_of(table).c.id == id_))
-    return None if found is None else _record(found)
+    found = tx.row(_by_id(table), {"b_id": id_})
+    return None if found is None else _record_of(table_of(table), found)
 
 
 def need(tx: Tx, table: str, id_: str, word: str) -> Record:
@@ -155,6 +194,10 @@ def find(
 ) -> list[Record]:  # fmt: skip
     """Rows by equality, by `like` (column → (operator, text)) and among `ids`; by name, then id."""
     columns = table_of(table).c
+    if not like and ids is None:
+        asked = _equal(table, tuple((name, value is None) for name, value in equal.items()))
+        rows = tx.rows(asked, {f"b_{name}": value for name, value in equal.items() if value is not None})
+        return [_record_of(table_of(table), row) for row in rows]
     query = sa.select(table_of(table))
     for name, value in equal.items():
         query = query.where(columns[name].is_(None) if value is None else columns[name] == value)
@@ -162,8 +205,7 @@ def find(
         query = query.where(_compare(columns[name], operator, text))
     if ids is not None:
         query = query.where(columns.id.in_(list(ids)))
-    order = [columns[name] for name in ("name", "id") if name in columns]
-    return [_record(row) for row in tx.rows(query.order_by(*order).limit(LIST_MAX + 1))]
+    return [_record(row) for row in tx.rows(query.order_by(*_order(columns)).limit(LIST_MAX + 1))]
 
 
 def _compare(column: sa.ColumnElement[Any], operator: str, text: str) -> sa.ColumnElement[bool]:
@@ -228,9 +270,14 @@ def add_grant(tx: Tx, grant: Mapping[str, Any]) -> None:
         tx.run(sa.insert(grants).values(**grant))
 
 
+@cache
+def _granted(names: tuple[str, ...]) -> Ready:
+    return Ready(sa.select(grants.c.role_id).where(*(grants.c[name] == sa.bindparam(f"b_{name}") for name in names)))
+
+
 def has_grant(tx: Tx, grant: Mapping[str, Any]) -> bool:
-    same = [grants.c[name] == value for name, value in grant.items()]
-    return tx.row(sa.select(grants.c.role_id).where(*same)) is not None
+    values = {f"b_{name}": value for name, value in grant.items()}
+    return tx.row(_granted(tuple(grant)), values) is not None
 
 
 def drop_grant(tx: Tx, grant: Mapping[str, Any]) -> bool:
@@ -239,18 +286,30 @@ def drop_grant(tx: Tx, grant: Mapping[str, Any]) -> bool:
     return there
 
 
-def find_grants(tx: Tx, equal: Mapping[str, Any], *, actors: Sequence[str] | None = None) -> list[Record]:
-    query = sa.select(grants).where(*(grants.c[name] == value for name, value in equal.items()))
-    if actors is not None:
-        query = query.where(grants.c.actor_id.in_(list(actors)))
+@cache
+def _grants(names: tuple[str, ...], of_actors: bool) -> Ready:
+    query = sa.select(grants).where(*(grants.c[name] == sa.bindparam(f"b_{name}") for name in names))
+    if of_actors:
+        query = query.where(grants.c.actor_id.in_(sa.bindparam("b_actors", expanding=True)))
     order = (grants.c.target_kind, grants.c.target_id, grants.c.actor_id, grants.c.role_id)
-    return [_record(row) for row in tx.rows(query.order_by(*order).limit(LIST_MAX + 1))]
+    return Ready(query.order_by(*order).limit(LIST_MAX + 1))
+
+
+def find_grants(tx: Tx, equal: Mapping[str, Any], *, actors: Sequence[str] | None = None) -> list[Record]:
+    values: dict[str, Any] = {f"b_{name}": value for name, value in equal.items()}
+    if actors is not None:
+        values["b_actors"] = list(actors)
+    rows = tx.rows(_grants(tuple(equal), actors is not None), values)
+    return [_record_of(grants, row) for row in rows]
+
+
+_IMPLICATIONS = Ready(sa.select(implied_roles).order_by(implied_roles.c.prior_id))
 
 
 def implications(tx: Tx) -> dict[str, list[str]]:
     """Prior role → the roles it directly implies."""
     found: dict[str, list[str]] = {}
-    for prior, implied in tx.rows(sa.select(implied_roles).order_by(implied_roles.c.prior_id)):
+    for prior, implied in tx.rows(_IMPLICATIONS):
         found.setdefault(prior, []).append(implied)
     return found
 

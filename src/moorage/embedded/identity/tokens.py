@@ -41,6 +41,17 @@ class Seal:
     def seal(self, claims: Claims) -> str:
         return self._fernet.encrypt(msgspec.msgpack.encode(claims)).decode().rstrip("=")
 
+    def hide(self, secret: str) -> str:
+        """For the database."""
+        return self._fernet.encrypt(secret.encode()).decode()
+
+    def reveal(self, hidden: str) -> str:
+        """Empty when it was hidden with another key."""
+        try:
+            return self._fernet.decrypt(hidden).decode()
+        except InvalidToken:
+            return ""
+
     def open(self, token: str) -> Claims:
         """Raises Unauthenticated for whatever we did not seal."""
         if not token or len(token) > TOKEN_MAX_CHARS or not token.isascii():

@@ -5,16 +5,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from starlette.types import ASGIApp
 
 from moorage.embedded.image import attributes, data
-from moorage.embedded.image.call import Desk, Settings, touch
+from moorage.embedded.image.call import Desk, Settings, look_up, touch
+from moorage.embedded.image.faults import Fault, too_large
 from moorage.embedded.image.files import PIECE_BYTES, Files
 from moorage.embedded.image.formats import format_of
-from moorage.embedded.image.store import TABLES, Doc, Store
+from moorage.embedded.image.metadefs import read_metadefs
+from moorage.embedded.image.store import TABLES, Condition, Doc, Query, Store
 from moorage.embedded.image.who import Who
 from moorage.embedded.image.wire import ValidateToken, Wire
 from moorage.model.asker import Asker
+from moorage.model.errors import Invalid
 from moorage.sql import Database
 from moorage.sql.migrate import bring_forward
 
@@ -45,6 +49,54 @@ class ImageService:
             await _take(self._desk, doc["id"], data)
         found = await self._desk.read(lambda store: store.show(doc["id"]))
         return doc if found is None else found.doc
+
+    # ------------------------------------------------------------------------------------------------ beside HTTP
+
+    async def look(self, asker: Asker, id: str) -> Doc | None:
+        """The image as the asker sees it; None: there is none for it."""
+        who = Who(asker)
+        try:
+            return (await self._desk.read(lambda store: look_up(store, who, id))).doc
+        except Fault:
+            return None
+
+    async def named(self, asker: Asker, name: str) -> list[Doc]:
+        """At most two images of that name that the asker sees."""
+        who = Who(asker)
+        query = Query(who.project, who.everywhere, limit=2, conditions=[Condition("name", "eq", name)])
+        query.sort = [("created_at", True), ("id", True)]
+        texts = await self._desk.read(lambda store: store.page(query))
+        return [msgspec.json.decode(text, type=dict[str, Any]) for text in texts]
+
+    async def read(self, id: str) -> AsyncIterator[bytes]:
+        """The data of an active image. Raises FileNotFoundError when there is none."""
+        path = self._desk.files.path(id)
+        file = await asyncio.to_thread(path.open, "rb")
+        async for piece in self._desk.files.send(file, 0, path.stat().st_size):
+            yield piece
+
+    async def create(self, asker: Asker, said: Doc) -> Doc:
+        """A queued image of the asker's. Raises Invalid when it is refused."""
+        settings = self._desk.settings
+        try:
+            doc, born = attributes.new_image(Who(asker), said, settings)
+
+            def work(store: Store) -> None:
+                if doc["owner"] is not None and store.count(doc["owner"]) >= settings.images_max:
+                    raise too_large(f"The project owns {settings.images_max} images, which is the limit.")
+                store.add(doc, born)
+
+            await self._desk.write(work)
+        except Fault as fault:
+            raise Invalid(fault.message) from None
+        return doc
+
+    async def fill(self, id: str, pieces: AsyncIterator[bytes]) -> None:
+        """Upload data into a queued image. Raises Invalid when it is refused."""
+        try:
+            await data.take(self._desk, _OURSELVES, id, pieces, None)
+        except Fault as fault:
+            raise Invalid(fault.message) from None
 
 
 def _recover(store: Store) -> set[str]:
@@ -80,7 +132,11 @@ def make_image(
     validate_token: ValidateToken,
     public_url: str,
     settings: Settings | None = None,
+    metadefs: Path | None = None,
 ) -> ImageService:
-    """Build the service over a database and a directory of its own; nothing is touched before `start`."""
-    desk = Desk(database, Files(files), settings or Settings(), public_url.rstrip("/"))
+    """Build the service over a database and a directory of its own; nothing is touched before `start`.
+
+    `metadefs`: a directory of metadata definitions, read now.
+    """
+    desk = Desk(database, Files(files), settings or Settings(), public_url.rstrip("/"), read_metadefs(metadefs))
     return ImageService(desk, validate_token)

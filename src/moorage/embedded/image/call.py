@@ -1,7 +1,7 @@
 """A call: who asks, what is said, and the desk whose database and files it may use."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -49,6 +49,8 @@ class Desk:
     files: Files
     settings: Settings
     public_url: str
+    metadefs: Mapping[str, Any] = field(default_factory=dict)
+    """Namespaces of metadata definitions, by name (`metadefs.Namespace`)."""
 
     async def write(self, work: Callable[[Store], T]) -> T:
         return await self.database.write(lambda tx: work(Store(tx)))

@@ -4,6 +4,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from moorage.embedded.image import metadef_schemas
 from moorage.embedded.image.call import Call, Desk, json, look_up, look_up_mine
 from moorage.embedded.image.faults import Fault, bad, not_allowed, not_found
 from moorage.embedded.image.schemas import SCHEMAS
@@ -24,6 +25,13 @@ def versions(desk: Desk, status: int) -> Response:
 
 async def schema(call: Call) -> Response:
     found = SCHEMAS.get(call.parts[1])
+    if found is None:
+        raise not_found("The resource could not be found.")
+    return json(found)
+
+
+async def metadef_schema(call: Call) -> Response:
+    found = metadef_schemas.SCHEMAS.get(call.parts[2])
     if found is None:
         raise not_found("The resource could not be found.")
     return json(found)

@@ -13,6 +13,7 @@ from moorage.embedded.image.formats import HEAD_BYTES
 
 PIECE_BYTES = 1024 * 1024
 PART = ".part"
+_ZEROES = bytes(2 * PIECE_BYTES)
 
 
 class TooLong(Exception):
@@ -41,7 +42,11 @@ class _Sink:
         self.head = b""
 
     def take(self, piece: bytes) -> None:
-        self.file.write(piece)
+        """What is zeroes is left out: the file has a hole there, and reads the same."""
+        if piece == _ZEROES[: len(piece)]:
+            self.file.seek(len(piece), os.SEEK_CUR)
+        else:
+            self.file.write(piece)
         self.md5.update(piece)
         self.sha512.update(piece)
         self.size += len(piece)
@@ -49,6 +54,7 @@ class _Sink:
             self.head += piece[: HEAD_BYTES - len(self.head)]
 
     def sync(self) -> None:
+        self.file.truncate(self.size)
         self.file.flush()
         os.fsync(self.file.fileno())
 

@@ -5,11 +5,18 @@ from typing import TypeAlias
 
 from starlette.responses import Response
 
-from moorage.embedded.image import data, discovery, images, members
+from moorage.embedded.image import data, discovery, images, members, metadefs
 from moorage.embedded.image.call import Call
 from moorage.embedded.image.faults import Fault, not_found
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
+
+
+def _metadefs(read: Verb, *, many: bool = False) -> Mapping[str, Verb]:
+    """What is read, and what would write it."""
+    writes = ("POST", "DELETE") if many else ("PUT", "DELETE")
+    return {"GET": read, **dict.fromkeys(writes, metadefs.refuse)}
+
 
 ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "images": {"GET": images.index, "POST": images.create},
@@ -24,6 +31,18 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "images/*/stage": {"PUT": discovery.refuse_stage},
     "images/*/tasks": {"GET": discovery.image_tasks},
     "schemas/*": {"GET": discovery.schema},
+    "schemas/metadefs/*": {"GET": discovery.metadef_schema},
+    "metadefs/resource_types": {"GET": metadefs.resource_types},
+    "metadefs/namespaces": {"GET": metadefs.index, "POST": metadefs.refuse},
+    "metadefs/namespaces/*": {"GET": metadefs.show, "PUT": metadefs.refuse, "DELETE": metadefs.refuse},
+    "metadefs/namespaces/*/properties": _metadefs(metadefs.properties, many=True),
+    "metadefs/namespaces/*/properties/*": _metadefs(metadefs.property_),
+    "metadefs/namespaces/*/objects": _metadefs(metadefs.objects, many=True),
+    "metadefs/namespaces/*/objects/*": _metadefs(metadefs.object_),
+    "metadefs/namespaces/*/tags": _metadefs(metadefs.tags, many=True),
+    "metadefs/namespaces/*/tags/*": {**_metadefs(metadefs.tag), "POST": metadefs.refuse},
+    "metadefs/namespaces/*/resource_types": {"GET": metadefs.associations, "POST": metadefs.refuse},
+    "metadefs/namespaces/*/resource_types/*": {"DELETE": metadefs.refuse},
     "stores/*/*": {"DELETE": discovery.forget_from_store},
     "info/stores": {"GET": discovery.stores},
     "info/import": {"GET": discovery.import_methods},

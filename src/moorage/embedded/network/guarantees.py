@@ -2,7 +2,7 @@
 
 A port of a server says in its binding profile which provider gives each group of what it asks (`allocation`).  When the policy
 that it follows changes, each kind of guarantee stays with its provider, the amounts change there, and the profile names the new
-groups.  It is refused only where the provider has not that much left.  A kind of guarantee that had no provider gets none: who
+groups.  It is refused only where the provider has not that much left, and while the server is between two hosts.  A kind of guarantee that had no provider gets none: who
 decides that is the scheduler, when a server is placed; such a rule is the data plane's alone.
 
 Placement is in another database, so a verb runs twice: first to find out what must change, which is then taken in placement,
@@ -63,6 +63,11 @@ def is_claimed(port: Doc) -> bool:
     return bool(port["binding:host_id"]) and port["device_owner"].startswith("compute:")
 
 
+def is_moving(port: Doc) -> bool:
+    """Whether guarantees are claimed for it on a host where it is not yet, or no longer, active."""
+    return any(ALLOCATION in each["profile"] for each in port["_bindings"])
+
+
 def follow(port: Doc, request: Doc | None) -> GuaranteeChange | None:
     """Make a claimed port ask `request` from now on; what placement must change for that. Raises the Fault of a change that cannot be."""
     had = port["resource_request"]
@@ -70,6 +75,9 @@ def follow(port: Doc, request: Doc | None) -> GuaranteeChange | None:
     port["resource_request"] = request
     if not allocation or not isinstance(allocation, dict):
         return None
+    if is_moving(port):
+        text = f"Rule is not supported by port {port['id']}: its server is being moved, and holds its guarantees on two hosts"
+        raise conflict("QosRuleNotSupported", text)
     _same_ways(had, request)
     held = amounts_held(had, port["id"], allocation)
     providers = {_kind(group): allocation[group["id"]] for group in _groups(had) if group["id"] in allocation}

@@ -7,7 +7,7 @@ from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, for_creat
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, conflict, forbidden, not_found
 from moorage.embedded.network.groups import default_key
-from moorage.embedded.network.ports import segment_of
+from moorage.embedded.network.ports import ADRIFT, segment_of
 from moorage.embedded.network.store import Doc
 
 ATTRS: dict[str, Attr] = {
@@ -27,14 +27,16 @@ def _port(call: Call, id: str, rule: str, *, write: bool) -> Doc:
     port = call.store.get("port", id, lock=write)
     if port is None:
         raise not_found("port", id)
+    if not port["device_owner"].startswith(("compute:", "manila:")):
+        text = f"Bad port request: Invalid port {id}. Operation only valid on compute and shared filesystem ports."
+        raise Fault(400, "BadRequest", text)
     return port
 
 
 def _all(port: Doc) -> list[Doc]:
+    """An unbound port has an active binding too, on no host; one whose active binding was deleted has none."""
     inactive = [each | {"status": "INACTIVE"} for each in port["_bindings"]]
-    if not port["binding:host_id"]:
-        return inactive
-    return [_active(port), *inactive]
+    return inactive if port.get(ADRIFT) else [_active(port), *inactive]
 
 
 def _active(port: Doc) -> Doc:
@@ -52,6 +54,9 @@ def _find(port: Doc, host: str) -> Doc:
 
 
 def listed(call: Call, id: str) -> list[Doc]:
+    """To who may not see bindings: none, and no refusal."""
+    if not (call.who.service or call.who.admin):
+        return []
     return _all(_port(call, id, "get_port_binding", write=False))
 
 
@@ -62,15 +67,12 @@ def show(call: Call, id: str, host: str) -> Doc:
 def create(call: Call, id: str, body: Any) -> Doc:
     port = _port(call, id, "create_port_binding", write=True)
     said = for_create("port_binding", body, ATTRS, call.who)
-    if not port["device_owner"].startswith(("compute:", "manila:")):
-        text = f"Invalid input for operation: only ports of servers have more than one binding, not of '{port['device_owner']}'."
-        raise Fault(400, "InvalidInput", text)
     if any(each["host"] == said["host"] for each in _all(port)):
         raise conflict("PortBindingAlreadyExists", f"Binding for port {id} on host {said['host']} already exists.")
     profile = {} if said["profile"] is UNSET else said["profile"]
     made = _offer(call, port, said["host"], said["vnic_type"], profile)
     port["_bindings"].append(made)
-    if not port["binding:host_id"]:
+    if port.get(ADRIFT):
         _activate(call, port, made)
         made = _active(port)
     else:
@@ -108,10 +110,13 @@ def activate(call: Call, id: str, host: str) -> Doc:
     found = _find(port, host)
     if found["status"] == "ACTIVE":
         raise conflict("PortBindingAlreadyActive", f"Binding for port {id} on host {host} is already active.")
-    old = _active(port) if port["binding:host_id"] else None
-    if old is not None:
-        del old["status"]
-        port["_bindings"].append(old)
+    if port.get(ADRIFT):
+        raise Fault(
+            500, "HTTPInternalServerError", "Request Failed: internal server error while processing your request."
+        )
+    old = _active(port)
+    del old["status"]
+    port["_bindings"].append(old)
     _activate(call, port, found)
     call.store.put("port", touched(port))
     return _active(port)
@@ -121,6 +126,7 @@ def _activate(call: Call, port: Doc, chosen: Doc) -> None:
     """The port goes DOWN with the old host and comes up on the new one, which compute is told."""
     port["_bindings"] = [each for each in port["_bindings"] if each["host"] != chosen["host"]]
     port["binding:host_id"] = chosen["host"]
+    port.pop(ADRIFT, None)
     port |= {f"binding:{name}": chosen[name] for name in ("vnic_type", "profile", "vif_type", "vif_details")}
     port["status"] = "ACTIVE" if call.settings.ports_become_active else "DOWN"
     if port["status"] == "ACTIVE":
@@ -134,7 +140,7 @@ def delete(call: Call, id: str, host: str) -> None:
     if found["status"] == "ACTIVE":
         port |= {
             "binding:host_id": "", "binding:profile": {}, "binding:vif_type": "unbound",
-            "binding:vif_details": {}, "status": "DOWN",
+            "binding:vif_details": {}, "status": "DOWN", ADRIFT: True,
         }  # fmt: skip
     else:
         port["_bindings"] = [each for each in port["_bindings"] if each["host"] != host]

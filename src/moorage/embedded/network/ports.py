@@ -5,13 +5,16 @@ from typing import Any
 from moorage.embedded.network import addressing, binding, groups, networks, port_rules
 from moorage.embedded.network.attributes import UNSET, for_create, for_update
 from moorage.embedded.network.call import Call, new_mac, touched
-from moorage.embedded.network.faults import conflict, mac_taken, not_found
+from moorage.embedded.network.faults import Fault, conflict, mac_taken, not_found
 from moorage.embedded.network.port_attributes import ATTRS
 from moorage.embedded.network.store import Doc, Surroundings
 from moorage.embedded.network.who import Who
 
 OF_ROUTERS = ("network:router_interface", "network:router_gateway")
 MACS_TRIED_MAX = 16
+ADRIFT = "_adrift"
+"""The active binding was deleted, and no other took its place: Neutron does not find such a port when it is to be changed, and activates no
+binding of it; one that is made is active at once."""
 
 __all__ = ["ATTRS", "create", "delete", "erase", "update", "view", "visible"]
 
@@ -159,7 +162,6 @@ def bind(call: Call, around: Surroundings, port: Doc, host: str) -> None:
         offer = binding.bound(around.network, around.agent, port["binding:vnic_type"], segment_of(around, port))
     port["binding:host_id"] = host
     port["binding:vif_type"], port["binding:vif_details"] = offer["vif_type"], offer["vif_details"]
-    port["_bindings"] = [each for each in port["_bindings"] if each["host"] != host]
     if port["binding:vnic_type"] == "direct-physical":
         _take_mac_of_device(call, port)
     bound = binding.is_bound(port)
@@ -184,6 +186,8 @@ def _take_mac_of_device(call: Call, port: Doc) -> None:
 
 def update(call: Call, port: Doc, body: Any) -> Doc:
     changes = for_update("port", body, ATTRS, call.who)
+    if port.get(ADRIFT):
+        raise not_found("port", port["id"])
     old = dict(port)
     host = changes.pop("binding:host_id", UNSET)
     new_host = port["binding:host_id"] if host is UNSET else (host or "")
@@ -255,6 +259,10 @@ def _move_addresses(call: Call, around: Surroundings, port: Doc, old: Doc, host:
 def _rebind(call: Call, around: Surroundings, port: Doc, old: Doc, host: str) -> None:
     changed = any(port[name] != old[name] for name in ("binding:vnic_type", "binding:profile", "admin_state_up"))
     if host != old["binding:host_id"]:
+        if any(each["host"] == host for each in port["_bindings"]):
+            # Neutron 29 tries again and again to write a second row with this key, and gives up in the end.
+            text = "Request Failed: internal server error while processing your request."
+            raise Fault(500, "HTTPInternalServerError", text)
         if not host:  # tell whoever the port belonged to
             port["status"] = "DOWN"
             if old["status"] == "ACTIVE":

@@ -106,7 +106,7 @@ _BINDINGS: dict[tuple[str, int], Route] = {
     ),
     ("DELETE", 4): Route(lambda call, ask: port_bindings.delete(call, ask.parts[1], ask.parts[3]), True, 204),
 }
-_ACTIVATE = Route(lambda call, ask: {"binding": port_bindings.activate(call, ask.parts[1], ask.parts[3])}, True)
+_ACTIVATE = Route(lambda call, ask: port_bindings.activate(call, ask.parts[1], ask.parts[3]), True)
 
 
 def _inner(ask: Ask, name: str) -> Any:

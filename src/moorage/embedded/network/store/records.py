@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -13,6 +14,9 @@ from moorage.sql import Ready, Tx
 Doc: TypeAlias = dict[str, Any]
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+QUESTIONS_MAX = 500
+"""Of `many`: which columns were asked for, and whether for a project, from somewhere on, and how many."""
+
 _encode = msgspec.json.Encoder().encode
 
 _FIND = sa.select(records.c.doc).where(records.c.id == sa.bindparam("id"), records.c.noun == sa.bindparam("noun"))
@@ -157,19 +161,16 @@ class Records:
         limit: int | None = None,
     ) -> list[Doc]:
         """Documents by id; `where` names columns, or `address`/`subnet` of a port; `seen_by` is a project."""
-        table = ports if noun == "port" else records
-        query = sa.select(table.c.doc).order_by(table.c.id)
-        if table is records:
-            query = query.where(records.c.noun == noun)
-        for column, values in (where or {}).items():
-            query = query.where(_narrow(table, column, values))
-        if seen_by is not None:
-            query = query.where(_visible(noun, seen_by))
-        if after:
-            query = query.where(table.c.id > after)
-        if limit is not None:
-            query = query.limit(limit)
-        return [_decode(text) for (text,) in self.tx.rows(query)]
+        asked: dict[str, Any] = {f"b_in_{column}": list(values) for column, values in (where or {}).items()}
+        given = {
+            "b_noun": None if noun == "port" else noun,
+            "b_seen_by": seen_by,
+            "b_after": after or None,
+            "b_most": limit,
+        }
+        asked |= {name: value for name, value in given.items() if value is not None}
+        question = _many(noun, tuple(where or ()), seen_by is not None, bool(after), limit is not None)
+        return [_decode(text) for (text,) in self.tx.rows(question, asked)]
 
     def children(self, noun: str, parent: str) -> list[Doc]:
         return self.many(noun, where={"parent": [parent]})
@@ -204,7 +205,25 @@ def _port_row(doc: Doc) -> dict[str, Any]:
     }
 
 
-def _narrow(table: sa.Table, column: str, values: Sequence[str]) -> sa.ColumnElement[bool]:
+@lru_cache(maxsize=QUESTIONS_MAX)
+def _many(noun: str, where: tuple[str, ...], seen: bool, after: bool, limited: bool) -> Ready:
+    """Documents by id; the same few questions are asked all the time."""
+    table = ports if noun == "port" else records
+    query = sa.select(table.c.doc).order_by(table.c.id)
+    if table is records:
+        query = query.where(records.c.noun == sa.bindparam("b_noun"))
+    for column in where:
+        query = query.where(_narrow(table, column, sa.bindparam(f"b_in_{column}", expanding=True)))
+    if seen:
+        query = query.where(_visible(noun, sa.bindparam("b_seen_by", type_=sa.String)))
+    if after:
+        query = query.where(table.c.id > sa.bindparam("b_after"))
+    if limited:
+        query = query.limit(sa.bindparam("b_most", type_=sa.Integer))
+    return Ready(query)
+
+
+def _narrow(table: sa.Table, column: str, values: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:
     if column == "address":
         return ports.c.id.in_(sa.select(addresses.c.port).where(addresses.c.address.in_(values)))
     if column == "subnet":
@@ -212,11 +231,13 @@ def _narrow(table: sa.Table, column: str, values: Sequence[str]) -> sa.ColumnEle
     return table.c[column].in_(values)
 
 
-def _shared(noun: str, project: str) -> sa.Select[Any]:
-    return sa.select(shares.c.object).where(shares.c.noun == noun, shares.c.target.in_([project, "*"]))
+def _shared(noun: str, project: sa.BindParameter[str]) -> sa.Select[Any]:
+    return sa.select(shares.c.object).where(
+        shares.c.noun == noun, sa.or_(shares.c.target == project, shares.c.target == "*")
+    )
 
 
-def _visible(noun: str, project: str) -> sa.ColumnElement[bool]:
+def _visible(noun: str, project: sa.BindParameter[str]) -> sa.ColumnElement[bool]:
     """Rows that a project's reader may see: its own, what is shared, and what lies on its own networks."""
     own = sa.select(records.c.id).where(records.c.noun == "network", records.c.project == project)
     if noun == "port":

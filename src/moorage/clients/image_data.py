@@ -1,0 +1,183 @@
+"""The data of images, both ways: what a host needs of the image service, and all of it (`model.image.ImageStore`).
+
+A host acts with the rights of the service (docs/decisions/0015): it reads any image, and makes whole what was made for it.  What
+it has read stays in a directory that all hosts of a process share, one file an image: the data of an image never changes.
+
+Calls are repeated here while the image service is out, because a command to a host has one answer; the command's own deadline ends
+that.  A repeat is safe: an image that is whole is not sent again, and data goes only into an image that is `queued`.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from moorage.clients.http import CREDENTIALS, Json, Neighbour
+from moorage.model.errors import Conflict, Gone, HostFailed, NotFound, Refusal, Unavailable
+from moorage.model.ids import ImageId
+from moorage.model.image import ImageFile
+from moorage.model.retry import Backoff, jittered
+
+T = TypeVar("T")
+PIECE_BYTES = 1024 * 1024
+KEPT_MAX = 64
+"""Images whose data is kept; the one that was used longest ago goes."""
+DATA_DEADLINE_S = 4 * 3600.0
+"""For all the data of one image."""
+AGAIN_FIRST_S, AGAIN_MOST_S = 0.5, 10.0
+UPLOADS_AT_ONCE = 5
+REFUSED_MAX = 2
+"""Times that our credentials were refused: the first may have been for a token that was no longer taken."""
+WHOLE, WAITS = "active", "queued"
+UNDER_WAY = frozenset({"saving", "uploading", "importing"})
+PATCH = "application/openstack-images-v2.1-json-patch"
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    disk_format: str
+    container_format: str
+
+
+class ImageData:
+    def __init__(self, image: Neighbour, directory: Path) -> None:
+        self._image, self._room = image, directory
+        self._known: OrderedDict[str, _Facts] = OrderedDict()
+        self._fetching: dict[str, asyncio.Lock] = {}
+        self._uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    async def fetch(self, image: ImageId) -> ImageFile:
+        """Read once, and linked by every guest that is made from it."""
+        lock = self._fetching.setdefault(image, asyncio.Lock())
+        async with lock:
+            facts = self._known.get(image)
+            if facts is None or not self._path(image).exists():
+                facts = await self._patiently(lambda: self._fetch(image))
+                self._known[image] = facts
+            self._known.move_to_end(image)
+        if not lock.locked():
+            self._fetching.pop(image, None)
+        self._let_old_go()
+        return ImageFile(self._path(image), facts.disk_format, facts.container_format)
+
+    async def _fetch(self, image: str) -> _Facts:
+        record = await self._record(image)
+        if record.get("status") != WHOLE:
+            raise HostFailed(
+                f"image {image} cannot be read: it is {record.get('status')}", private=image, code="image_unusable"
+            )
+        self._room.mkdir(parents=True, exist_ok=True)
+        coming = self._room / f"{image}.new"
+        try:
+            with await asyncio.to_thread(coming.open, "wb") as file:
+                async for piece in self._image.read_data(f"{_path(image)}/file", deadline_s=DATA_DEADLINE_S):
+                    await asyncio.to_thread(file.write, piece)
+            _compare(image, record, coming)
+            os.replace(coming, self._path(image))
+        finally:
+            coming.unlink(missing_ok=True)
+        return _Facts(record.get("disk_format") or "raw", record.get("container_format") or "bare")
+
+    def _path(self, image: str) -> Path:
+        return self._room / quote(image, safe="")
+
+    def _let_old_go(self) -> None:
+        while len(self._known) > KEPT_MAX:
+            oldest, _ = self._known.popitem(last=False)
+            self._path(oldest).unlink(missing_ok=True)
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    async def send(self, image: ImageId, data: ImageFile) -> None:
+        """Look, say of which format it is, send; and look again whenever the answer was lost."""
+        async with self._uploads:
+            await self._patiently(lambda: self._send(image, data))
+
+    async def _send(self, image: str, data: ImageFile) -> None:
+        record = await self._record(image)
+        while record.get("status") in UNDER_WAY:  # an upload whose answer was lost, perhaps ours
+            await asyncio.sleep(jittered(AGAIN_FIRST_S))
+            record = await self._record(image)
+        if record.get("status") == WHOLE:
+            return
+        if record.get("status") != WAITS:
+            raise HostFailed(
+                f"image {image} takes no data: it is {record.get('status')}", private=image, code="image_refused"
+            )
+        await self._say_formats(record, data)
+        size = data.path.stat().st_size
+        await self._image.write_data(
+            f"{_path(image)}/file", _pieces(data.path), size_bytes=size, deadline_s=DATA_DEADLINE_S
+        )
+
+    async def _say_formats(self, record: Json, data: ImageFile) -> None:
+        wanted = {"disk_format": data.disk_format, "container_format": data.container_format}
+        changes = [
+            {"op": "replace", "path": f"/{name}", "value": value}
+            for name, value in wanted.items()
+            if record.get(name) != value
+        ]
+        if changes:
+            headers = {"Content-Type": PATCH}
+            await self._image.call("PATCH", _path(record["id"]), body=changes, headers=headers)
+
+    # ---- both ------------------------------------------------------------------------------------------------------
+
+    async def _record(self, image: str) -> Json:
+        return (await self._image.call("GET", _path(image))).body
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Again while the image service is out, until the command's own time is over. Raises HostFailed for all else."""
+        pauses, refused = Backoff(AGAIN_FIRST_S, AGAIN_MOST_S), 0
+        while True:
+            try:
+                return await work()
+            except Conflict:  # somebody is sending it: look again
+                pass
+            except (NotFound, Gone) as missing:
+                raise HostFailed(
+                    "the image could not be found", private=missing.public, code="image_not_found"
+                ) from missing
+            except Refusal as no:
+                said = f"the image service refused: {no.public}"
+                raise HostFailed(said, private=no.private, code="image_refused") from no
+            except Unavailable as out:
+                refused += out.code == CREDENTIALS
+                if refused >= REFUSED_MAX:
+                    said = "the image service does not accept the host's credentials"
+                    raise HostFailed(said, private=out.private, code="image_refused") from out
+            await asyncio.sleep(pauses.next_s())
+
+
+def _path(image: str) -> str:
+    return f"/v2/images/{quote(image, safe='')}"
+
+
+async def _pieces(path: Path) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(path.open, "rb") as file:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
+
+
+def _compare(image: str, record: Json, path: Path) -> None:
+    """Raises Unavailable when what came is not what the image service has: it is read again."""
+    size, algorithm, digest = record.get("size"), record.get("os_hash_algo"), record.get("os_hash_value")
+    came = path.stat().st_size
+    if isinstance(size, int) and size != came:
+        raise Unavailable("the image's data came incomplete", private=f"{image}: {came} of {size} bytes")
+    if not algorithm or not digest:
+        return
+    with contextlib.suppress(ValueError), path.open("rb") as file:  # a digest that this machine does not know
+        if hashlib.file_digest(file, algorithm).hexdigest() != digest:
+            raise Unavailable("the image's data came damaged", private=f"{image}: {algorithm} differs")
+
+
+__all__ = ["ImageData"]

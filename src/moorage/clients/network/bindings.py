@@ -1,0 +1,177 @@
+"""A second binding of a port, for a server that is about to move (the network service's extension `binding-extended`).
+
+A port has one active binding, which is where its traffic goes, and may have inactive ones on other hosts beside it.  A move makes the
+inactive one first, with the providers that were claimed there (`allocation`, S1.6): that a host cannot have the port is found out
+before anything was touched.  At the switch it is activated, and the old one becomes inactive; in the end the one that is not needed is
+deleted.  Every call is safe twice.
+
+What was seen of Neutron 29:
+
+    POST  a second of the same host            409 PortBindingAlreadyExists, whatever the profile
+    POST  on a host that cannot have the port  500 PortBindingError, and nothing was made
+    PUT activate, of the active one            409 PortBindingAlreadyActive
+    PUT activate, of none                      404 PortBindingNotFound
+    DELETE of none                             404 PortBindingNotFound
+    DELETE of the active one                   204; no other can be activated any more, nor the port be changed (404, 500)
+    PUT activate, with a body                  500
+    PUT activate                               the binding, and not below the key `binding` as all others
+    GET, without the roles for it              none, and no refusal
+    any of them, port of no server             400 BadRequest
+    PUT of the port itself, onto a host where it has an inactive binding: no answer for minutes, and then a failure
+
+A port that is on no host has an active binding too, on a host without a name.  Activating another one would leave that beside it,
+where no path reaches it: such a port is bound by `bind_ports`.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from typing_extensions import override
+
+from moorage.clients.http import Json
+from moorage.clients.network.facts import path_of
+from moorage.clients.network.making import all_of
+from moorage.clients.network.ports import Ports, refused, wanted_profile
+from moorage.clients.network.wire import BINDING_FAILED_KIND, binding_of
+from moorage.model.errors import Conflict, Invalid, NotFound, Problem, Stale, UnknownOutcome
+from moorage.model.network import Binding, Port, SubnetsBeside
+
+EXTENSION = "binding-extended"
+ALREADY_EXISTS = "PortBindingAlreadyExists"
+ALREADY_ACTIVE = "PortBindingAlreadyActive"
+BINDING_IS_ACTIVE = "binding_is_active"
+
+
+class Bindings(Ports):
+    async def has_bindings(self) -> bool:
+        """Whether the network service has more than one binding for a port at all (S1.10)."""
+        return EXTENSION in await self.extensions()
+
+    async def bindings(self, port: str) -> tuple[Binding, ...]:
+        """The bindings of one port, the active one first; none when no server has the port. Raises NotFound: there is no such port."""
+        try:
+            rows: list[Json] = (await self._network.call("GET", path_of("ports", port, "bindings"))).body["bindings"]
+        except Invalid:  # the port of no server
+            return ()
+        found = [binding_of(port, row) for row in rows if row.get("host")]
+        return tuple(sorted(found, key=lambda each: (not each.active, each.host)))
+
+    @override
+    async def bind_ports(
+        self,
+        server: str,
+        host: str,
+        az: str,
+        ports: Sequence[Port],
+        *,
+        subnets: Mapping[int, str] | None = None,
+        beside: Mapping[int, SubnetsBeside] | None = None,
+        profiles: Mapping[int, Mapping[str, Any]] | None = None,
+        tried: Collection[str] | None = None,
+        unsure: bool = False,
+    ) -> tuple[Port, ...]:
+        """The same; an inactive binding on `host`, left there by a move that ended, would forbid it for ever, and goes when it failed."""
+        try:
+            return await super().bind_ports(
+                server, host, az, ports,
+                subnets=subnets, beside=beside, profiles=profiles, tried=tried, unsure=unsure,
+            )  # fmt: skip
+        except UnknownOutcome:
+            with suppress(Problem):  # the first is the one that matters
+                await self.delete_binding(server, host, [port.id for port in ports])
+            raise
+
+    async def bind_inactive(
+        self,
+        server: str,
+        host: str,
+        ports: Sequence[Port],
+        *,
+        profiles: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> tuple[Port, ...]:
+        """Every port has an inactive binding on `host` afterwards; its traffic stays where it is. One POST each, together.
+
+        `profiles`: by NIC index, what is added to the binding profile (`allocation`, a PCI device); a binding that is there already
+        is given this one's.  Answers the ports as they will be when it is activated.  Raises BindRefused when another host may do,
+        Stale when a port is no longer the server's, Conflict when its active binding there has another profile.
+        """
+        profile_of = profiles or {}
+        wanted = [(port, wanted_profile(port, profile_of.get(port.index, {}))) for port in ports]
+        return tuple(await all_of([self._bind_inactive(host, port, profile) for port, profile in wanted]))
+
+    async def _bind_inactive(self, host: str, port: Port, profile: Json) -> Port:
+        asked = {"host": host, "vnic_type": port.vnic_type, "profile": profile}
+        try:
+            body = (
+                await self._network.call("POST", path_of("ports", port.id, "bindings"), body={"binding": asked})
+            ).body
+            return binding_of(port.id, body["binding"]).of(port)
+        except Conflict as there:
+            if there.code == BINDING_FAILED_KIND:
+                raise refused(port, host, there.public, there.code) from there
+            if there.code != ALREADY_EXISTS:
+                raise
+        except Invalid as wrong:
+            raise _not_the_servers(port, wrong) from wrong
+        return (await self._with_profile(host, port, profile)).of(port)
+
+    async def _with_profile(self, host: str, port: Port, profile: Json) -> Binding:
+        """A binding that was there, with this profile."""
+        path = path_of("ports", port.id, "bindings", host)
+        found = binding_of(port.id, (await self._network.call("GET", path)).body["binding"])
+        if {key: found.profile.get(key) for key in profile} == profile and found.profile.keys() <= {
+            *profile,
+            "trusted",
+        }:
+            return found
+        if found.active:
+            raise Conflict(f"port {port.id} is bound to host {host} already, in another way", code=BINDING_IS_ACTIVE)
+        try:
+            body = (await self._network.call("PUT", path, body={"binding": {"profile": profile}})).body
+        except Conflict as failed:
+            if failed.code != BINDING_FAILED_KIND:
+                raise
+            raise refused(port, host, failed.public, failed.code) from failed
+        return binding_of(port.id, body["binding"])
+
+    async def activate_binding(self, server: str, host: str, ports: Sequence[Port]) -> tuple[Port, ...]:
+        """The binding on `host` is the active one of every port, and the one that was becomes inactive. One PUT each, together.
+
+        Answers the ports as they are there; they are not up yet.  Raises NotFound when a port has no binding there.
+        """
+        return tuple(await all_of([self._activate(host, port) for port in ports]))
+
+    async def _activate(self, host: str, port: Port) -> Port:
+        path = path_of("ports", port.id, "bindings", host)
+        try:
+            body = (await self._network.call("PUT", f"{path}/activate")).body
+            return binding_of(port.id, body.get("binding", body)).of(port)
+        except Conflict as already:
+            if already.code != ALREADY_ACTIVE:
+                raise
+            body = (await self._network.call("GET", path)).body
+        except Invalid as wrong:
+            raise _not_the_servers(port, wrong) from wrong
+        return binding_of(port.id, body["binding"]).of(port)
+
+    async def delete_binding(self, server: str, host: str, ports: Collection[str]) -> None:
+        """No port has an inactive binding on `host` any more. Absent is success.
+
+        It looks at each first, and raises Conflict for an active one: a port without an active binding could not be bound again
+        by activating another.
+        """
+        await all_of([self._delete_binding(host, port) for port in ports])
+
+    async def _delete_binding(self, host: str, port: str) -> None:
+        path = path_of("ports", port, "bindings", host)
+        try:
+            if binding_of(port, (await self._network.call("GET", path)).body["binding"]).active:
+                raise Conflict(f"the binding of port {port} on host {host} is the active one", code=BINDING_IS_ACTIVE)
+            await self._network.call("DELETE", path)
+        except (NotFound, Invalid):  # it is gone, or the port is no server's any more
+            return
+
+
+def _not_the_servers(port: Port, wrong: Invalid) -> Stale:
+    return Stale(f"port {port.id} was changed by somebody else", private=wrong.public)

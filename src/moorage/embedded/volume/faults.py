@@ -1,0 +1,96 @@
+"""What goes wrong, in Cinder's shape: `{"badRequest": {"code", "message"}}`, under the name that belongs to the status."""
+
+from collections.abc import Mapping
+
+import msgspec
+from starlette.responses import Response
+
+_encode = msgspec.json.Encoder().encode
+
+NAMES = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    409: "conflictingRequest",
+    413: "overLimit",
+    415: "badMediaType",
+    501: "notImplemented",
+    503: "serviceUnavailable",
+}
+
+
+class Fault(Exception):
+    """A refusal; `message` is what a person reads."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = dict(headers or {})
+
+
+def bad(message: str) -> Fault:
+    return Fault(400, message)
+
+
+def invalid_input(reason: str) -> Fault:
+    return Fault(400, f"Invalid input received: {reason}")
+
+
+def invalid_volume(reason: str) -> Fault:
+    return Fault(400, f"Invalid volume: {reason}")
+
+
+def invalid_snapshot(reason: str) -> Fault:
+    return Fault(400, f"Invalid snapshot: {reason}")
+
+
+def forbidden(rule: str) -> Fault:
+    return Fault(403, f"Policy doesn't allow {rule} to be performed.")
+
+
+def no_such_path() -> Fault:
+    return Fault(404, "The resource could not be found.")
+
+
+def no_volume(id: str) -> Fault:
+    return Fault(404, f"Volume {id} could not be found.")
+
+
+def no_snapshot(id: str) -> Fault:
+    return Fault(404, f"Snapshot {id} could not be found.")
+
+
+def no_attachment(id: str) -> Fault:
+    return Fault(404, f"Volume attachment could not be found with filter: attachment_id = {id}.")
+
+
+def no_type(id: str) -> Fault:
+    return Fault(404, f"Volume type {id} could not be found.")
+
+
+def conflict(message: str) -> Fault:
+    return Fault(409, message)
+
+
+def over_limit(message: str) -> Fault:
+    return Fault(413, message, {"Retry-After": "0"})
+
+
+def nova_uses_it(server: str) -> Fault:
+    """CVE-2023-2088: who detaches behind compute's back leaves a host with a device that will be somebody else's."""
+    return Fault(
+        409,
+        "Detach volume from instance"
+        f"{f' {server}' if server else ''} using the Compute API: only a request with a service token may end this attachment.",
+    )
+
+
+def answer_of(fault: Fault) -> Response:
+    body: dict[str, object] = {"code": fault.status, "message": fault.message}
+    if fault.status == 413 and (after := fault.headers.get("Retry-After")) is not None:
+        body["retryAfter"] = after
+    name = NAMES.get(fault.status, "computeFault")
+    return Response(_encode({name: body}), fault.status, fault.headers, "application/json")

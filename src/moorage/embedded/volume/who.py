@@ -1,0 +1,30 @@
+"""Who asks, as Cinder's default policies judge it: a role in the asker's own project, or admin."""
+
+from moorage.model.asker import Asker
+
+
+class Who:
+    """An asker's answers, worked out once a request."""
+
+    __slots__ = ("admin", "member", "project", "reader", "sees_hosts", "service_request", "user")
+
+    def __init__(self, asker: Asker) -> None:
+        roles = asker.roles
+        self.project = asker.project or ""
+        self.user = asker.user
+        self.admin = "admin" in roles
+        self.member = self.admin or "member" in roles or "manager" in roles
+        self.reader = self.member or "reader" in roles
+        self.sees_hosts = self.admin or "service" in roles
+        self.service_request = "service" in asker.service_roles
+        """The request came with another service's own token beside the user's."""
+
+    def owns(self, project: str) -> bool:
+        return bool(project) and project == self.project
+
+    def reads(self, project: str) -> bool:
+        return self.admin or (self.reader and self.owns(project))
+
+    def writes(self, project: str) -> bool:
+        """May change what belongs to `project`."""
+        return self.admin or (self.member and self.owns(project))
