@@ -2,6 +2,9 @@
 
 import msgspec
 
+from moorage.model.access_rules import AccessRule, permits
+from moorage.model.errors import Unauthenticated
+
 
 class Asker(msgspec.Struct, frozen=True):
     """The facts of one validated token (Keystone v3 `GET /auth/tokens`)."""
@@ -21,5 +24,17 @@ class Asker(msgspec.Struct, frozen=True):
     is_admin_project: bool = True
     expires_at: str = ""
     """ISO 8601, UTC."""
+    access_rules: tuple[AccessRule, ...] | None = None
+    """Of the application credential behind the token; None: it may do what its roles allow."""
     service_roles: tuple[str, ...] = ()
     """Roles of a service token sent beside the user's, if any."""
+
+    def require_call(self, service: str, method: str, *paths: str) -> None:
+        """Raises Unauthenticated when the access rules of the token allow this call by none of its names.
+
+        A service that passes a user's token on beside its own is not asked, as in Keystone's middleware.
+        """
+        if self.access_rules is None or "service" in self.service_roles:
+            return
+        if not any(permits(self.access_rules, service, method, path) for path in paths):
+            raise Unauthenticated("The request you have made requires authentication.")

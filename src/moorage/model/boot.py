@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from moorage.model.guest import InjectedFile
 from moorage.model.server import BlockDevice
 
 
@@ -51,4 +52,9 @@ class BootRequest(msgspec.Struct, frozen=True):
     trusted_certs: tuple[str, ...] = ()
     qos_ports_allowed: bool = True
     """False below 2.72: a pre-made port with a resource request is refused."""
+    multiattach_allowed: bool = True
+    """False below 2.60: a volume of several writers is refused."""
     reservation_id: str = ""
+    admin_password: str = ""
+    """Told to the guest on its config drive, if it has one; never kept in the clear."""
+    files: tuple[InjectedFile, ...] = ()

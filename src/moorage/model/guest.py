@@ -6,12 +6,13 @@ These structs travel in messages and stay in journals: fields are only ever adde
 
 import hashlib
 from collections.abc import Mapping
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import msgspec
 
 from moorage.model.ids import ImageId, NetworkId, PortId, ProjectId, ServerId, SubnetId, UserId
+from moorage.model.instance_metadata import InstanceMetadata
 
 
 class PowerState(IntEnum):
@@ -25,12 +26,26 @@ class PowerState(IntEnum):
     SUSPENDED = 7
 
 
+OFF = (PowerState.SHUTDOWN, PowerState.CRASHED, PowerState.NOSTATE)
+"""Of a guest that would have to be started."""
+
+
 def digest(states: Mapping[ServerId, int]) -> str:
     """Of the power states of a host's guests: the same for the same states, whatever their order."""
     whole = hashlib.blake2b(digest_size=8)
     for server in sorted(states):
         whole.update(f"{server}={int(states[server])};".encode())
     return whole.hexdigest()
+
+
+class Quiesce(StrEnum):
+    """Whether a guest's file systems are made still before its disk is copied."""
+
+    NO = "no"
+    """The guest has no agent that could."""
+    TRY = "try"
+    MUST = "must"
+    """A copy of a disk that is being written is not wanted (`os_require_quiesce`)."""
 
 
 class VifAddress(msgspec.Struct, frozen=True):
@@ -73,6 +88,18 @@ class VolumeDisk(msgspec.Struct, frozen=True):
     device: str = ""
     size_gib: int = 0
     tag: str | None = None
+    attachment: str = ""
+    bus: str | None = None
+    device_type: str | None = None
+    bdm: str = ""
+
+
+class InjectedFile(msgspec.Struct, frozen=True):
+    """A file that is put into a guest when it is made (`personality`, below 2.57)."""
+
+    path: str
+    contents: str
+    """Base64."""
 
 
 class GuestSpec(msgspec.Struct, frozen=True):
@@ -103,6 +130,9 @@ class GuestSpec(msgspec.Struct, frozen=True):
     config_drive: bool = False
     availability_zone: str = ""
     power_on: bool = True
+    drive: InstanceMetadata | None = None
+    """What its config drive says; None: it has none.  The host makes the image of it, and keeps the image."""
+    files: tuple[InjectedFile, ...] = ()
 
 
 class ResourceInventory(msgspec.Struct, frozen=True):
@@ -147,3 +177,5 @@ class HostDescription(msgspec.Struct, frozen=True):
     physical_functions: tuple[PhysicalFunction, ...] = ()
     set_aside: tuple[str, ...] = ()
     """Records of guests that could not be read and were put away, for an operator to look at."""
+    up_since: int = 0
+    """Since when the machine runs, µs by its own clock; 0: the driver cannot tell."""

@@ -60,3 +60,5 @@ class Host(msgspec.Struct, frozen=True):
     """The agent that speaks for it, by the name it has for one life; empty: none."""
     set_aside: tuple[str, ...] = ()
     """Records of guests that the host could not read, and has put away."""
+    up_since: int = 0
+    """Since when the machine runs, µs by its own clock; 0: it does not say."""

@@ -37,6 +37,8 @@ class SubnetFacts(msgspec.Struct, frozen=True):
     """Destination and next hop."""
     automatic: bool = False
     """IPv6: every port on its wire has the address that follows from its MAC, unasked."""
+    ipv6_address_mode: str | None = None
+    """How guests get their IPv6 address: `slaac`, `dhcpv6-stateful` or `dhcpv6-stateless`; None: the network service does not say."""
 
 
 class SubnetsBeside(msgspec.Struct, frozen=True):
@@ -179,6 +181,23 @@ class Port(msgspec.Struct, frozen=True):
     @property
     def wants_address(self) -> bool:
         return self.ip_allocation != "none"
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """What one host makes of a port; a port has one active binding at most, and inactive ones beside it while its server moves."""
+
+    port: str
+    host: str
+    active: bool
+    vnic_type: str = "normal"
+    vif_type: str = "unbound"
+    vif_details: dict[str, Any] = {}
+    profile: dict[str, Any] = {}
+
+    def of(self, port: Port) -> Port:
+        """The port as it is where this binding is the active one; nobody said yet that it is up there."""
+        told = {"vnic_type": self.vnic_type, "vif_type": self.vif_type, "vif_details": self.vif_details}
+        return msgspec.structs.replace(port, host=self.host, profile=self.profile, status="DOWN", **told)
 
 
 class Availability(msgspec.Struct, frozen=True):

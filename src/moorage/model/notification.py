@@ -56,8 +56,14 @@ class Notification(msgspec.Struct, frozen=True, omit_defaults=True):
     """The project that user acted for."""
     trouble: Trouble | None = None
     update: StateUpdate | None = None
+    volume: str | None = None
+    """Of events of volumes: which."""
+    new_volume: str | None = None
+    """Of a swap: the one it went on with."""
     period: tuple[int, int] | None = None
     """Of the audit that it belongs to: from, to."""
+    snapshot_image: str = ""
+    """Of `snapshot`: the image."""
 
     def message_id(self, format: str) -> str:
         """Of the message in one format: made, not minted, so that who is told twice can see it."""

@@ -11,6 +11,7 @@ import msgspec
 
 from moorage.model.errors import Internal
 from moorage.model.ids import CellId, FlavorId, HostId, ImageId, NetworkId, OperationId, PortId, ServerId
+from moorage.model.rescue import RescueSpec
 
 
 class VmState(StrEnum):
@@ -48,6 +49,29 @@ class TaskState(StrEnum):
     DELETING = "deleting"
     SOFT_DELETING = "soft-deleting"
     RESTORING = "restoring"
+    REBUILDING = "rebuilding"
+    REBUILD_BLOCK_DEVICE_MAPPING = "rebuild_block_device_mapping"
+    REBUILD_SPAWNING = "rebuild_spawning"
+    RESCUING = "rescuing"
+    UNRESCUING = "unrescuing"
+    IMAGE_SNAPSHOT_PENDING = "image_snapshot_pending"
+    IMAGE_SNAPSHOT = "image_snapshot"
+    IMAGE_BACKUP = "image_backup"
+    IMAGE_PENDING_UPLOAD = "image_pending_upload"
+    IMAGE_UPLOADING = "image_uploading"
+    SHELVING = "shelving"
+    SHELVING_IMAGE_PENDING_UPLOAD = "shelving_image_pending_upload"
+    SHELVING_IMAGE_UPLOADING = "shelving_image_uploading"
+    SHELVING_OFFLOADING = "shelving_offloading"
+    UNSHELVING = "unshelving"
+
+
+STAGES: Mapping[TaskState, frozenset[TaskState]] = {
+    TaskState.REBUILDING: frozenset({TaskState.REBUILD_BLOCK_DEVICE_MAPPING, TaskState.REBUILD_SPAWNING}),
+    TaskState.SHELVING_IMAGE_UPLOADING: frozenset({TaskState.SHELVING_OFFLOADING}),
+    TaskState.UNSHELVING: frozenset({TaskState.SPAWNING}),
+}
+"""Of what an operation was accepted as: what its steps show in the record as it goes on."""
 
 
 class PowerState:
@@ -96,9 +120,11 @@ MAY_BECOME: Mapping[VmState, frozenset[VmState]] = {
         {VmState.ACTIVE, VmState.STOPPED, VmState.SHELVED, VmState.SOFT_DELETED, VmState.DELETED, VmState.ERROR}
     ),
     VmState.RESCUED: frozenset({VmState.ACTIVE, VmState.SOFT_DELETED, VmState.DELETED, VmState.ERROR}),
-    VmState.RESIZED: frozenset({VmState.ACTIVE, VmState.STOPPED, VmState.DELETED, VmState.ERROR}),
-    VmState.SHELVED: frozenset({VmState.SHELVED_OFFLOADED, VmState.ACTIVE, VmState.DELETED, VmState.ERROR}),
-    VmState.SHELVED_OFFLOADED: frozenset({VmState.ACTIVE, VmState.DELETED, VmState.ERROR}),
+    VmState.RESIZED: frozenset({VmState.SOFT_DELETED, VmState.ACTIVE, VmState.STOPPED, VmState.DELETED, VmState.ERROR}),
+    VmState.SHELVED: frozenset(
+        {VmState.SOFT_DELETED, VmState.SHELVED_OFFLOADED, VmState.ACTIVE, VmState.DELETED, VmState.ERROR}
+    ),
+    VmState.SHELVED_OFFLOADED: frozenset({VmState.SOFT_DELETED, VmState.ACTIVE, VmState.DELETED, VmState.ERROR}),
     VmState.SOFT_DELETED: frozenset({VmState.ACTIVE, VmState.STOPPED, VmState.DELETED, VmState.ERROR}),
     VmState.ERROR: frozenset(set(VmState)),
     VmState.DELETED: frozenset(),
@@ -168,6 +194,34 @@ class Nic(msgspec.Struct, frozen=True):
     """(provider, resource class, amount) of each guarantee its port holds: known though the port be gone (C13)."""
     floating: tuple[Floating, ...] = ()
     """As the network service told last; shown beside the fixed addresses."""
+    vlan: int | None = None
+    """Of a direct port: what its guest must tag with."""
+    trusted: bool | None = None
+    """Of a direct port: whether its virtual function is; None: its port does not say."""
+
+
+class BaseImage(msgspec.Struct, frozen=True):
+    """What else is known of the image a server was booted from: snapshots of the server inherit it."""
+
+    min_disk_gib: int = 0
+    min_ram_mib: int = 0
+    disk_format: str | None = None
+    container_format: str | None = None
+    owner_user_name: str = ""
+    owner_project_name: str = ""
+    boot_roles: str = ""
+    """Of who ordered the server, with commas between."""
+
+
+class Shelved(msgspec.Struct, frozen=True):
+    """What a shelved server is made again from."""
+
+    at: int
+    """When it was shelved."""
+    image: ImageId | None = None
+    """The snapshot of its disk; None: it has none of its own, it boots from a volume."""
+    host: str | None = None
+    """Where it was then."""
 
 
 class BlockDevice(msgspec.Struct, frozen=True):
@@ -187,6 +241,15 @@ class BlockDevice(msgspec.Struct, frozen=True):
     delete_on_termination: bool = False
     volume_type: str | None = None
     tag: str | None = None
+    bdm: str = ""
+    """The id of the mapping itself (`bdm_uuid`)."""
+    volume: str | None = None
+    """The volume that it is, once that is known; `uuid` is what it was made from."""
+    attachment: str | None = None
+    """At the volume service."""
+    multiattach: bool = False
+    created: bool = False
+    """The volume was made for this server by its boot."""
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -213,6 +276,10 @@ class Server(msgspec.Struct, frozen=True):
     """None for a server booted from a volume."""
     image_name: str = ""
     image_properties: dict[str, str] = {}
+    base_image: BaseImage | None = None
+    """None: booted from a volume, or by a release that did not keep it."""
+    shelved: Shelved | None = None
+    """Set from when it is shelved until it is unshelved."""
     key_name: str | None = None
     public_key: str | None = None
     metadata: dict[str, str] = {}
@@ -246,16 +313,34 @@ class Server(msgspec.Struct, frozen=True):
     reservation_id: str = ""
     launch_index: int = 0
     root_device: str = "/dev/vda"
+    soft_deleted_at: int | None = None
+    """When it was deleted so that it can be restored."""
+    rescue: RescueSpec | None = None
+    """What it is rescued with, while it is."""
     kernel_id: str = ""
     ramdisk_id: str = ""
     generation: int = 0
     operation: OperationId | None = None
     op_epoch: int = 0
     op_line: int = 0
+    boot_roles: tuple[str, ...] = ()
+    """Of whoever ordered it: services of vendor data are told."""
+    guest_password: str = ""
+    """What the guest stored for its owner: a password, encrypted with the owner's public key."""
 
     @property
     def deleted(self) -> bool:
         return self.deleted_at is not None
+
+    @property
+    def volumes(self) -> tuple[BlockDevice, ...]:
+        """Its volumes, attached or being attached."""
+        return tuple(each for each in self.block_devices if each.volume is not None)
+
+    @property
+    def volume_backed(self) -> bool:
+        """Its root is a volume."""
+        return any(each.boot_index == 0 and each.destination == "volume" for each in self.block_devices)
 
 
 def checked_change(before: Server, after: Server) -> Server:
@@ -269,14 +354,18 @@ def checked_change(before: Server, after: Server) -> Server:
     return after
 
 
+_REBUILDING: dict[TaskState | None, str] = dict.fromkeys(
+    (TaskState.REBUILDING, *sorted(STAGES[TaskState.REBUILDING])), "REBUILD"
+)
 _STATUS: dict[VmState, dict[TaskState | None, str]] = {
     VmState.ACTIVE: {
         None: "ACTIVE",
         TaskState.REBOOTING: "REBOOT",
         TaskState.REBOOTING_HARD: "HARD_REBOOT",
+        **_REBUILDING,
     },
     VmState.BUILDING: {None: "BUILD"},
-    VmState.STOPPED: {None: "SHUTOFF"},
+    VmState.STOPPED: {None: "SHUTOFF", **_REBUILDING},
     VmState.PAUSED: {None: "PAUSED"},
     VmState.SUSPENDED: {None: "SUSPENDED"},
     VmState.RESCUED: {None: "RESCUE"},
@@ -285,7 +374,7 @@ _STATUS: dict[VmState, dict[TaskState | None, str]] = {
     VmState.SHELVED_OFFLOADED: {None: "SHELVED_OFFLOADED"},
     VmState.SOFT_DELETED: {None: "SOFT_DELETED"},
     VmState.DELETED: {None: "DELETED"},
-    VmState.ERROR: {None: "ERROR"},
+    VmState.ERROR: {None: "ERROR", **_REBUILDING},
 }
 
 

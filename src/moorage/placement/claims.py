@@ -1,13 +1,13 @@
 """Claims: host, addresses and group place in one go, inside the caller's transaction; the database is the judge (RULES §5, §11)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import gcd
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import SRIOV_NET_VF, VirtualFunction
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.verdict import Claimed, Row, Shortage
-from moorage.model.world import Ask, Choice
+from moorage.model.world import Ask, Choice, GroupAsk
 from moorage.sql import Tx
 from moorage.store.region.placement import claims as sql
 from moorage.store.region.placement import functions as virtual
@@ -57,14 +57,21 @@ def wants(parts: Iterable[tuple[ProviderId, str, int]], old: dict[Key, int]) -> 
     return list(found.values())
 
 
-def claim(tx: Tx, owner: Owner, choice: Choice, ask: Ask, *, replace: bool) -> Claimed | Shortage:
-    """Everything or nothing. On a Shortage the caller must take the transaction back (`tx.refuse`)."""
+def claim(
+    tx: Tx, owner: Owner, choice: Choice, ask: Ask, *, replace: bool, stays: Mapping[Key, int] | None = None
+) -> Claimed | Shortage:
+    """Everything or nothing. On a Shortage the caller must take the transaction back (`tx.refuse`).
+
+    `stays`: what is replaced is all but this, which the ask is beside.
+    """
     at = stamp(tx)
     old: dict[Key, int] = {}
     left: HostId | None = None
     if replace:
         old = sql.drop(tx, owner.consumer)
         left = _leave(tx, sql.owner(tx, owner.consumer), at)
+    kept = {key: min(amount, old.get(key, 0)) for key, amount in (stays or {}).items() if old.get(key, 0)}
+    old = {key: amount - kept.get(key, 0) for key, amount in old.items() if amount > kept.get(key, 0)}
     parts = portions(choice, ask)
     rows = _take(tx, wants(parts, old), at, choice)
     if isinstance(rows, Shortage):
@@ -72,7 +79,8 @@ def claim(tx: Tx, owner: Owner, choice: Choice, ask: Ask, *, replace: bool) -> C
     if ask.group is not None and not groups.join(tx, ask.group, choice.host, at):
         return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
     group = None if ask.group is None else (ask.group.id, left, choice.host)
-    sql.write(tx, _in_group(owner, choice, ask), amounts_of(parts), now_s())
+    amounts = amounts_of([*parts, *((*key, amount) for key, amount in kept.items())])
+    sql.write(tx, _in_group(owner, choice, ask), amounts, now_s())
     if asks_functions(ask):
         virtual.let_go(tx, owner.consumer)
     picked = _functions(tx, owner.consumer, choice, ask)
@@ -157,19 +165,22 @@ def retract(
     if owner is None or owner.operation != operation or owner.attempt == RETRACTED:
         return ()
     if function_of is not None:
-        virtual.let_go(tx, consumer, function_of)
+        virtual.let_go(tx, consumer, (function_of,))
     rows = shrink(tx, consumer, amounts)
     sql.write(tx, owner._replace(attempt=RETRACTED), {}, now_s())
     return rows
 
 
-def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: str | None = None) -> tuple[Row, ...]:
-    """Give back a part, never more than is held: an interface that is detached; with its virtual function, if it is one."""
-    if function_of is not None and (provider := virtual.let_go(tx, consumer, function_of)) is not None:
+def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collection[str] = ()) -> tuple[Row, ...]:
+    """Give back a part, never more than is held: an interface that is detached; with its virtual function, if it is one.
+
+    `function_of`: the port's id and its MAC, for a port that its host made had no id yet when its function was claimed.
+    """
+    if function_of and (provider := virtual.let_go(tx, consumer, function_of)) is not None:
         amounts = amounts | {(provider, SRIOV_NET_VF): amounts.get((provider, SRIOV_NET_VF), 0) + 1}
+    owner = sql.owner(tx, consumer)
     held = sql.held(tx, consumer)
     given = {key: min(amount, held.get(key, 0)) for key, amount in amounts.items() if held.get(key, 0) > 0}
-    owner = sql.owner(tx, consumer)
     if not given or owner is None:
         return ()
     at = stamp(tx)
@@ -235,11 +246,39 @@ def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def move(tx: Tx, server: Owner, migration: str, choice: Choice, ask: Ask) -> Claimed | Shortage:
+def keep_addresses(tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
+    """Give back all but addresses of segments: the server leaves its host and stays on its networks. Safe twice.
+
+    `stays`: no more than these of them; None: all.
+    """
+    owner = sql.owner(tx, consumer)
+    if owner is None:
+        return ()
+    held = sql.held(tx, consumer)
+    kept = {key: amount for key, amount in held.items() if key[1] == IPV4_ADDRESS}
+    if stays is not None:
+        kept = {key: min(amount, stays[key]) for key, amount in kept.items() if stays.get(key)}
+    less = {key: amount - kept.get(key, 0) for key, amount in held.items() if amount > kept.get(key, 0)}
+    if any(resource == SRIOV_NET_VF for _, resource in held):
+        virtual.let_go(tx, consumer)
+    at = stamp(tx)
+    sql.drop(tx, consumer)
+    rows = sql.take(tx, [Want(*key, -amount) for key, amount in less.items()], at)
+    _leave(tx, owner, at)
+    sql.forget(tx, consumer)
+    if kept:
+        sql.write(tx, owner._replace(host=None, server_group=None, group_policy=None), kept, now_s())
+    return tuple(rows)
+
+
+def move(
+    tx: Tx, server: Owner, migration: str, choice: Choice, ask: Ask, *, stays: Mapping[Key, int] | None = None
+) -> Claimed | Shortage:
     """A move begins, or takes an alternate: the source's rows to the migration, new rows for the server (RULES §11).
 
-    Rows of segments stay with the server and are never doubled: they are replaced.  Anti-affinity counts both hosts until the
-    migration consumer is gone.  Whether the move has begun is read from the migration consumer, so this is safe twice.
+    Rows of segments stay with the server and are never doubled: they are replaced, all but `stays`, which the ask is beside.
+    Anti-affinity counts both hosts until the migration consumer is gone.  Whether the move has begun is read from the migration
+    consumer, so this is safe twice.
     """
     at = stamp(tx)
     begun = sql.owner(tx, migration) is not None
@@ -265,13 +304,16 @@ def move(tx: Tx, server: Owner, migration: str, choice: Choice, ask: Ask) -> Cla
         )
         old = {key: held[key] for key in staying}
         sql.drop(tx, server.consumer)
+    kept = {key: min(amount, old.get(key, 0)) for key, amount in (stays or {}).items() if old.get(key, 0)}
+    old = {key: amount - kept.get(key, 0) for key, amount in old.items() if amount > kept.get(key, 0)}
     parts = portions(choice, ask)
     rows = _take(tx, wants(parts, old), at, choice)
     if isinstance(rows, Shortage):
         return rows
     if ask.group is not None and not groups.join(tx, ask.group, choice.host, at):
         return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
-    sql.write(tx, _in_group(server, choice, ask), amounts_of(parts), now_s())
+    amounts = amounts_of([*parts, *((*key, amount) for key, amount in kept.items())])
+    sql.write(tx, _in_group(server, choice, ask), amounts, now_s())
     if asks_functions(ask):
         virtual.let_go(tx, server.consumer)
     picked = _functions(tx, server.consumer, choice, ask)
@@ -306,3 +348,26 @@ def move_back(tx: Tx, server: str, migration: str, *, segments: dict[Key, int] |
     sql.forget(tx, migration)
     sql.write(tx, source._replace(consumer=server, type=sql.INSTANCE), wanted, now_s())
     return tuple(rows)
+
+
+def restore(tx: Tx, owner: Owner, host: HostId, truth: Mapping[Key, int], group: GroupAsk | None) -> frozenset[Key]:
+    """Make a consumer hold exactly this, as it was before its database was restored; what has no inventory comes back, unclaimed.
+
+    What is in use is counted, though it be more than there is, and a place in a group though its policy forbid it.
+    """
+    at = stamp(tx)
+    held = sql.drop(tx, owner.consumer)
+    left = sql.owner(tx, owner.consumer)
+    sql.take(tx, [Want(*key, amount - held[key]) for key, amount in truth.items() if amount < held.get(key, 0)], at)
+    sql.take(tx, [Want(*key, -amount) for key, amount in held.items() if key not in truth], at)
+    more = {key: amount - held.get(key, 0) for key, amount in truth.items() if amount > held.get(key, 0)}
+    absent = frozenset(key for key, amount in more.items() if sql.force(tx, key, amount, at) is None)
+    if left is None or left.host != host:
+        _leave(tx, left, at)
+        joined = group if group is not None and groups.join(tx, group, host, at) else None
+        owner = owner._replace(
+            server_group=None if joined is None else joined.id, group_policy=None if joined is None else joined.policy
+        )
+    counted = {key: amount for key, amount in truth.items() if key not in absent}
+    sql.write(tx, owner._replace(host=host), counted, now_s())
+    return absent

@@ -12,7 +12,7 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import msgspec
@@ -231,10 +231,11 @@ class Engine:
         operation: str,
         attempt: int,
         replace: bool,
+        stays: Mapping[Key, int] | None = None,
     ) -> Claimed | Shortage:
         """Inside the caller's transaction; on a Shortage the caller does `tx.refuse(shortage)`."""
         owner = Owner(consumer, project, user, operation=operation, attempt=attempt)
-        return claims.claim(tx, owner, host, ask, replace=replace)
+        return claims.claim(tx, owner, host, ask, replace=replace, stays=stays)
 
     def claimed(self, claimed: Claimed) -> None:
         """Committed: its numbers are true."""
@@ -267,6 +268,10 @@ class Engine:
         """Give everything back; safe twice. Hand the rows to `settle` after the commit, or let catch-up find them."""
         return claims.release(tx, consumer)
 
+    def keep_addresses(self, tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
+        """Give back everything but addresses: a server that leaves its host keeps its ports."""
+        return claims.keep_addresses(tx, consumer, stays)
+
     def extend(self, tx: Tx, consumer: str, host: Choice, ask: Ask, operation: str) -> Claimed | Shortage:
         """Claim more for a consumer that holds something already."""
         return claims.extend(tx, consumer, host, ask, operation)
@@ -277,8 +282,10 @@ class Engine:
         """Take back what this operation's `extend` claimed, with the port's virtual function; safe twice, and if nothing was."""
         return claims.retract(tx, consumer, amounts, operation, function_of)
 
-    def shrink(self, tx: Tx, consumer: str, amounts: dict[Key, int], function_of: str | None = None) -> tuple[Row, ...]:
-        """Give a part back; `function_of` is a port that is a virtual function."""
+    def shrink(
+        self, tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collection[str] = ()
+    ) -> tuple[Row, ...]:
+        """Give a part back; `function_of` is all that a port which is a virtual function was known by."""
         return claims.shrink(tx, consumer, amounts, function_of)
 
     def adjust(
@@ -303,10 +310,11 @@ class Engine:
         user: str,
         operation: str,
         attempt: int,
+        stays: Mapping[Key, int] | None = None,
     ) -> Claimed | Shortage:
         """Source rows to the migration consumer, new rows for the server; alternates replace only the server's (RULES §11)."""
         owner = Owner(server, project, user, operation=operation, attempt=attempt)
-        return claims.move(tx, owner, migration, host, ask)
+        return claims.move(tx, owner, migration, host, ask, stays=stays)
 
     def move_back(
         self, tx: Tx, server: str, migration: str, *, segments: dict[Key, int] | None = None

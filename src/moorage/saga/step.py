@@ -101,6 +101,14 @@ class Run(Generic[Asked_co, Rooms_co]):
         there, result = self._teller.result_of(step, self._view)
         return result if there else None
 
+    def earlier(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
+        """What a region step of `on_some_host` answered in the last attempt before this one that had an answer of it."""
+        for attempt in range(self.attempt - 1, 0, -1):
+            there, result = self._teller.result_of(step, attempt)
+            if there:
+                return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
+        return None
+
     async def commit(self, work: Callable[[Any], T]) -> T:
         """One transaction: `work(tx)`, all lines not yet written, this step's result (what `work` returns), the next intent.
 

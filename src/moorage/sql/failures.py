@@ -21,6 +21,7 @@ FULL = "is out of disk space: free some on its machine; what was asked waits unt
 READ_ONLY = "is read-only (a standby, or set so): nothing can be written until that is undone"
 DAMAGED = "is damaged: restore it from a backup"
 IO_FAILED = "cannot read or write its disk"
+GONE = "does not exist on its server: look at its URL, or restore it from a backup"
 SILENT = "does not answer"
 
 SQLITE_SAYS = {
@@ -38,25 +39,36 @@ SQLITE_SAYS = {
 }
 """By SQLite's primary result code."""
 POSTGRESQL_SAYS = {
+    "53000": "has no resources left",
     "53100": FULL,
     "53200": "has no memory left",
     "53300": "has no connection left: raise max_connections there, or lower [database] pool_size here",
+    "53400": "has reached a limit of its configuration",
     "25006": READ_ONLY,
+    "58000": IO_FAILED,
     "58030": IO_FAILED,
     "58P01": IO_FAILED,
+    "58P02": IO_FAILED,
+    "58P03": IO_FAILED,
     "XX001": DAMAGED,
     "XX002": DAMAGED,
+    "57000": "was stopped by its operator",
     "57P01": "is shutting down",
     "57P02": "is starting again after a crash",
     "57P03": "is starting",
+    "57P04": GONE,
     "57P05": "ended an idle session",
     "25P03": "ended a transaction that stood still",
-    "3D000": "does not exist on its server: look at its URL, or restore it from a backup",
+    "25P04": "ended a transaction that took too long for its transaction_timeout",
+    "40003": SILENT,
+    "42501": "refuses our user what it needs: look at the owner and the rights of its tables",
+    "3D000": GONE,
     "28000": "refuses our user: look at its URL",
     "28P01": "refuses our password: look at its URL",
 }
-LASTING = {FULL, READ_ONLY, DAMAGED}
-TAKEN_BACK = {"53100", "53200", "25006", STATEMENT_CUT}
+"""By SQLSTATE: classes 08, 28, 53, 57 and 58 of PostgreSQL's table of error codes, and what of other classes is not the statement's own fault."""
+LASTING = {FULL, READ_ONLY, DAMAGED, GONE}
+TAKEN_BACK = {"53100", "53200", "25006", "42501", STATEMENT_CUT}
 """Said in answer to a COMMIT, these mean that nothing was kept; a session that ended has not said."""
 
 
@@ -107,7 +119,7 @@ def sqlstate_of(failure: BaseException) -> str:
 
 def _is_lost(failure: BaseException, state: str) -> bool:
     """The server went away, or could not be reached: asking again later may help."""
-    if isinstance(failure, OSError | PoolTimeout) or state[:2] in {"08", "28", "53"} or state[:3] == "57P":
+    if isinstance(failure, OSError | PoolTimeout) or state[:2] in {"08", "28", "53", "58"} or state[:3] == "57P":
         return True
     return isinstance(failure, DBAPIError) and (failure.connection_invalidated or isinstance(failure, InterfaceError))
 

@@ -24,7 +24,9 @@ from typing_extensions import override
 from moorage.model.errors import Internal
 
 FORMS_MAX = 100
-"""A list is said with one mark for each of its elements, so each length is a form of its own."""
+PADDED_TO_POWERS_UNTIL, PADDED_STEP = 1_024, 512
+"""A list is said with one mark for each of its elements, so each length would be a form of its own: its last element is said again
+until the length is a power of two, or a long list's a multiple of the step."""
 
 Values: TypeAlias = Mapping[str, Any]
 Convert: TypeAlias = Callable[[Any], Any]
@@ -69,7 +71,7 @@ class Ready:
     def _form(self, dialect: Dialect, values: Values) -> "_Form":
         key: tuple[object, ...] = tuple(values)
         if self._lists:
-            key += tuple(len(each) for each in values.values() if isinstance(each, list | tuple))
+            key += tuple(_padded(len(each)) for each in values.values() if isinstance(each, list | tuple))
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= FORMS_MAX:
@@ -84,7 +86,12 @@ class _Form:
         compiled = cast("SQLCompiler", made)
         if compiled.insert_prefetch or compiled.update_prefetch:
             raise Internal("a statement with defaults of its own cannot be made ready", private=compiled.string)
-        state = compiled.construct_expanded_state(dict(values))
+        state = compiled.construct_expanded_state(
+            {
+                name: _longer(each, _padded(len(each))) if isinstance(each, list) else each
+                for name, each in values.items()
+            }
+        )
         names = state.positiontup or []
         self.text = state.statement
         self._lists = {name: each for name, each in state.parameter_expansion.items() if name in values}
@@ -102,7 +109,7 @@ class _Form:
         if self._lists:
             values = dict(values)
             for name, marks in self._lists.items():
-                values |= dict(zip(marks, values[name], strict=True))
+                values |= dict(zip(marks, _longer(values[name], len(marks)), strict=True))
         picked = self._pick(self._fixed | values if self._fixed else values)  # type: ignore[operator]
         if self._converts:
             changed = list(picked)
@@ -118,6 +125,17 @@ class _Form:
         if self._results:
             found = [_converted(row, self._results) for row in found]
         return list(map(self._row, found))
+
+
+def _padded(length: int) -> int:
+    if length <= PADDED_TO_POWERS_UNTIL:
+        return 1 << (length - 1).bit_length() if length else 0
+    return -(-length // PADDED_STEP) * PADDED_STEP
+
+
+def _longer(elements: Sequence[Any], length: int) -> Sequence[Any]:
+    missing = length - len(elements)
+    return [*elements, *[elements[-1]] * missing] if missing > 0 else elements
 
 
 def _picker(names: Sequence[str]) -> Callable[[Values], tuple[Any, ...]]:

@@ -16,7 +16,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import TEXT as POSTGRESQL_TEXT
 
-from moorage.model.server import Server
+from moorage.model.server import Server, VmState
 from moorage.sql.tx import Tx
 
 ROW_WINS = ("generation", "operation", "op_epoch", "op_line", "power_state")
@@ -114,7 +114,10 @@ def find_server(tx: Tx, table: sa.Table, server_id: str) -> Server | None:
 
 
 def charged_to_projects(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool]) -> dict[str, dict[str, int]]:
-    """What the living servers of these rows weigh in their projects' quota: servers, vCPUs and MiB of memory."""
+    """What the living servers of these rows weigh in their projects' quota: servers, vCPUs and MiB of memory.
+
+    One that is deleted so that it can be restored weighs nothing, as in Nova.
+    """
     doc = sa.cast(table.c.doc, sa.JSON) if tx.dialect == "postgresql" else sa.type_coerce(table.c.doc, sa.JSON)
     flavor = doc["flavor"]
     rows = tx.rows(
@@ -124,7 +127,12 @@ def charged_to_projects(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool])
             sa.func.sum(flavor["vcpus"].as_integer()).label("cores"),
             sa.func.sum(flavor["ram_mib"].as_integer()).label("ram"),
         )
-        .where(table.c.deleted_at.is_(None), table.c.doc.is_not(None), *where)
+        .where(
+            table.c.deleted_at.is_(None),
+            table.c.vm_state != VmState.SOFT_DELETED.value,
+            table.c.doc.is_not(None),
+            *where,
+        )
         .group_by(table.c.project)
     )
     return {row.project: {"instances": row.instances, "cores": int(row.cores), "ram": int(row.ram)} for row in rows}

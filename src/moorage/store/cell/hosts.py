@@ -2,13 +2,15 @@
 
 import uuid
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from moorage.model.host import NO_TROUBLES, Host, HostTroubles
-from moorage.sql import Tx, upsert
+from moorage.sql import Ready, Tx
+from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
 
 hosts = sa.Table(
@@ -37,6 +39,42 @@ _decoder = msgspec.json.Decoder(Host)
 _troubles_decoder = msgspec.json.Decoder(HostTroubles)
 
 
+_GIVEN = tuple(each.name for each in hosts.c if each.name not in {"number", "troubles"})
+_REPORTED = ("id", "node", "seen_at", "updated_at", "doc")
+
+
+@cache
+def _report(dialect: str) -> Ready:
+    """Made once for each kind of database: every host reports several times a minute."""
+    statement = insert(dialect, hosts).values({name: sa.bindparam(f"b_{name}") for name in _GIVEN})
+    written = statement.on_conflict_do_update(
+        index_elements=["host"], set_={name: statement.excluded[name] for name in _REPORTED}
+    )
+    return Ready(written.returning(*hosts.c))
+
+
+_TAKE_AGENT = Ready(
+    hosts.update()
+    .where(
+        hosts.c.host == sa.bindparam("b_host"),
+        sa.or_(
+            hosts.c.agent.is_(None), hosts.c.agent == sa.bindparam("b_agent"), hosts.c.agent == sa.bindparam("b_was")
+        ),
+    )
+    .values(agent=sa.bindparam("b_agent"))
+    .returning(hosts.c.agent)
+)
+_HEARD = Ready(
+    hosts.update()
+    .where(hosts.c.host.in_(sa.bindparam("b_hosts", expanding=True)))
+    .values(seen_at=sa.bindparam("b_now"))
+)
+_TROUBLES = Ready(sa.select(hosts.c.host, hosts.c.troubles).where(hosts.c.troubles.is_not(None)))
+_LISTED = Ready(sa.select(hosts).order_by(hosts.c.host))
+_FORCED_DOWN = Ready(sa.select(hosts.c.host).where(hosts.c.forced_down))
+_NAMED = Ready(sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host")))
+
+
 def report(tx: Tx, told: Host, now: int) -> Host:
     """Write what a host said of itself; numbers, and what operators said, stay."""
     row = {
@@ -53,8 +91,7 @@ def report(tx: Tx, told: Host, now: int) -> Host:
         "doc": _encode(told).decode(),
         "agent": told.agent or None,
     }
-    statement = upsert(tx.dialect, hosts, row, key=("host",), change=("id", "node", "seen_at", "updated_at", "doc"))
-    return _host(tx.row(statement.returning(*hosts.c)))
+    return _host(tx.row(_report(tx.dialect), {f"b_{name}": value for name, value in row.items()}))
 
 
 def take_agent(tx: Tx, host: str, agent: str, was: str) -> str:
@@ -62,8 +99,7 @@ def take_agent(tx: Tx, host: str, agent: str, was: str) -> str:
 
     Empty when the host is not known here yet: its first report says it.
     """
-    free = sa.or_(hosts.c.agent.is_(None), hosts.c.agent.in_([agent, was]))
-    row = tx.row(hosts.update().where(hosts.c.host == host, free).values(agent=agent).returning(hosts.c.agent))
+    row = tx.row(_TAKE_AGENT, {"b_host": host, "b_agent": agent, "b_was": was})
     return (row.agent or "") if row is not None else agent_of(tx, host)
 
 
@@ -91,19 +127,19 @@ def note_troubles(tx: Tx, host: str, seen: HostTroubles) -> None:
 
 def troubles(tx: Tx) -> dict[str, HostTroubles]:
     """Of those hosts where something was seen."""
-    rows = tx.rows(sa.select(hosts.c.host, hosts.c.troubles).where(hosts.c.troubles.is_not(None)))
+    rows = tx.rows(_TROUBLES)
     return {row.host: _troubles_decoder.decode(row.troubles) for row in rows}
 
 
 def heard(tx: Tx, names: Collection[str], now: int) -> None:
     """They gave a sign of life; written for many at once."""
     if names:
-        tx.run(hosts.update().where(hosts.c.host.in_(names)).values(seen_at=now))
+        tx.run(_HEARD, {"b_hosts": list(names), "b_now": now})
 
 
 def listed(tx: Tx) -> Sequence[Host]:
     """All hosts of the cell, by name."""
-    return [_host(row) for row in tx.rows(sa.select(hosts).order_by(hosts.c.host))]
+    return [_host(row) for row in tx.rows(_LISTED)]
 
 
 def releases(tx: Tx) -> dict[str, int]:
@@ -117,10 +153,7 @@ def releases(tx: Tx) -> dict[str, int]:
 
 def forced_down(tx: Tx) -> set[str]:
     """Whom operators said to be down; asked all the time, so no record is read for it."""
-    return {row.host for row in tx.rows(sa.select(hosts.c.host).where(hosts.c.forced_down))}
-
-
-_NAMED = sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host"))
+    return {row.host for row in tx.rows(_FORCED_DOWN)}
 
 
 def named(tx: Tx, host: str) -> Host | None:

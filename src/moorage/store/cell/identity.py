@@ -7,10 +7,11 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
-from moorage.model.server import PowerState, VmState
-from moorage.sql import Tx
+from moorage.model.server import Fault, PowerState, Server, VmState
+from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
-from moorage.store.cell.servers import servers
+from moorage.store.cell import actions
+from moorage.store.cell.servers import fences, servers
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.servers import record_columns, server_of, server_values
 
@@ -41,8 +42,21 @@ class CellIdentity(msgspec.Struct, frozen=True):
     """How far the region's database was, as far as is known here."""
 
 
+_GET = Ready(sa.select(identity).where(identity.c.id == ONLY))
+_REGION_MARK = sa.bindparam("b_region_mark", type_=identity.c.region_mark.type)
+_REMEMBER = Ready(
+    identity.update()
+    .where(identity.c.id == ONLY)
+    .values(
+        mark=identity.c.mark + 1,
+        region_mark=sa.case((identity.c.region_mark < _REGION_MARK, _REGION_MARK), else_=identity.c.region_mark),
+    )
+    .returning(identity.c.mark)
+)
+
+
 def get(tx: Tx) -> CellIdentity | None:
-    row = tx.row(sa.select(identity).where(identity.c.id == ONLY))
+    row = tx.row(_GET)
     if row is None:
         return None
     return CellIdentity(row.uuid, row.epoch, row.mark, CellId(row.cell), row.region, row.region_mark)
@@ -59,9 +73,7 @@ def make(tx: Tx, cell: CellId, region: str, epoch: int, region_mark: int) -> Cel
 
 def remember(tx: Tx, region_mark: int) -> int:
     """Raise my own mark, and what is remembered of the region; my new mark."""
-    greater = sa.case((identity.c.region_mark < region_mark, region_mark), else_=identity.c.region_mark)
-    statement = identity.update().where(identity.c.id == ONLY).values(mark=identity.c.mark + 1, region_mark=greater)
-    return int(tx.scalar(statement.returning(identity.c.mark)) or 0)
+    return int(tx.scalar(_REMEMBER, {"b_region_mark": region_mark}) or 0)
 
 
 def adopt(tx: Tx, mine: CellIdentity) -> None:
@@ -107,3 +119,42 @@ def mark_deleted(tx: Tx, ids: Collection[ServerId], now_us: int) -> None:
                 updated_at=now_us,
             )
             tx.run(servers.update().where(servers.c.id == server).values(server_values(gone)))
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What this cell knows of a server and of one action on it."""
+
+    record: Server | None
+    rank: int
+    """Of the last operation that wrote or removed the record; 0: none did."""
+    finished: bool
+    """The action of that request has ended."""
+    failed: bool
+
+
+def seen(tx: Tx, server: ServerId, request_id: str) -> Seen:
+    row = tx.row(sa.select(*record_columns(servers)).where(servers.c.id == server))
+    removed = tx.scalar(sa.select(fences.c.rank).where(fences.c.server == server)) or 0
+    action = actions.get(tx, server, request_id)
+    ended = action is not None and action.finished_at is not None
+    failed = action is not None and action.message is not None
+    return Seen(
+        None if row is None else server_of(row), max(removed, 0 if row is None else row.op_epoch), ended, failed
+    )
+
+
+def settle(tx: Tx, ids: Collection[ServerId], fault: Fault) -> int:
+    """Nothing is under way with these servers any more: who was being built is in ERROR, the others show no task. How many."""
+    c = servers.c
+    changed = 0
+    for row in tx.rows(sa.select(*record_columns(servers)).where(c.id.in_(ids), c.deleted_at.is_(None))):
+        server = server_of(row)
+        building = server.vm_state is VmState.BUILDING
+        if not building and server.task_state is None:
+            continue
+        changed += 1
+        after = msgspec.structs.replace(server, task_state=None, updated_at=fault.created_at)
+        if building:
+            after = msgspec.structs.replace(after, vm_state=VmState.ERROR, fault=fault)
+        tx.run(servers.update().where(c.id == server.id).values(server_values(after)))
+    return changed

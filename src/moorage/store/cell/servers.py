@@ -18,6 +18,7 @@ from moorage.model.ids import OperationId, ServerId
 from moorage.model.server import PowerState, Server, VmState
 from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
+from moorage.store.cell.migrations import migrations
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.servers import (
     charged_to_projects,
@@ -39,8 +40,12 @@ fences = sa.Table(
     cell_metadata,
     sa.Column("server", sa.String(36), primary_key=True),
     sa.Column("rank", sa.BigInteger, nullable=False),
+    sa.Column("line", sa.BigInteger, nullable=False, server_default="0"),
 )
-"""The rank that last removed a server's row from this cell, or took it over."""
+"""The rank that last removed a server's row from this cell, or took it over; and the line, of one that removed it.
+
+Within one rank lines decide: a write that hung may land after what the same teller did later, when it had given the write up.
+"""
 
 
 NO_STATE = PowerState.NOSTATE
@@ -66,19 +71,26 @@ def _bound(values: Mapping[str, object]) -> dict[str, object]:
     return {f"b_{name}": value for name, value in values.items()}
 
 
+def _not_later(rank: sa.ColumnElement[int], line: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """The row was not written later than at this place."""
+    earlier, same = servers.c.op_epoch < rank, servers.c.op_epoch == rank
+    return sa.or_(earlier, sa.and_(same, servers.c.op_line <= line))
+
+
 @cache
 def _record(dialect: str) -> Ready:
     """Made once: a statement over thirty columns costs more to put together than to run."""
     given: dict[str, sa.BindParameter[Any]] = {
         name: sa.bindparam(f"b_{name}", type_=servers.c[name].type) for name in _NAMES
     }
-    later = sa.exists().where(fences.c.server == given["id"], fences.c.rank > given["op_epoch"])
+    same = sa.and_(fences.c.rank == given["op_epoch"], fences.c.line > given["op_line"])
+    later = sa.exists().where(fences.c.server == given["id"], sa.or_(fences.c.rank > given["op_epoch"], same))
     statement = insert(dialect, servers).from_select(_NAMES, sa.select(*given.values()).where(~later))
     return Ready(
         statement.on_conflict_do_update(
             index_elements=["id"],
             set_={name: statement.excluded[name] for name in _NAMES if name != "id"},
-            where=servers.c.op_epoch <= statement.excluded.op_epoch,
+            where=_not_later(statement.excluded.op_epoch, statement.excluded.op_line),
         ).returning(servers.c.id)
     )
 
@@ -94,19 +106,24 @@ _write = Ready(
     .returning(servers.c.id)
 )
 _remove = Ready(
-    servers.delete().where(servers.c.id == sa.bindparam("b_server"), servers.c.op_epoch <= sa.bindparam("b_rank"))
+    servers.delete().where(
+        servers.c.id == sa.bindparam("b_server"),
+        _not_later(sa.bindparam("b_rank", type_=sa.BigInteger), sa.bindparam("b_line", type_=sa.BigInteger)),
+    )
 )
 
 
 @cache
 def _raise_fence(dialect: str) -> Ready:
-    given: dict[str, sa.BindParameter[Any]] = {"server": sa.bindparam("b_server"), "rank": sa.bindparam("b_rank")}
+    given: dict[str, sa.BindParameter[Any]] = {name: sa.bindparam(f"b_{name}") for name in ("server", "rank", "line")}
     statement = insert(dialect, fences).values(given)
+    new = statement.excluded
+    same = sa.and_(fences.c.rank == new.rank, fences.c.line < new.line)
     return Ready(
         statement.on_conflict_do_update(
             index_elements=["server"],
-            set_={"rank": statement.excluded.rank},
-            where=fences.c.rank < statement.excluded.rank,
+            set_={"rank": new.rank, "line": new.line},
+            where=sa.or_(fences.c.rank < new.rank, same),
         )
     )
 
@@ -114,7 +131,7 @@ def _raise_fence(dialect: str) -> Ready:
 def record(tx: Tx, server: Server, fence: Fence) -> Server:
     """Insert the server, or replace what an earlier attempt of ours left.
 
-    Raises Stale when somebody later wrote, or took it away: a removed row leaves its fence behind.
+    Raises Stale when somebody later wrote, or took it away, be it a later step of ours: a removed row leaves its fence behind.
     """
     fenced = _fenced(server, fence)
     if tx.row(_record(tx.dialect), _bound(server_values(fenced))) is None:
@@ -142,24 +159,27 @@ def write(tx: Tx, server: Server, fence: Fence) -> Server:
 def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
     """Take the row away (the server is to be in another cell, or in none); safe when it is not here.
 
-    What stays is the fence, so that a teller who was overtaken cannot put the row back.
+    What stays is the fence, so that neither a teller who was overtaken nor a write of our own that hung can put the row back.
     """
-    tx.run(_remove, {"b_server": server, "b_rank": fence.rank})
-    _leave_fence(tx, server, fence)
+    tx.run(_remove, {"b_server": server, "b_rank": fence.rank, "b_line": fence.line})
+    _leave_fence(tx, server, fence.rank, fence.line)
 
 
-def _leave_fence(tx: Tx, server: ServerId, fence: Fence) -> None:
-    tx.run(_raise_fence(tx.dialect), {"b_server": server, "b_rank": fence.rank})
+def _leave_fence(tx: Tx, server: ServerId, rank: int, line: int) -> None:
+    tx.run(_raise_fence(tx.dialect), {"b_server": server, "b_rank": rank, "b_line": line})
 
 
 def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:
-    """An adopter's first word to the cell: who told the operation before can write here no more.  The row as it is now."""
+    """An adopter's first word to the cell: who told the operation before can write here no more.  The row as it is now.
+
+    Its line does not count: the adopter may do earlier steps again.
+    """
     tx.run(
         servers.update()
         .where(servers.c.id == server, servers.c.operation == fence.operation, servers.c.op_epoch < fence.rank)
         .values(op_epoch=fence.rank)
     )
-    _leave_fence(tx, server, fence)
+    _leave_fence(tx, server, fence.rank, 0)
     return get(tx, server)
 
 
@@ -171,10 +191,14 @@ def get(tx: Tx, server: ServerId) -> Server | None:
     return None if row is None else server_of(row)
 
 
+_on_host = Ready(
+    sa.select(*record_columns(servers)).where(servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None))
+)
+
+
 def on_host(tx: Tx, host: str) -> Sequence[Server]:
     """The servers that are to be on a host and are not deleted."""
-    rows = tx.rows(sa.select(*record_columns(servers)).where(servers.c.host == host, servers.c.deleted_at.is_(None)))
-    return [server_of(row) for row in rows]
+    return [server_of(row) for row in tx.rows(_on_host, {"b_host": host})]
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -192,12 +216,16 @@ class Placed(msgspec.Struct, frozen=True):
 _PLACED = (*(servers.c[name] for name in ("id", "host", "vm_state", "power_state", "deleted_at", "op_epoch")),)
 
 
+_ON_HOST = Ready(sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None)))
+_AMONG = Ready(sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", expanding=True))))
+
+
 def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, Placed]:
     """All servers that are to be on a host, and those of `asked` that this cell knows, deleted or elsewhere."""
-    rows = list(tx.rows(sa.select(*_PLACED).where(servers.c.host == host, servers.c.deleted_at.is_(None))))
+    rows = list(tx.rows(_ON_HOST, {"b_host": host}))
     missing = sorted(set(asked) - {row.id for row in rows})
     for first in range(0, len(missing), IDS_PER_STATEMENT):
-        rows += tx.rows(sa.select(*_PLACED).where(servers.c.id.in_(missing[first : first + IDS_PER_STATEMENT])))
+        rows += tx.rows(_AMONG, {"b_servers": missing[first : first + IDS_PER_STATEMENT]})
     return {
         row.id: Placed(
             row.id,
@@ -211,13 +239,36 @@ def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[Se
     }
 
 
-def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int]]:
-    """Host → the servers that have a guest there, as was last observed, and how it is: one statement."""
-    found: dict[str, dict[ServerId, int]] = {host: {} for host in hosts}
-    query = sa.select(servers.c.id, servers.c.host, servers.c.power_state).where(
-        servers.c.host.in_(hosts), servers.c.deleted_at.is_(None), servers.c.power_state != NO_STATE
+_POWER_STATES = Ready(
+    sa.select(servers.c.id, servers.c.host, servers.c.power_state).where(
+        servers.c.host.in_(sa.bindparam("b_hosts", expanding=True)),
+        servers.c.deleted_at.is_(None),
+        servers.c.power_state != NO_STATE,
     )
-    for row in tx.rows(query):
+)
+
+
+_LEFT_BEHIND = Ready(
+    sa.select(migrations.c.source_host, migrations.c.server)
+    .select_from(migrations.join(servers, servers.c.id == migrations.c.server))
+    .where(
+        migrations.c.is_open,
+        migrations.c.source_host.in_(sa.bindparam("b_hosts", expanding=True)),
+        servers.c.deleted_at.is_(None),
+        servers.c.host != migrations.c.source_host,
+    )
+)
+
+
+def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int]]:
+    """Host → the servers that have a guest there, as was last observed, and how it is: two statements for many hosts.
+
+    A server that was moved away and may come back has a second guest, which is off, on the host that it left.
+    """
+    found: dict[str, dict[ServerId, int]] = {host: {} for host in hosts}
+    for row in tx.rows(_LEFT_BEHIND, {"b_hosts": list(hosts)}):
+        found[row.source_host][row.server] = PowerState.SHUTDOWN
+    for row in tx.rows(_POWER_STATES, {"b_hosts": list(hosts)}):
         found[row.host][row.id] = row.power_state
     return found
 
@@ -226,6 +277,14 @@ def living(tx: Tx, after: str, limit: int) -> Sequence[Server]:
     """The servers of this cell that are on a host, in the order of their ids, from behind one id on."""
     query = sa.select(*record_columns(servers)).where(
         servers.c.id > after, servers.c.deleted_at.is_(None), servers.c.host.is_not(None)
+    )
+    return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
+
+
+def in_state(tx: Tx, state: VmState, after: str, limit: int) -> Sequence[Server]:
+    """The servers of this cell that are in this state, in the order of their ids, from behind one id on."""
+    query = sa.select(*record_columns(servers)).where(
+        servers.c.id > after, servers.c.deleted_at.is_(None), servers.c.vm_state == state.value
     )
     return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
 
@@ -252,11 +311,48 @@ def listed_ports(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[st
     }
 
 
-def placed(tx: Tx, ids: Sequence[ServerId]) -> frozenset[ServerId]:
-    """Those of these servers that are here, on a host, and not deleted."""
-    query = sa.select(servers.c.id).where(
-        servers.c.id.in_(ids), servers.c.deleted_at.is_(None), servers.c.host.is_not(None)
+class _Device(msgspec.Struct, frozen=True):
+    """Of a block device, only its attachment."""
+
+    attachment: str | None = None
+
+
+class _Devices(msgspec.Struct, frozen=True):
+    block_devices: tuple[_Device, ...] = ()
+
+
+_devices = msgspec.json.Decoder(_Devices)
+
+
+def listed_attachments(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[str]]:
+    """The attachments of volumes that the records of these servers list, of those that are here and not deleted."""
+    query = sa.select(servers.c.id, servers.c.doc).where(servers.c.id.in_(ids), servers.c.deleted_at.is_(None))
+    return {
+        ServerId(row[0]): frozenset(
+            each.attachment for each in _devices.decode(row[1]).block_devices if each.attachment
+        )
+        for row in tx.rows(query)
+    }
+
+
+WITH_VOLUME_MAX = 50
+
+
+def with_volume(tx: Tx, volume: str) -> list[Server]:
+    """Servers here that the volume is attached to, at most `WITH_VOLUME_MAX`: asked so seldom that no index is kept for it."""
+    rows = tx.rows(
+        sa.select(*record_columns(servers))
+        .where(servers.c.deleted_at.is_(None), servers.c.doc.contains(volume, autoescape=True))
+        .limit(WITH_VOLUME_MAX)
     )
+    found = [server_of(row) for row in rows]
+    return [each for each in found if any(device.volume == volume for device in each.block_devices)]
+
+
+def placed(tx: Tx, ids: Sequence[ServerId]) -> frozenset[ServerId]:
+    """Those of these servers that are here, not deleted, and on a host or shelved: shelved ones keep their addresses."""
+    somewhere = servers.c.host.is_not(None) | (servers.c.vm_state == VmState.SHELVED_OFFLOADED.value)
+    query = sa.select(servers.c.id).where(servers.c.id.in_(ids), servers.c.deleted_at.is_(None), somewhere)
     return frozenset(ServerId(row[0]) for row in tx.rows(query))
 
 
@@ -270,17 +366,24 @@ def charged_by(tx: Tx, project: str, user: str) -> dict[str, int]:
     return charged_to_user(tx, servers, project, user)
 
 
+_OBSERVE = Ready(
+    servers.update()
+    .where(
+        servers.c.id.in_(sa.bindparam("b_servers", expanding=True)),
+        servers.c.host == sa.bindparam("b_host"),
+        servers.c.power_state != sa.bindparam("b_state"),
+    )
+    .values(power_state=sa.bindparam("b_state"))
+    .returning(servers.c.id)
+)
+
+
 def observe(tx: Tx, host: str, power_states: Mapping[ServerId, int]) -> Sequence[ServerId]:
     """Write what a host sees of its guests; those that changed come back."""
     changed: list[ServerId] = []
     for state in set(power_states.values()):
         ids = [server for server, seen in power_states.items() if seen == state]
-        rows = tx.rows(
-            servers.update()
-            .where(servers.c.id.in_(ids), servers.c.host == host, servers.c.power_state != state)
-            .values(power_state=state)
-            .returning(servers.c.id)
-        )
+        rows = tx.rows(_OBSERVE, {"b_servers": ids, "b_host": host, "b_state": state})
         changed += [ServerId(row.id) for row in rows]
     return changed
 

@@ -2,12 +2,13 @@
 leaves alone because they keep failing (N19). Read by whoever begins operations, and by whoever shows it to people."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId
-from moorage.sql import Tx, upsert
-from moorage.store.region.conductors import clock, conductors
+from moorage.sql import Ready, Tx, upsert
+from moorage.store.region.conductors import clock_of, conductors
 from moorage.store.region.tables import region_metadata
 
 CONDUCTORS_MAX = 1_000
@@ -34,10 +35,10 @@ def tell_circuits(tx: Tx, me: ConductorId, circuits: str) -> None:
     tx.run(conductor_network.update().where(conductor_network.c.id == me).values(circuits=circuits))
 
 
-def of_the_living(tx: Tx) -> Sequence[tuple[ConductorId, str, str | None, str | None, str]]:
-    """(id, its host, state, why, circuits) of every conductor whose lease holds; None where it has not told yet."""
+@cache
+def _of_the_living(dialect: str) -> Ready:
     both = conductors.outerjoin(conductor_network, conductors.c.id == conductor_network.c.id)
-    rows = tx.rows(
+    return Ready(
         sa.select(
             conductors.c.id,
             conductors.c.host,
@@ -46,10 +47,15 @@ def of_the_living(tx: Tx) -> Sequence[tuple[ConductorId, str, str | None, str | 
             conductor_network.c.circuits,
         )
         .select_from(both)
-        .where(conductors.c.alive_until > clock(tx))
+        .where(conductors.c.alive_until > clock_of(dialect))
         .order_by(conductors.c.id)
         .limit(CONDUCTORS_MAX)
     )
+
+
+def of_the_living(tx: Tx) -> Sequence[tuple[ConductorId, str, str | None, str | None, str]]:
+    """(id, its host, state, why, circuits) of every conductor whose lease holds; None where it has not told yet."""
+    rows = tx.rows(_of_the_living(tx.dialect))
     return [(ConductorId(row[0]), row[1], row[2], row[3], row[4] or "[]") for row in rows]
 
 

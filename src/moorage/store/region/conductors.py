@@ -1,12 +1,13 @@
 """Leases of conductors, on the database's clock (RULES §3)."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.store.region.tables import region_metadata
 
 LEASE_S = 15.0
@@ -26,7 +27,12 @@ conductors = sa.Table(
 
 def clock(tx: Tx) -> sa.ColumnElement[float]:
     """Seconds since 1970 by the database's own clock, as an expression."""
-    if tx.dialect == "sqlite":
+    return clock_of(tx.dialect)
+
+
+def clock_of(dialect: str) -> sa.ColumnElement[float]:
+    """The same, of that kind of database."""
+    if dialect == "sqlite":
         return sa.literal_column("(julianday('now') - 2440587.5) * 86400.0", sa.Float)
     return sa.literal_column("extract(epoch from clock_timestamp())::float8", sa.Float)
 
@@ -54,16 +60,20 @@ def take(
     )
 
 
-def renew(tx: Tx, me: ConductorId, lease_s: float = LEASE_S) -> bool:
-    """Prolong my lease; False, and nothing is written, when it is over already: it may have been adopted from."""
-    now = clock(tx)
-    row = tx.row(
+@cache
+def _renew(dialect: str) -> Ready:
+    now = clock_of(dialect)
+    return Ready(
         conductors.update()
-        .where(conductors.c.id == me, conductors.c.alive_until > now)
-        .values(alive_until=now + lease_s)
+        .where(conductors.c.id == sa.bindparam("b_me"), conductors.c.alive_until > now)
+        .values(alive_until=now + sa.bindparam("b_lease_s", type_=sa.Float))
         .returning(conductors.c.id)
     )
-    return row is not None
+
+
+def renew(tx: Tx, me: ConductorId, lease_s: float = LEASE_S) -> bool:
+    """Prolong my lease; False, and nothing is written, when it is over already: it may have been adopted from."""
+    return tx.row(_renew(tx.dialect), {"b_me": me, "b_lease_s": lease_s}) is not None
 
 
 def retire(tx: Tx, me: ConductorId) -> None:
@@ -74,11 +84,15 @@ def retire(tx: Tx, me: ConductorId) -> None:
     tx.run(conductors.update().where(conductors.c.id == me).values(alive_until=clock(tx)))
 
 
+@cache
+def _living(dialect: str) -> Ready:
+    c = conductors.c
+    return Ready(sa.select(c.id, c.sagas, c.host).where(c.alive_until > clock_of(dialect)))
+
+
 def living(tx: Tx) -> Sequence[tuple[ConductorId, frozenset[str], str]]:
     """(id, the sagas it can tell, its host) of every conductor whose lease holds."""
-    rows = tx.rows(
-        sa.select(conductors.c.id, conductors.c.sagas, conductors.c.host).where(conductors.c.alive_until > clock(tx))
-    )
+    rows = tx.rows(_living(tx.dialect))
     return [(ConductorId(row[0]), _sagas(row[1]), row[2]) for row in rows]
 
 
@@ -95,10 +109,15 @@ class Peer(msgspec.Struct, frozen=True):
     sagas: frozenset[str]
 
 
+@cache
+def _peers(dialect: str) -> Ready:
+    lives = sa.case((conductors.c.alive_until > clock_of(dialect), 1), else_=0)
+    return Ready(sa.select(conductors, lives.label("lives")).order_by(conductors.c.started_at, conductors.c.id))
+
+
 def peers(tx: Tx) -> Sequence[Peer]:
     """Every conductor that is living, or died within the last hour; the longest living first."""
-    lives = sa.case((conductors.c.alive_until > clock(tx), 1), else_=0)
-    rows = tx.rows(sa.select(conductors, lives.label("lives")).order_by(conductors.c.started_at, conductors.c.id))
+    rows = tx.rows(_peers(tx.dialect))
     return [
         Peer(ConductorId(row.id), row.host, row.alive_until, row.started_at, bool(row.lives), _sagas(row.sagas))
         for row in rows
@@ -120,9 +139,9 @@ def end_silent(tx: Tx, silent: Mapping[ConductorId, float]) -> None:
         )
 
 
-def living_ids(tx: Tx) -> sa.Select[tuple[str]]:
+def living_ids(dialect: str) -> sa.Select[tuple[str]]:
     """The ids of the living, as a part of a statement."""
-    return sa.select(conductors.c.id).where(conductors.c.alive_until > clock(tx))
+    return sa.select(conductors.c.id).where(conductors.c.alive_until > clock_of(dialect))
 
 
 def forget(tx: Tx) -> None:

@@ -6,13 +6,14 @@ that was restored from a backup shows a lower one than its siblings remember of 
 
 import uuid as uuids
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
@@ -52,8 +53,29 @@ class KnownCell(msgspec.Struct, frozen=True):
     mark: int
 
 
+_GET = Ready(sa.select(identity).where(identity.c.id == ONLY))
+_CELLS = Ready(sa.select(known_cells))
+_RAISE = Ready(
+    identity.update().where(identity.c.id == ONLY).values(mark=identity.c.mark + 1).returning(identity.c.mark)
+)
+
+
+@cache
+def _remember(dialect: str) -> Ready:
+    statement = insert(dialect, known_cells).values(
+        {name: sa.bindparam(f"b_{name}") for name in ("cell", "uuid", "mark")}
+    )
+    return Ready(
+        statement.on_conflict_do_update(
+            index_elements=["cell"],
+            set_={"mark": statement.excluded.mark},
+            where=(known_cells.c.uuid == statement.excluded.uuid) & (known_cells.c.mark < statement.excluded.mark),
+        )
+    )
+
+
 def get(tx: Tx) -> RegionIdentity | None:
-    row = tx.row(sa.select(identity).where(identity.c.id == ONLY))
+    row = tx.row(_GET)
     return None if row is None else RegionIdentity(row.uuid, row.epoch, row.mark)
 
 
@@ -67,23 +89,14 @@ def make(tx: Tx) -> RegionIdentity:
 
 
 def cells(tx: Tx) -> dict[CellId, KnownCell]:
-    return {row.cell: KnownCell(row.uuid, row.mark) for row in tx.rows(sa.select(known_cells))}
+    return {row.cell: KnownCell(row.uuid, row.mark) for row in tx.rows(_CELLS)}
 
 
 def remember(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
     """Raise my own mark, and what is remembered of cells; my new mark."""
-    mark = tx.scalar(
-        identity.update().where(identity.c.id == ONLY).values(mark=identity.c.mark + 1).returning(identity.c.mark)
-    )
+    mark = tx.scalar(_RAISE)
     for cell, known in sorted(marks.items()):
-        statement = insert(tx.dialect, known_cells).values(cell=cell, uuid=known.uuid, mark=known.mark)
-        tx.run(
-            statement.on_conflict_do_update(
-                index_elements=["cell"],
-                set_={"mark": statement.excluded.mark},
-                where=(known_cells.c.uuid == statement.excluded.uuid) & (known_cells.c.mark < statement.excluded.mark),
-            )
-        )
+        tx.run(_remember(tx.dialect), {"b_cell": cell, "b_uuid": known.uuid, "b_mark": known.mark})
     return int(mark or 0)
 
 
@@ -112,13 +125,15 @@ class Placed(msgspec.Struct, frozen=True):
 
     seq: int
     deleted: bool
+    busy: bool
+    """An operation holds it."""
 
 
 def known(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, Placed]:
     """What is known here of these servers; who is not in the answer is unknown."""
     c = servers.c
-    rows = tx.rows(sa.select(c.id, c.op_seq, c.deleted_at).where(c.id.in_(ids)))
-    return {ServerId(row.id): Placed(row.op_seq, row.deleted_at is not None) for row in rows}
+    rows = tx.rows(sa.select(c.id, c.op_seq, c.deleted_at, c.operation).where(c.id.in_(ids)))
+    return {ServerId(row.id): Placed(row.op_seq, row.deleted_at is not None, row.operation is not None) for row in rows}
 
 
 def raise_turns(tx: Tx, turns: Mapping[ServerId, int]) -> None:

@@ -65,6 +65,21 @@ def put_placed(tx: Tx, events: Iterable[ExternalEvent]) -> set[tuple[str, str, s
     return kept
 
 
+_ORDER = (inbox.c.seen_at, inbox.c.server, inbox.c.name, inbox.c.tag)
+_AFTER = tuple(sa.bindparam(f"b_{each.name}", type_=each.type) for each in _ORDER)
+
+
+def _ready(*more: sa.ColumnElement[bool]) -> Ready:
+    free = sa.exists().where(servers.c.id == inbox.c.server, servers.c.operation.is_(None))
+    named = inbox.c.name.in_(sa.bindparam("b_names", expanding=True))
+    most = sa.bindparam("b_most", type_=sa.Integer)
+    return Ready(sa.select(inbox).where(named, free, *more).order_by(*_ORDER).limit(most))
+
+
+_READY = _ready()
+_READY_AFTER = _ready(sa.tuple_(*_ORDER) > sa.tuple_(*_AFTER))
+
+
 def of_server(tx: Tx, server: str, name: str | None = None) -> Sequence[ExternalEvent]:
     """What is known of one server, oldest first."""
     query = sa.select(inbox).where(inbox.c.server == server).order_by(inbox.c.seen_at)
@@ -75,12 +90,13 @@ def of_server(tx: Tx, server: str, name: str | None = None) -> Sequence[External
 
 def ready(tx: Tx, names: Sequence[str], limit: int, after: ExternalEvent | None = None) -> Sequence[ExternalEvent]:
     """Events of these names whose servers nobody holds, oldest first; only those that follow `after`, if it is given."""
-    free = sa.exists().where(servers.c.id == inbox.c.server, servers.c.operation.is_(None))
-    order = (inbox.c.seen_at, inbox.c.server, inbox.c.name, inbox.c.tag)
-    query = sa.select(inbox).where(inbox.c.name.in_(names), free).order_by(*order).limit(limit)
-    if after is not None:
-        query = query.where(sa.tuple_(*order) > (after.seen_at, after.server, after.name, after.tag))
-    return [ExternalEvent(ServerId(row.server), row.name, row.tag, row.status, row.seen_at) for row in tx.rows(query)]
+    values: dict[str, object] = {"b_names": list(names), "b_most": limit}
+    if after is None:
+        rows = tx.rows(_READY, values)
+    else:
+        values |= {f"b_{each.name}": getattr(after, each.name) for each in _ORDER}
+        rows = tx.rows(_READY_AFTER, values)
+    return [ExternalEvent(ServerId(row.server), row.name, row.tag, row.status, row.seen_at) for row in rows]
 
 
 def taken(tx: Tx, events: Iterable[ExternalEvent]) -> None:

@@ -6,6 +6,7 @@ same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lin
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -173,6 +174,19 @@ def append(
     return True, row.cancel
 
 
+@cache
+def _orphaned(dialect: str, everything: bool) -> Ready:
+    c = operations.c
+    knows = c.saga.in_(sa.bindparam("b_sagas", expanding=True))
+    query = (
+        sa.select(c.id)
+        .where(c.ended_at.is_(None), c.owner != sa.bindparam("b_me"), knows)
+        .order_by(c.created_at, c.id)
+        .limit(sa.bindparam("b_most", type_=sa.Integer))
+    )
+    return Ready(query if everything else query.where(c.owner.not_in(conductors.living_ids(dialect))))
+
+
 def orphaned(
     tx: Tx, me: ConductorId, knows: Collection[str], *, everything: bool = False, most: int = ADOPTED_AT_ONCE_MAX
 ) -> Sequence[OperationId]:
@@ -181,15 +195,8 @@ def orphaned(
     Only those of sagas I know: what another release began is left to a conductor of that release (RULES §19).
     `everything`: all that are not mine, for this process holds the data directory alone.
     """
-    query = (
-        sa.select(operations.c.id)
-        .where(operations.c.ended_at.is_(None), operations.c.owner != me, operations.c.saga.in_(sorted(knows)))
-        .order_by(operations.c.created_at, operations.c.id)
-        .limit(most)
-    )
-    if not everything:
-        query = query.where(operations.c.owner.not_in(conductors.living_ids(tx)))
-    return [OperationId(row[0]) for row in tx.rows(query)]
+    rows = tx.rows(_orphaned(tx.dialect, everything), {"b_me": me, "b_sagas": sorted(knows), "b_most": most})
+    return [OperationId(row[0]) for row in rows]
 
 
 def adopt(
@@ -205,7 +212,7 @@ def adopt(
         operations.c.saga.in_(sorted(knows)),
     )
     if not everything:
-        statement = statement.where(operations.c.owner.not_in(conductors.living_ids(tx)))
+        statement = statement.where(operations.c.owner.not_in(conductors.living_ids(tx.dialect)))
     taken = statement.values(owner=me, epoch=operations.c.epoch + 1).returning(operations.c.id, operations.c.status)
     return {OperationId(row[0]): OperationStatus(row[1]) for row in tx.rows(taken)}
 
@@ -259,8 +266,11 @@ def owned(tx: Tx, me: ConductorId, *, of_each_max: int = 500, most: int = 5_000)
     return [Owned(OperationId(row.id), row.saga, row.project, row.cell) for row in rows]
 
 
+_BY_IDS = Ready(sa.select(operations).where(operations.c.id.in_(sa.bindparam("b_operations", expanding=True))))
+
+
 def by_ids(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Operation]:
-    rows = tx.rows(sa.select(operations).where(operations.c.id.in_(ids)))
+    rows = tx.rows(_BY_IDS, {"b_operations": list(ids)})
     return [_operation(row, _spilled(tx, row.id)) for row in rows]
 
 
@@ -275,8 +285,16 @@ def owned_of(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Owned]:
     return [Owned(OperationId(row[0]), row[1], row[2], row[3]) for row in rows]
 
 
+_GET = Ready(sa.select(operations).where(operations.c.id == sa.bindparam("b_operation")))
+_SPILLED = Ready(
+    sa.select(operation_lines.c.text)
+    .where(operation_lines.c.operation == sa.bindparam("b_operation"))
+    .order_by(operation_lines.c.line)
+)
+
+
 def get(tx: Tx, operation: OperationId) -> Operation | None:
-    row = tx.row(sa.select(operations).where(operations.c.id == operation))
+    row = tx.row(_GET, {"b_operation": operation})
     return None if row is None else _operation(row, _spilled(tx, row.id))
 
 
@@ -345,6 +363,12 @@ def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
     return len(gone)
 
 
+def raise_epoch(tx: Tx, operation: OperationId, epoch: int) -> None:
+    """Its next teller counts on above this: cells and hosts have heard of tellers that this database has forgotten."""
+    c = operations.c
+    tx.run(operations.update().where(c.id == operation, c.epoch < epoch).values(epoch=epoch))
+
+
 def count_by_status(tx: Tx) -> dict[str, int]:
     rows = tx.rows(
         sa.select(operations.c.status, sa.func.count())
@@ -355,11 +379,7 @@ def count_by_status(tx: Tx) -> dict[str, int]:
 
 
 def _spilled(tx: Tx, operation: str) -> bytes:
-    rows = tx.rows(
-        sa.select(operation_lines.c.text)
-        .where(operation_lines.c.operation == operation)
-        .order_by(operation_lines.c.line)
-    )
+    rows = tx.rows(_SPILLED, {"b_operation": operation})
     return "".join(row[0] for row in rows).encode()
 
 

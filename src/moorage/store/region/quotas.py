@@ -109,6 +109,15 @@ def reserve(
     return short
 
 
+def would_break(
+    tx: Tx, project: str, wants: Mapping[str, int], defaults: Mapping[str, int] = DEFAULT_LIMITS
+) -> Shortfall | None:
+    """The limits of the project that taking so much would break, as things are now; nothing is taken."""
+    used, most = usage(tx, project), limits(tx, project, defaults)
+    broken = any(0 <= most[each] < used[each] + wants.get(each, 0) for each in COUNTED)
+    return shortfall(wants, used, most) if broken else None
+
+
 def release(tx: Tx, project: str, amounts: Mapping[str, int], user: str = "") -> None:
     """Give back; never below nothing."""
     columns = user_quotas.less(quota_usage, amounts)
@@ -137,8 +146,11 @@ def lock_usage(tx: Tx, project: str) -> dict[str, int]:
     return {each: 0 if row is None else getattr(row, each) for each in COUNTED}
 
 
+_usage = Ready(sa.select(quota_usage).where(quota_usage.c.project == sa.bindparam("b_project")))
+
+
 def usage(tx: Tx, project: str) -> dict[str, int]:
-    row = tx.row(sa.select(quota_usage).where(quota_usage.c.project == project))
+    row = tx.row(_usage, {"b_project": project})
     return {each: 0 if row is None else getattr(row, each) for each in COUNTED}
 
 

@@ -114,6 +114,15 @@ def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | Non
     return None if held is None else Held(seq=held.op_seq + 1, holder=OperationId(held.operation))
 
 
+def show_task(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> None:
+    """What the operation that holds the server is doing by now; not once somebody waits in line, whose task shows then."""
+    tx.run(
+        servers.update()
+        .where(servers.c.id == server, servers.c.operation == operation, servers.c.heir.is_(None))
+        .values(task=task.value)
+    )
+
+
 def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> Held | None:
     """Stand in line behind the holder (RULES §9): the next turn number is taken, and the task shows at once.
 
@@ -156,6 +165,11 @@ def let_go(tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool
     """
     row = tx.row(_let_go, {"b_id": server, "b_operation": operation, "b_drop": drop_order})
     return None if row is None else row.operation
+
+
+def recorded_in(tx: Tx, server: ServerId, cell: CellId) -> None:
+    """The cell's row is the record, whatever was known of it here."""
+    tx.run(servers.update().where(servers.c.id == server).values(cell=cell, doc=None))
 
 
 def write_order(tx: Tx, server: Server) -> bool:

@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, HostId, OperationId, ServerId
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.store.region.operations import operations
 from moorage.store.region.placement.tables import consumers
 from moorage.store.region.servers import servers
@@ -39,9 +39,7 @@ class Standing(msgspec.Struct, frozen=True):
         return None if self.deleted or self.has_order else self.cell
 
 
-def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, Standing]:
-    """Of those that the region knows; one statement for 500 of them."""
-    asked, found = list(ids), dict[ServerId, Standing]()
+def _standings() -> Ready:
     s, o, c = servers.c, operations.c, consumers.c
     whole = servers.outerjoin(operations, o.id == s.operation).outerjoin(
         consumers, (c.uuid == s.id) & (c.operation == s.operation)
@@ -54,9 +52,17 @@ def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, Standing]:
         c.host,
         c.attempt,
     )
+    return Ready(sa.select(*columns).select_from(whole).where(s.id.in_(sa.bindparam("b_servers", expanding=True))))
+
+
+_STANDINGS = _standings()
+
+
+def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, Standing]:
+    """Of those that the region knows; one statement for 500 of them."""
+    asked, found = list(ids), dict[ServerId, Standing]()
     for first in range(0, len(asked), IDS_PER_STATEMENT):
-        query = sa.select(*columns).select_from(whole).where(s.id.in_(asked[first : first + IDS_PER_STATEMENT]))
-        for row in tx.rows(query):
+        for row in tx.rows(_STANDINGS, {"b_servers": asked[first : first + IDS_PER_STATEMENT]}):
             found[row.id] = Standing(
                 id=row.id,
                 cell=row.cell,

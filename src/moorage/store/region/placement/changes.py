@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from moorage.sql import Tx, Words
+from moorage.sql import Ready, Tx, Words
 from moorage.store.region.placement.tables import (
     gone,
     group_homes,
@@ -133,49 +133,37 @@ def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | Non
     changes = Changes(following, everything=horizon == NEVER)
     if not any(news):
         return changes
-    i = inventories.c
     fresh = _unknown(tx, horizon, known) if news[0] else None
     if fresh is not None:
-        changes.providers = tx.rows(sa.select(*providers.c).where(fresh))
-        changes.whole = _of_providers(tx, inventories, fresh)
-        changes.traits = _of_providers(tx, provider_traits, fresh)
-        changes.aggregates = _of_providers(tx, provider_aggregates, fresh)
-        changes.hosts = _of_providers(tx, hosts, fresh)
+        asked, values = fresh
+        changes.providers = tx.rows(asked.providers, values)
+        changes.whole = tx.rows(asked.whole, values)
+        changes.traits = tx.rows(asked.traits, values)
+        changes.aggregates = tx.rows(asked.aggregates, values)
+        changes.hosts = tx.rows(asked.hosts, values)
+    since_then = {"b_horizon": horizon}
     if news[1] and horizon != NEVER:
-        changes.inventories = tx.rows(
-            sa.select(i.provider, i["class"].label("resource"), i.used, i.cap, i.version).where(
-                _fresh(inventories, horizon)
-            )
-        )
+        changes.inventories = tx.rows(_INVENTORIES, since_then)
     if news[2]:
-        changes.gone = [row[0] for row in tx.rows(sa.select(gone.c.provider).where(_fresh(gone, horizon)))]
+        changes.gone = [row[0] for row in tx.rows(_GONE, since_then)]
     if news[3]:
-        changes.group_hosts = tx.rows(sa.select(*group_hosts.c).where(_fresh(group_hosts, horizon)))
-        changes.group_homes = tx.rows(sa.select(*group_homes.c).where(_fresh(group_homes, horizon)))
+        changes.group_hosts = tx.rows(_GROUP_HOSTS, since_then)
+        changes.group_homes = tx.rows(_GROUP_HOMES, since_then)
     return changes
 
 
-def _unknown(tx: Tx, horizon: int, known: Callable[[str], int | None] | None) -> sa.ColumnElement[bool] | None:
-    """Which of the changed providers are to be read; None: the reader has them all."""
-    fresh = _fresh(providers, horizon)
+def _unknown(tx: Tx, horizon: int, known: Callable[[str], int | None] | None) -> "tuple[_Asked, dict[str, Any]] | None":
+    """How those of the changed providers are asked for that are to be read; None: the reader has them all."""
+    since_then: dict[str, Any] = {"b_horizon": horizon}
     if known is None:
-        return fresh
-    changed = tx.rows(sa.select(providers.c.uuid, providers.c.version).where(fresh))
-    unknown = [uuid for uuid, version in changed if known(uuid) != version]
+        return _SINCE, since_then
+    unknown = [uuid for uuid, version in tx.rows(_VERSIONS, since_then) if known(uuid) != version]
     if len(unknown) > NAMED_MAX:
-        return fresh
-    return providers.c.uuid.in_(unknown) if unknown else None
+        return _SINCE, since_then
+    return (_AMONG, {"b_providers": unknown}) if unknown else None
 
 
-def _of_providers(tx: Tx, table: sa.Table, fresh: sa.ColumnElement[bool]) -> Sequence[sa.Row[Any]]:
-    """Rows of the table that belong to changed providers."""
-    return tx.rows(
-        sa.select(*_columns(table))
-        .select_from(table.join(providers, table.c.provider == providers.c.uuid))
-        .where(fresh)
-    )
-
-
+_CHANGED_STOCK = ("provider", "class", "used", "cap", "version")
 _AT = Words(sqlite="SELECT at FROM placement_counter WHERE id = 1", writes=False)
 _NEWEST = ", ".join(
     f"coalesce((SELECT max(changed) FROM {table.name}) >= :horizon, false)"
@@ -189,11 +177,38 @@ _NEWS = Words(
     writes=False,
 )
 _NO_END = sa.literal_column(str(2**63 - 1), sa.BigInteger)
+_HORIZON = sa.bindparam("b_horizon", type_=sa.BigInteger)
 
 
-def _fresh(table: sa.Table, horizon: int) -> sa.ColumnElement[bool]:
+def _fresh(table: sa.Table) -> sa.ColumnElement[bool]:
     """Rows since then. With an upper end, too, PostgreSQL expects few of them and asks the index; without one, a third of the table."""
-    return (table.c.changed >= horizon) & (table.c.changed < _NO_END)
+    return (table.c.changed >= _HORIZON) & (table.c.changed < _NO_END)
+
+
+class _Asked:
+    """Some providers, and all that belongs to them."""
+
+    def __init__(self, these: sa.ColumnElement[bool]) -> None:
+        def of(table: sa.Table) -> Ready:
+            joined = table.join(providers, table.c.provider == providers.c.uuid)
+            return Ready(sa.select(*_columns(table)).select_from(joined).where(these))
+
+        self.providers = Ready(sa.select(*providers.c).where(these))
+        self.whole, self.traits = of(inventories), of(provider_traits)
+        self.aggregates, self.hosts = of(provider_aggregates), of(hosts)
+
+
+_SINCE = _Asked(_fresh(providers))
+_AMONG = _Asked(providers.c.uuid.in_(sa.bindparam("b_providers", expanding=True)))
+_VERSIONS = Ready(sa.select(providers.c.uuid, providers.c.version).where(_fresh(providers)))
+_INVENTORIES = Ready(
+    sa.select(*(inventories.c[name].label("resource" if name == "class" else name) for name in _CHANGED_STOCK)).where(
+        _fresh(inventories)
+    )
+)
+_GONE = Ready(sa.select(gone.c.provider).where(_fresh(gone)))
+_GROUP_HOSTS = Ready(sa.select(*group_hosts.c).where(_fresh(group_hosts)))
+_GROUP_HOMES = Ready(sa.select(*group_homes.c).where(_fresh(group_homes)))
 
 
 def _look(tx: Tx, horizon: int) -> tuple[int, tuple[bool, bool, bool, bool]]:

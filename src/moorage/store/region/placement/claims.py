@@ -221,7 +221,7 @@ _DROP = Ready(
     sa.delete(allocations).where(_A.consumer == sa.bindparam("consumer")).returning(_A.provider, _A["class"], _A.used)
 )
 _FORGET = Ready(sa.delete(consumers).where(_C.uuid == sa.bindparam("consumer")).returning(*_C))
-_OWNER = Ready(sa.select(*_C).where(_C.uuid == sa.bindparam("consumer")))
+_OWNER = Ready(sa.select(*_C).where(_C.uuid == sa.bindparam("consumer")).with_for_update())
 _HELD = Ready(sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bindparam("consumer")))
 
 
@@ -238,6 +238,7 @@ def forget(tx: Tx, consumer: str) -> Owner | None:
 
 
 def owner(tx: Tx, consumer: str) -> Owner | None:
+    """Who holds it, locked until the transaction ends: read it before what is held, so that nobody changes that meanwhile."""
     found = tx.row(_OWNER, {"consumer": consumer})
     return None if found is None else owner_of(found)
 
@@ -303,6 +304,12 @@ def rename(tx: Tx, old: str, new: str, keys: Sequence[Key]) -> None:
 def operations_consumers(tx: Tx) -> list[str]:
     """Consumers whose claim was made by an operation of ours."""
     return [row.uuid for row in tx.rows(sa.select(consumers.c.uuid).where(consumers.c.operation.is_not(None)))]
+
+
+def moves_consumers(tx: Tx) -> list[str]:
+    """Consumers that hold what a server of ours had on the host that it leaves: the UUIDs of moves."""
+    c = consumers.c
+    return [row.uuid for row in tx.rows(sa.select(c.uuid).where(c.type == MIGRATION, c.operation.is_not(None)))]
 
 
 def drift(tx: Tx) -> list[tuple[ProviderId, str, int, int]]:

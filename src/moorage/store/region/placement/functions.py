@@ -5,20 +5,23 @@ only while its consumer holds functions of that interface: whoever gives back an
 function, with no statement here.  The counter's row is locked by the claim before it picks, so two claims never pick one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from moorage.model.ids import ProviderId
 from moorage.model.request_groups import SRIOV_NET_VF, VirtualFunction
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.placement.tables import allocations, functions
 
 FUNCTIONS_MAX = 256
 """Of one interface, as PCI allows."""
 
+_OF_PROVIDER = Ready(
+    sa.select(*functions.c).where(functions.c.provider == sa.bindparam("b_provider")).limit(FUNCTIONS_MAX)
+)
 _FACTS = ("number", "vendor_id", "product_id", "physical_network", "pf_mac", "card_serial_number")
 
 
@@ -29,7 +32,7 @@ def _of(row: sa.Row[Any]) -> VirtualFunction:
 def put(tx: Tx, provider: ProviderId, there: Sequence[VirtualFunction]) -> None:
     """What the interface has; nothing is written when nothing differs, and who has one keeps it."""
     f = functions.c
-    rows = tx.rows(sa.select(*f).where(f.provider == provider).limit(FUNCTIONS_MAX))
+    rows = tx.rows(_OF_PROVIDER, {"b_provider": provider})
     known = {row.address: _of(row) for row in rows}
     wanted = {each.address: each for each in there[:FUNCTIONS_MAX]}
     for each in wanted.values():
@@ -66,12 +69,12 @@ def pick(tx: Tx, consumer: str, provider: ProviderId, port: str) -> VirtualFunct
     return None if row is None else _of(row)
 
 
-def let_go(tx: Tx, consumer: str, port: str | None = None) -> ProviderId | None:
-    """The consumer's, or one port's; the answer is whose it was, if there was one."""
+def let_go(tx: Tx, consumer: str, port: Collection[str] | None = None) -> ProviderId | None:
+    """The consumer's, or one port's, by all that it was known by; the answer is whose it was, if there was one."""
     f = functions.c
     mine = sa.update(functions).where(f.consumer == consumer)
     if port is not None:
-        mine = mine.where(f.port == port)
+        mine = mine.where(f.port.in_(sorted(port)))
     rows = tx.rows(mine.values(consumer=None, port=None).returning(f.provider))
     return ProviderId(rows[0].provider) if rows else None
 

@@ -9,7 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.resources import Inventory
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.store.region.placement.tables import (
     Stamp,
     allocations,
@@ -24,6 +24,20 @@ from moorage.store.region.placement.tables import (
 
 GONE_KEPT_S = 3600
 NAMES_AT_ONCE = 1000
+
+# Asked for every host and device that reports, which is all the time.
+_PROVIDER = sa.bindparam("b_provider", type_=providers.c.uuid.type)
+_FIND = Ready(sa.select(*providers.c).where(providers.c.uuid == _PROVIDER))
+_FIND_BY_NAME = Ready(sa.select(*providers.c).where(providers.c.name == sa.bindparam("b_name")))
+_CHILDREN = Ready(sa.select(providers.c.uuid).where(providers.c.parent == _PROVIDER))
+_INVENTORY = tuple(
+    inventories.c[name] for name in ("class", "total", "reserved", "ratio", "min_unit", "max_unit", "step", "used")
+)
+_INVENTORIES = Ready(sa.select(*_INVENTORY).where(inventories.c.provider == _PROVIDER))
+_TRAITS = Ready(sa.select(provider_traits.c.trait).where(provider_traits.c.provider == _PROVIDER))
+_AGGREGATES = Ready(sa.select(provider_aggregates.c.aggregate).where(provider_aggregates.c.provider == _PROVIDER))
+_HOST = Ready(sa.select(*hosts.c).where(hosts.c.provider == _PROVIDER))
+_HOST_COLUMNS = tuple(each.name for each in hosts.c)
 
 
 def now_s() -> int:
@@ -77,17 +91,17 @@ def _ensure(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Sta
 
 
 def find(tx: Tx, uuid: str) -> sa.Row[Any] | None:
-    found: sa.Row[Any] | None = tx.row(sa.select(*providers.c).where(providers.c.uuid == uuid))
+    found: sa.Row[Any] | None = tx.row(_FIND, {"b_provider": uuid})
     return found
 
 
 def children(tx: Tx, uuid: str) -> set[ProviderId]:
     """What is right below a provider."""
-    return {ProviderId(row[0]) for row in tx.rows(sa.select(providers.c.uuid).where(providers.c.parent == uuid))}
+    return {ProviderId(row[0]) for row in tx.rows(_CHILDREN, {"b_provider": uuid})}
 
 
 def find_by_name(tx: Tx, name: str) -> sa.Row[Any] | None:
-    found: sa.Row[Any] | None = tx.row(sa.select(*providers.c).where(providers.c.name == name))
+    found: sa.Row[Any] | None = tx.row(_FIND_BY_NAME, {"b_name": name})
     return found
 
 
@@ -139,15 +153,8 @@ def touch_hosts(tx: Tx, names: Collection[str], at: Stamp) -> None:
 
 def inventories_of(tx: Tx, uuid: str) -> dict[str, tuple[Inventory, int]]:
     """Class → (inventory, used)."""
-    i = inventories.c
-    found = tx.rows(sa.select(*i).where(i.provider == uuid))
-    return {
-        r._mapping["class"]: (
-            Inventory(r.total, r.reserved, r.ratio, r.min_unit, r.max_unit, r.step),
-            r.used,
-        )
-        for r in found
-    }
+    found = tx.rows(_INVENTORIES, {"b_provider": uuid})
+    return {resource: (Inventory(*facts), used) for resource, *facts, used in found}
 
 
 def put_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, at: Stamp) -> None:
@@ -190,7 +197,7 @@ def drop_inventories(tx: Tx, uuid: str, resources: Collection[str]) -> list[str]
 
 
 def traits_of(tx: Tx, uuid: str) -> frozenset[str]:
-    found = tx.rows(sa.select(provider_traits.c.trait).where(provider_traits.c.provider == uuid))
+    found = tx.rows(_TRAITS, {"b_provider": uuid})
     return frozenset(row[0] for row in found)
 
 
@@ -199,7 +206,7 @@ def set_traits(tx: Tx, uuid: str, have: Collection[str], want: Collection[str]) 
 
 
 def aggregates_of(tx: Tx, uuid: str) -> frozenset[str]:
-    found = tx.rows(sa.select(provider_aggregates.c.aggregate).where(provider_aggregates.c.provider == uuid))
+    found = tx.rows(_AGGREGATES, {"b_provider": uuid})
     return frozenset(row[0] for row in found)
 
 
@@ -264,8 +271,8 @@ def in_use(tx: Tx, uuid: str) -> bool:
 
 
 def host_row(tx: Tx, uuid: str) -> Mapping[str, Any] | None:
-    found = tx.row(sa.select(*hosts.c).where(hosts.c.provider == uuid))
-    return None if found is None else dict(found._mapping)
+    found = tx.row(_HOST, {"b_provider": uuid})
+    return None if found is None else dict(zip(_HOST_COLUMNS, found, strict=True))
 
 
 def put_host(tx: Tx, uuid: str, facts: Mapping[str, Any]) -> None:

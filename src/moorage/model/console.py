@@ -1,0 +1,41 @@
+"""Consoles: the kinds that people ask for, where a host listens for one, and what a token stands for."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class ConsoleType(StrEnum):
+    """The Compute API's names."""
+
+    NOVNC = "novnc"
+    SERIAL = "serial"
+    SPICE_HTML5 = "spice-html5"
+    SPICE_DIRECT = "spice-direct"
+    WEBMKS = "webmks"
+
+
+class ConsoleSocket(msgspec.Struct, frozen=True):
+    """Where a guest's console is on the network, as its host says."""
+
+    host: str
+    port: int
+    tls_port: int | None = None
+    """SPICE."""
+    path: str | None = None
+    """What is asked for with CONNECT before bytes flow (the API's `internal_access_path`)."""
+
+
+class ConsoleToken(msgspec.Struct, frozen=True):
+    """What a token gives access to.  The token itself is kept nowhere; `hash` is its SHA-256."""
+
+    hash: str
+    server: str
+    type: str
+    host: str
+    """The name of the host that the server was on."""
+    socket: ConsoleSocket
+    expires_at: int
+    """Microseconds since 1970 UTC."""
+    created_at: int = 0
+    used: bool = False

@@ -1,0 +1,191 @@
+"""Moves of servers, in the cell of the host that the server left: written with the server's own record, under its fence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.ids import ServerId
+from moorage.model.migration import ENDED, Migration
+from moorage.sql import Ready, Tx
+from moorage.sql.dialect import insert
+from moorage.store.cell.tables import cell_metadata
+
+OPEN_MAX = 100
+"""Moves of one server that are under way; there is one."""
+KEPT_OF_SERVER_MAX = 1000
+
+migrations = sa.Table(
+    "migrations",
+    cell_metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("uuid", sa.String(36), nullable=False, unique=True),
+    sa.Column("server", sa.String(36), nullable=False),
+    sa.Column("project", sa.String(255), nullable=False),
+    sa.Column("user", sa.String(255), nullable=False),
+    sa.Column("type", sa.String(32), nullable=False),
+    sa.Column("status", sa.String(32), nullable=False),
+    sa.Column("source_host", sa.String(255), nullable=False),
+    sa.Column("dest_host", sa.String(255)),
+    sa.Column("is_open", sa.Boolean, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
+    sa.Column("doc", sa.Text, nullable=False),
+    sa.Index("migrations_by_time", "created_at", "number"),
+    sa.Index("migrations_of_server", "server", "created_at"),
+    sa.Index(
+        "migrations_open",
+        "source_host",
+        sqlite_where=sa.text("is_open"),
+        postgresql_where=sa.text("is_open"),
+    ),
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Migration).decode
+
+
+class MigrationQuery(msgspec.Struct, frozen=True):
+    """Which moves, newest first; every condition given must hold."""
+
+    limit: int
+    server: str | None = None
+    type: str | None = None
+    status: str | None = None
+    host: str | None = None
+    """At either end."""
+    source_host: str | None = None
+    user: str | None = None
+    project: str | None = None
+    changes_since: int | None = None
+    changes_before: int | None = None
+    after: tuple[int, int, str] | None = None
+    """`place_of` the last one of the page before."""
+
+
+def place_of(migration: Migration) -> tuple[int, int, str]:
+    """Its place in lists: time, number, and uuid, for numbers of two cells may be the same."""
+    return migration.created_at, migration.number, migration.uuid
+
+
+def put(tx: Tx, migration: Migration) -> None:
+    """Insert, or replace the one of this uuid: a step that is told twice leaves one row, with one number."""
+    values = _values(migration)
+    statement = insert(tx.dialect, migrations).values(values)
+    kept = ("uuid", "server", "created_at")
+    changed = {name: statement.excluded[name] for name in values if name not in kept}
+    tx.run(statement.on_conflict_do_update(index_elements=["uuid"], set_=changed))
+
+
+def get(tx: Tx, uuid: str) -> Migration | None:
+    row = tx.row(sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.uuid == uuid))
+    return None if row is None else _migration(row)
+
+
+def of_number(tx: Tx, server: ServerId, number: int) -> Migration | None:
+    """That one of a server, by what the API calls its id."""
+    c = migrations.c
+    row = tx.row(sa.select(c.number, c.doc).where(c.number == number, c.server == server))
+    return None if row is None else _migration(row)
+
+
+def open_of(tx: Tx, server: ServerId) -> Sequence[Migration]:
+    """The moves of a server that have not ended, oldest first."""
+    c = migrations.c
+    query = sa.select(c.number, c.doc).where(c.server == server, c.is_open).order_by(c.number).limit(OPEN_MAX)
+    return [_migration(row) for row in tx.rows(query)]
+
+
+def listed(tx: Tx, query: MigrationQuery) -> Sequence[Migration]:
+    """A page, newest first."""
+    c = migrations.c
+    wanted = sa.select(c.number, c.doc).where(*_conditions(query))
+    wanted = wanted.order_by(c.created_at.desc(), c.number.desc(), c.uuid.desc()).limit(query.limit)
+    return [_migration(row) for row in tx.rows(wanted)]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What is said of a move without its record."""
+
+    server: ServerId
+    is_open: bool
+
+
+def told(tx: Tx, uuids: Sequence[str]) -> dict[str, Told]:
+    """Of those of these moves that are recorded here: whose they are, and whether they have ended."""
+    c = migrations.c
+    rows = tx.rows(sa.select(c.uuid, c.server, c.is_open).where(c.uuid.in_(uuids)))
+    return {row.uuid: Told(ServerId(row.server), bool(row.is_open)) for row in rows}
+
+
+_LEAVING = Ready(
+    sa.select(migrations.c.server).where(migrations.c.is_open, migrations.c.source_host == sa.bindparam("b_host"))
+)
+
+
+def leaving(tx: Tx, host: str) -> frozenset[ServerId]:
+    """Servers that are being moved away from a host, or were and may come back: their guests stay there until that is over."""
+    return frozenset(ServerId(row.server) for row in tx.rows(_LEAVING, {"b_host": host}))
+
+
+def forget(tx: Tx, servers: Sequence[ServerId]) -> None:
+    """With the rows of servers that are forgotten for good."""
+    tx.run(migrations.delete().where(migrations.c.server.in_(servers)))
+
+
+def shorten(tx: Tx, most: int = KEPT_OF_SERVER_MAX, servers_max: int = 50) -> int:
+    """Of servers that were moved more often, remove the oldest moves, a bounded number of servers at a time; how many went."""
+    c = migrations.c
+    often = tx.rows(sa.select(c.server).group_by(c.server).having(sa.func.count() > most).limit(servers_max))
+    went = 0
+    for (server,) in often:
+        newest = sa.select(c.number).where(c.server == server).order_by(c.number.desc()).offset(most - 1).limit(1)
+        too_old = migrations.delete().where(c.server == server, c.number < newest.scalar_subquery(), sa.not_(c.is_open))
+        went += len(tx.rows(too_old.returning(c.number)))
+    return went
+
+
+def _conditions(query: MigrationQuery) -> list[sa.ColumnElement[bool]]:
+    c = migrations.c
+    equal = {
+        "server": query.server,
+        "type": query.type,
+        "status": query.status,
+        "source_host": query.source_host,
+        "user": query.user,
+        "project": query.project,
+    }
+    found: list[sa.ColumnElement[bool]] = [c[name] == value for name, value in equal.items() if value is not None]
+    if query.host is not None:
+        found.append(sa.or_(c.source_host == query.host, c.dest_host == query.host))
+    if query.changes_since is not None:
+        found.append(c.updated_at >= query.changes_since)
+    if query.changes_before is not None:
+        found.append(c.updated_at <= query.changes_before)
+    if query.after is not None:
+        at, number, uuid = query.after
+        same_time = sa.or_(c.number < number, sa.and_(c.number == number, c.uuid < uuid))
+        found.append(sa.or_(c.created_at < at, sa.and_(c.created_at == at, same_time)))
+    return found
+
+
+def _values(migration: Migration) -> dict[str, Any]:
+    return {
+        "uuid": migration.uuid,
+        "server": migration.server,
+        "project": migration.project,
+        "user": migration.user,
+        "type": migration.type.value,
+        "status": migration.status.value,
+        "source_host": migration.source_host,
+        "dest_host": migration.dest_host,
+        "is_open": migration.status not in ENDED,
+        "created_at": migration.created_at,
+        "updated_at": migration.updated_at,
+        "doc": _encode(migration).decode(),
+    }
+
+
+def _migration(row: Any) -> Migration:
+    return msgspec.structs.replace(_decode(row.doc), number=row.number)

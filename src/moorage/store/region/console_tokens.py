@@ -1,0 +1,95 @@
+"""Tokens of consoles: what each gives access to, by the SHA-256 of the token.  Who reads this table cannot use them."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from moorage.model.console import ConsoleSocket, ConsoleToken
+from moorage.sql import Ready, Tx
+from moorage.store.region.tables import region_metadata
+
+console_tokens = sa.Table(
+    "console_tokens",
+    region_metadata,
+    sa.Column("hash", sa.String(64), primary_key=True),
+    sa.Column("server", sa.String(36), nullable=False),
+    sa.Column("type", sa.String(16), nullable=False),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.Column("address", sa.String(255), nullable=False),
+    sa.Column("port", sa.Integer, nullable=False),
+    sa.Column("tls_port", sa.Integer),
+    sa.Column("path", sa.Text),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.BigInteger, nullable=False),
+    sa.Column("used", sa.Boolean, nullable=False),
+    sa.Index("console_tokens_by_server", "server", "created_at"),
+    sa.Index("console_tokens_by_expiry", "expires_at"),
+)
+
+_FIND = Ready(sa.select(console_tokens).where(console_tokens.c.hash == sa.bindparam("b_hash")))
+
+
+def add(tx: Tx, new: ConsoleToken, most: int) -> None:
+    """Insert it; of a server that had `most` already, the oldest go."""
+    c = console_tokens.c
+    older = tx.rows(
+        sa.select(c.hash)
+        .where(c.server == new.server)
+        .order_by(c.created_at.desc(), c.hash)
+        .offset(most - 1)
+        .limit(most)
+    )
+    if older:
+        tx.run(console_tokens.delete().where(c.hash.in_([row.hash for row in older])))
+    tx.run(
+        console_tokens.insert().values(
+            hash=new.hash,
+            server=new.server,
+            type=new.type,
+            host=new.host,
+            address=new.socket.host,
+            port=new.socket.port,
+            tls_port=new.socket.tls_port,
+            path=new.socket.path,
+            created_at=new.created_at,
+            expires_at=new.expires_at,
+            used=False,
+        )
+    )
+
+
+def get(tx: Tx, hash: str) -> ConsoleToken | None:
+    """What it stands for, though it be used or its time over."""
+    row = tx.row(_FIND, {"b_hash": hash})
+    if row is None:
+        return None
+    return ConsoleToken(
+        row.hash,
+        row.server,
+        row.type,
+        row.host,
+        ConsoleSocket(row.address, row.port, row.tls_port, row.path),
+        row.expires_at,
+        row.created_at,
+        row.used,
+    )
+
+
+def take(tx: Tx, hash: str, now_us: int) -> bool:
+    """Use it up; False when somebody did before, or its time is over."""
+    c = console_tokens.c
+    good = (c.hash == hash) & ~c.used & (c.expires_at > now_us)
+    return tx.row(console_tokens.update().where(good).values(used=True).returning(c.hash)) is not None
+
+
+def drop(tx: Tx, hashes: Sequence[str]) -> None:
+    tx.run(console_tokens.delete().where(console_tokens.c.hash.in_(hashes)))
+
+
+def forget_expired(tx: Tx, now_us: int, limit: int) -> int:
+    """Remove tokens whose time is over, a bounded number at a time; how many."""
+    c = console_tokens.c
+    old = tx.rows(sa.select(c.hash).where(c.expires_at <= now_us).limit(limit))
+    if old:
+        drop(tx, [row.hash for row in old])
+    return len(old)
