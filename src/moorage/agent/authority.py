@@ -14,6 +14,10 @@ PART_OF_SILENCE = 0.5
 """Of `host_silence_s`: what was begun at the end of the authority has the rest of it to be given up."""
 
 
+class AuthorityOver(Exception):
+    """The authority ended in the middle of a command, before anything was done that another host may do too."""
+
+
 class Authority:
     """Until when the host may act.  `ended` is called when that moment passes while the process runs.
 

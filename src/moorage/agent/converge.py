@@ -8,11 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from moorage.bus.messages import ServerTurn
-from moorage.model.guest import PowerState
+from moorage.model.guest import OFF, PowerState
 from moorage.model.ids import ServerId
-from moorage.model.turn import Turn
-
-_OFF = (PowerState.SHUTDOWN, PowerState.CRASHED, PowerState.NOSTATE)
+from moorage.model.turn import UNDO, Turn
 
 
 @dataclass(frozen=True)
@@ -20,6 +18,7 @@ class Plan:
     """In this order: destroy, know, forget, then report, then start.
 
     The turn is learnt after its destroy, and not before: an agent killed between the two finds the guest older still, and destroys it.
+    (A turn that is known, and takes something back, has no guest either: one that is there was made by a driver that was late.)
     No command can slip between them, for none is obeyed before the agent is home, and later they share the server's lane.
     """
 
@@ -49,11 +48,12 @@ def converge(
                 destroy.append(server)
             continue
         newer = each.turn is not None and (ours is None or each.turn > ours)
+        made_since = each.turn is not None and each.turn == ours and each.turn.phase == UNDO
         if each.turn is not None and newer:
             know.append((server, each.turn))
         if each.here:
-            if each.running and server in was_running and guests.get(server) in _OFF:
+            if each.running and server in was_running and guests.get(server) in OFF:
                 start.append(server)
-        elif newer and server in guests:
+        elif (newer or made_since) and server in guests:
             destroy.append(server)
     return Plan(tuple(know), tuple(destroy), tuple(forget), tuple(start))

@@ -1,4 +1,5 @@
-"""What a host remembers through its own restart: the highest turn per server, and results that nobody has taken (RULES §10).
+"""What a host remembers through its own restart: the highest turn per server, results that nobody has taken (RULES §10), and
+starts that do not count yet (RULES §23).
 
 One SQLite file and one thread for as many hosts as live in the process (a real host has one; a cloud in one process has all of its
 simulated ones).  Writes that come while another is being synced share the next sync.  Reading is from memory.
@@ -19,6 +20,7 @@ from moorage.model.ids import ServerId
 from moorage.model.turn import Turn
 
 MAX_GROUP = 500
+LIVES_KEPT = 16
 CLOSE_S = 10.0
 
 _SCHEMA = """
@@ -28,7 +30,12 @@ CREATE TABLE IF NOT EXISTS turns (
 CREATE TABLE IF NOT EXISTS results (
     host TEXT NOT NULL, server TEXT NOT NULL, step TEXT NOT NULL, result BLOB NOT NULL,
     PRIMARY KEY (host, server, step)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS starts (
+    host TEXT NOT NULL, server TEXT NOT NULL, operation_seq INTEGER NOT NULL, attempt INTEGER NOT NULL, phase INTEGER NOT NULL,
+    step TEXT NOT NULL DEFAULT '', PRIMARY KEY (host, server)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lives (number INTEGER PRIMARY KEY, host TEXT NOT NULL, agent TEXT NOT NULL);
 """
+"""`starts` has a table of its own, and its turn: a release that does not know it may write `turns` meanwhile, and then says nothing."""
 
 _RAISE = """
 INSERT INTO turns (host, server, operation_seq, attempt, phase) VALUES (?, ?, ?, ?, ?)
@@ -39,6 +46,17 @@ _KEEP = "INSERT OR REPLACE INTO results (host, server, step, result) VALUES (?, 
 _RUNNING = "UPDATE turns SET running=? WHERE host=? AND server=?"
 _TAKEN = "DELETE FROM results WHERE host=? AND server=? AND step=?"
 _FORGET = "DELETE FROM turns WHERE host=? AND server=?"
+_BEGUN = """
+INSERT OR REPLACE INTO starts (host, server, operation_seq, attempt, phase) VALUES (?, ?, ?, ?, ?)
+"""
+_ANSWERED = "UPDATE starts SET step=? WHERE host=? AND server=?"
+_COUNTS = "DELETE FROM starts WHERE host=? AND server=?"
+_LIVES = f"SELECT agent FROM lives WHERE host=? ORDER BY number DESC LIMIT {LIVES_KEPT}"
+_LIVES_BEGUN = "INSERT INTO lives (host, agent) VALUES (?, ?)"
+_LIVES_OVER = (
+    "DELETE FROM lives WHERE host=? AND number NOT IN "
+    f"(SELECT number FROM lives WHERE host=? ORDER BY number DESC LIMIT {LIVES_KEPT})"
+)
 
 Statement = tuple[str, Sequence[Any]]
 
@@ -155,6 +173,9 @@ class _Memory:
     running: bool = False
     results: dict[str, bytes] = field(default_factory=dict)
     """By step, all of the highest turn: an older turn's results answer nobody."""
+    start: str | None = None
+    """A start was begun in this turn, and nobody has said that it counts: the step that says so when its result is taken, empty as
+    long as there is none.  None: it counts, or the turn is no start's."""
 
 
 class Journal:
@@ -165,6 +186,8 @@ class Journal:
         self._host = host
         self._servers: dict[ServerId, _Memory] = {}
         self._later: list[Statement] = []
+        self.earlier_lives: tuple[str, ...] | None = None
+        """The agents that ran with this journal, newest first; None: a release has written it that did not note them."""
 
     async def open(self) -> None:
         def remember() -> dict[ServerId, _Memory]:
@@ -180,9 +203,21 @@ class Journal:
                 "SELECT server, step, result FROM results WHERE host=?", (self._host,)
             ):
                 servers[ServerId(server)].results[step] = result
+            for server, seq, attempt, phase, step in self.file.read(
+                "SELECT server, operation_seq, attempt, phase, step FROM starts WHERE host=?", (self._host,)
+            ):
+                memory = servers.get(ServerId(server))
+                if memory is not None and memory.turn == Turn(seq, attempt, phase):
+                    memory.start = step
+            lives = tuple(agent for (agent,) in self.file.read(_LIVES, (self._host,)))
+            self.earlier_lives = None if servers and not lives else lives
             return servers
 
         self._servers = await asyncio.to_thread(remember)
+
+    async def begin_life(self, agent: str) -> None:
+        """To be awaited before the agent says its name to anybody: the next one on this disk knows by it whom it replaces."""
+        await self._write([(_LIVES_BEGUN, (self._host, agent)), (_LIVES_OVER, (self._host, self._host))])
 
     def turn_of(self, server: ServerId) -> Turn | None:
         memory = self._servers.get(server)
@@ -207,21 +242,36 @@ class Journal:
                 return tuple(found[:at_most])
         return tuple(found)
 
-    async def raise_turn(self, server: ServerId, turn: Turn) -> None:
-        """To be awaited before anything is done in this turn.  The results of earlier turns go."""
+    def unacknowledged(self) -> set[ServerId]:
+        """Servers with a start in their present turn of which nobody has said that it counts."""
+        return {server for server, memory in self._servers.items() if memory.start is not None}
+
+    async def raise_turn(self, server: ServerId, turn: Turn, *, starts: bool = False) -> None:
+        """To be awaited before anything is done in this turn.  The results of earlier turns go; `starts`: it is a start's."""
         memory = self._servers.get(server)
-        statements: list[Statement] = [(_RAISE, (self._host, server, turn.operation_seq, turn.attempt, turn.phase))]
+        whole = (self._host, server, turn.operation_seq, turn.attempt, turn.phase)
+        statements: list[Statement] = [(_RAISE, whole)]
         if memory is not None and memory.results:
             statements.append((_DROP_RESULTS, (self._host, server)))
+        if starts:
+            statements.append((_BEGUN, whole))
+        elif memory is not None and memory.start is not None:
+            statements.append((_COUNTS, (self._host, server)))
         await self._write(statements)
-        self._servers[server] = _Memory(turn, memory.running if memory else False)
+        self._servers[server] = _Memory(turn, memory.running if memory else False, start="" if starts else None)
 
-    async def keep(self, key: ResultKey, result: bytes, running: bool | None) -> None:
-        """The result of the server's present turn, and whether the guest is meant to be on now (None: as before)."""
+    async def keep(self, key: ResultKey, result: bytes, running: bool | None, *, started: bool = False) -> None:
+        """The result of the server's present turn, and whether the guest is meant to be on now (None: as before).
+
+        `started`: it says that the guest was started, so the start counts when this result is taken.
+        """
         memory = self._servers.get(key.server)
         if memory is None or memory.turn != key.turn:
             return  # forgotten meanwhile
         statements: list[Statement] = [(_KEEP, (self._host, key.server, key.step, result))]
+        if started and memory.start is not None and memory.start != key.step:
+            statements.append((_ANSWERED, (key.step, self._host, key.server)))
+            memory.start = key.step
         if running is not None and running != memory.running:
             statements.append((_RUNNING, (running, self._host, key.server)))
             memory.running = running
@@ -234,12 +284,30 @@ class Journal:
             memory = self._servers.get(key.server)
             if memory and memory.turn == key.turn and memory.results.pop(key.step, None) is not None:
                 self._later.append((_TAKEN, (self._host, key.server, key.step)))
+                if memory.start == key.step:
+                    self._it_counts(key.server, memory)
+
+    def counts(self, server: ServerId, up_to: int) -> None:
+        """The cell says that all operations of the server up to this one are over, and left it here."""
+        memory = self._servers.get(server)
+        if memory is not None and memory.start is not None and memory.turn.operation_seq <= up_to:
+            self._it_counts(server, memory)
+
+    def _it_counts(self, server: ServerId, memory: _Memory) -> None:
+        memory.start = None
+        self._later.append((_COUNTS, (self._host, server)))
+
+    async def take_back(self, server: ServerId) -> None:
+        """What was answered of a start that does not count yet is not the answer any more: who asks again has it started again."""
+        memory = self._servers.get(server)
+        if memory is not None and memory.start and memory.results.pop(memory.start, None) is not None:
+            await self._write([(_TAKEN, (self._host, server, memory.start))])
 
     def forget(self, servers: Iterable[ServerId]) -> None:
         """Servers that are gone for ever: the tombstone goes too, with the next write."""
         for server in servers:
             if self._servers.pop(server, None) is not None:
-                self._later += [(_FORGET, (self._host, server)), (_DROP_RESULTS, (self._host, server))]
+                self._later += [(each, (self._host, server)) for each in (_FORGET, _DROP_RESULTS, _COUNTS)]
 
     async def _write(self, statements: list[Statement]) -> None:
         first, self._later = self._later, []

@@ -16,12 +16,14 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from moorage.agent.authority import AuthorityOver
 from moorage.agent.verbs import VERBS, Answer, payload_of
 from moorage.bus.messages import Command, DestroyGuest, GuestNow, StartGuest, Verb
 from moorage.drivers.driver import Driver
 from moorage.model.errors import HostFailed, Internal, Problem, Unavailable, UnknownOutcome
 from moorage.model.guest import GuestSpec
 from moorage.model.ids import ServerId
+from moorage.model.instance_metadata import interface_of_port
 from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
 from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed, vif_of
 
@@ -75,6 +77,8 @@ class Plumbing:
     host: str
     level: int
     plumber: PortPlumber
+    may_start: Callable[[], bool] = lambda: True
+    """Asked when the ports are seen to, which may take long: whether a guest may still be started."""
     _left: dict[ServerId, Plumbed] = field(default_factory=dict)
     """What the build under way has so far."""
 
@@ -97,6 +101,8 @@ class Plumbing:
         if asked.order is None:
             return await VERBS[Verb.START_GUEST](driver, command)
         guest = await self.plumb(asked.guest, asked.order)
+        if not self.may_start():
+            raise AuthorityOver
         state = await driver.start_guest(guest)
         return GuestNow(state, self.take_left(guest.server)), guest.power_on
 
@@ -144,7 +150,12 @@ class Plumbing:
         )
         self._keep(guest.server, bound, facts)
         networks = {**order.networks, **facts}
-        return msgspec.structs.replace(guest, vifs=tuple(vif_of(port, networks.get(port.network)) for port in bound))
+        drive = guest.drive
+        if drive is not None:  # whoever sent it could not know the ports
+            told = tuple(interface_of_port(port, networks.get(port.network)) for port in bound)
+            drive = msgspec.structs.replace(drive, interfaces=told)
+        vifs = tuple(vif_of(port, networks.get(port.network)) for port in bound)
+        return msgspec.structs.replace(guest, vifs=vifs, drive=drive)
 
     async def _made(self, guest: GuestSpec, order: PortOrder) -> tuple[Port, ...]:
         """Those we were given, as they are, and the missing ones."""

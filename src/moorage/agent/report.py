@@ -35,6 +35,7 @@ def report(
     description: HostDescription,
     states: Mapping[ServerId, PowerState],
     level: int = LEVEL,
+    replaces: tuple[str, ...] | None = None,
 ) -> HostReport:
     return HostReport(
         host=host,
@@ -55,6 +56,8 @@ def report(
         physical_functions=description.physical_functions,
         guests_in_all=len(states),
         set_aside=description.set_aside,
+        up_since=description.up_since,
+        replaces=replaces,
     )
 
 

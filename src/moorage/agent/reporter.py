@@ -86,7 +86,9 @@ class Reporter:
 
     async def report(self) -> None:
         description, guests = await self._driver.describe(), await self._driver.guests()
-        whole = report(self._host, self._cell, self._boot, description, guests, self._level)
+        whole = report(
+            self._host, self._cell, self._boot, description, guests, self._level, self._journal.earlier_lives
+        )
         await self._bus.publish(subjects.report(self._cell), encode(whole))
 
     async def _ask_what_to_forget(self) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from moorage.agent.authority import Authority
+from moorage.agent.authority import Authority, AuthorityOver
+from moorage.agent.hold import Hold
 from moorage.agent.journal import Journal
 from moorage.agent.lanes import Lanes
 from moorage.agent.legacy import Plumbing
@@ -59,6 +60,8 @@ BEATS_PER_SILENCE = 4
 GIVEN_UP_WITHIN_S = 30.0
 """For what was being done when the authority ended; a driver that does not let go is not waited for any longer."""
 QUESTIONS_KEPT = 16
+LOOK_EVERY_S = 0.1
+"""While a guest is being started: a machine that slept is noticed so soon."""
 
 
 @dataclass
@@ -71,6 +74,12 @@ class _Doing:
     dropped: bool = False
     """The authority ended: it counts as never begun, and whoever still wants it asks again."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    next_look: asyncio.TimerHandle | None = None
+
+    def end(self) -> None:
+        if self.next_look is not None:
+            self.next_look.cancel()
+        self.ended.set()
 
 
 class Agent:
@@ -104,6 +113,8 @@ class Agent:
         self._clock = clock
         self.level = LEVEL if plumbing is None else plumbing.level
         self._plumbing = plumbing
+        if plumbing is not None:
+            plumbing.may_start = self._may_start
         self._verbs = VERBS if plumbing is None else plumbing.verbs()
         self._beat_s = min(beat_s, silence_s / BEATS_PER_SILENCE)
         self._reporter = Reporter(
@@ -111,11 +122,10 @@ class Agent:
         )
         self._lanes = Lanes(at_once)
         self._settler = Settler(host, driver, journal, clock, self._lanes)
+        self._hold = Hold(host, driver, journal, clock, self.is_doing)
         self._authority = Authority(clock, silence_s, partial(self._leave_home, "it could not be heard for a while"))
         self._queued: set[ResultKey] = set()
         self._doing: dict[ServerId, _Doing] = {}
-        self._untold: dict[ServerId, ResultKey] = {}
-        """Guests made by a command that nobody could be told the outcome of: the way was cut, or it was given up."""
         self._to_go: dict[ServerId, Turn] = {}
         """Servers for which a destroy waits: what is older is not begun any more."""
         self._questions: deque[tuple[str, float]] = deque(maxlen=QUESTIONS_KEPT)
@@ -123,7 +133,9 @@ class Agent:
         self._answer: asyncio.Future[ServersOfHost] | None = None
         self._refused = False
         """Another agent speaks for this host."""
-        self._has_been_home = False
+        self._homecomings = 0
+        self._spoken_of: frozenset[ServerId] = frozenset()
+        """By the answer with which the host came home last."""
         self._subscription: Subscription | None = None
         self._life: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
@@ -131,9 +143,17 @@ class Agent:
 
     async def start(self) -> None:
         await self._journal.open()
+        await self._begin_life()
         await self._driver.start()
         self._subscription = await self._bus.subscribe(subjects.to_host(self.cell, self.host), self._hear)
         self._life = asyncio.create_task(self._live())
+
+    async def _begin_life(self) -> None:
+        try:
+            await self._journal.begin_life(self.boot)
+        except Problem as failure:
+            # A full disk, say: should this agent be killed, the next one waits until it counts as silent.
+            _log.error("%s cannot note that it has begun: %s", self.host, _why(failure))
 
     async def stop(self) -> None:
         """Leave everything where it is: what was not finished is asked again, in the same turn."""
@@ -144,6 +164,7 @@ class Agent:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         self._authority.close()
+        await self._hold.stop()
         await self._settler.stop()
         await self._lanes.stop()
         if self.home.is_set():
@@ -155,6 +176,10 @@ class Agent:
     def is_doing(self, server: ServerId) -> bool:
         """A command about it is being obeyed."""
         return server in self._doing
+
+    def is_waiting(self, server: ServerId) -> bool:
+        """A command about it is being obeyed, or waits."""
+        return any(key.server == server for key in self._queued)
 
     # ---- coming home, and the beat ---------------------------------------------------------------------------------
 
@@ -184,24 +209,16 @@ class Agent:
 
     async def _return_home(self) -> None:
         while not self.home.is_set():
+            self._hold.begin()
             try:
                 if endings := [asyncio.ensure_future(each.ended.wait()) for each in self._doing.values()]:
                     await asyncio.wait(endings, timeout=GIVEN_UP_WITHIN_S)
-                await self._give_up_untold()
-                await self._come_home(await self._ask_who_belongs_here())
+                answer = await self._ask_who_belongs_here()
+                await self._hold.end()
+                await self._come_home(answer)
             except Exception as failure:  # noqa: BLE001 - whatever a driver does, the host comes home when it can
                 _log.error("%s cannot come home yet: %s", self.host, _why(failure))
                 await self._clock.sleep(ASK_LAST_S)
-
-    async def _give_up_untold(self) -> None:
-        """A guest that nobody was told of counts as never made: its boot may go on elsewhere, and two of it must not run.
-
-        The answer goes first: whoever still wants the guest asks again in the same turn, and it is made again.
-        """
-        untold, self._untold = self._untold, {}
-        self._journal.taken(untold.values())
-        await self._journal.flush()
-        await asyncio.gather(*(self._settler.give_up(server) for server in untold))
 
     async def _ask_who_belongs_here(self) -> ServersOfHost:
         wait_s = ASK_FIRST_S
@@ -213,11 +230,22 @@ class Agent:
         return await self._answer
 
     async def _ask(self) -> None:
-        guests = sorted(await self._driver.guests())
-        known = [*guests, *sorted(self._journal.turns().keys() - set(guests))]  # what may have to go is asked of first
+        if (
+            self._homecomings and not self._refused
+        ):  # who counts our silence hears beats: it must not end it while the cell answers
+            await self._reporter.beat()
+        waiting, guests = sorted({key.server for key in self._queued}), sorted(await self._driver.guests())
+        known = list(dict.fromkeys((*waiting, *guests, *sorted(self._journal.turns()))))  # what may have to go first
         number = uuid.uuid4().hex
         self._questions.append((number, self._clock.monotonic()))
-        question = AgentReturned(self.host, self.cell, number, tuple(known[:MAX_LISTED]), agent=self.boot)
+        question = AgentReturned(
+            self.host,
+            self.cell,
+            number,
+            tuple(known[:MAX_LISTED]),
+            agent=self.boot,
+            replaces=self._journal.earlier_lives,
+        )
         await self._bus.publish(subjects.returned(self.cell), encode(question))
 
     async def _ask_again_after_a_cut(self) -> None:
@@ -225,7 +253,7 @@ class Agent:
         missed our beats, tells us unasked."""
         if not self._bus.healthy:
             self._was_cut = True
-        elif self._was_cut:
+        elif self._was_cut or (self.home.is_set() and self._hold.is_overdue()):
             self._was_cut = False
             await self._ask()
 
@@ -251,7 +279,7 @@ class Agent:
                 self._journal.taken(taken.results)
                 self._journal.forget(taken.gone)
             case ReportWanted():
-                if self._has_been_home and not self._refused:
+                if self._homecomings and not self._refused:
                     await self._reporter.report()
             case _:
                 return
@@ -268,10 +296,11 @@ class Agent:
             return  # sent again while it is being done: its answer is on the way; or meant for the agent that is not refused
         left_s = command.deadline + LATE_S - self._clock.now() if command.left_s is None else command.left_s
         ends = self._clock.monotonic() + left_s
+        since = self._homecomings if self.home.is_set() else None
 
         async def job() -> None:
             try:
-                await self._obey(key, command, ends)
+                await self._obey(key, command, ends, since)
             finally:
                 self._queued.discard(key)
                 if self._to_go.get(command.server) == command.turn:
@@ -284,10 +313,14 @@ class Agent:
             _log.warning("%s: too many commands wait, %s of %s is let lie", self.host, command.verb, command.server)
 
     def _overtake(self, command: Command) -> None:
-        """What a destroy of a higher turn would have to wait for is given up, as at its deadline: nobody wants it any more."""
-        if command.verb != Verb.DESTROY_GUEST:
+        """What a destroy of a higher turn would have to wait for is given up, as at its deadline: nobody wants it any more.
+
+        So is the sending of a copy that is to be dropped: it may take hours.
+        """
+        if command.verb not in (Verb.DESTROY_GUEST, Verb.DROP_SNAPSHOT):
             return
-        self._to_go[command.server] = max(command.turn, self._to_go.get(command.server, command.turn))
+        if command.verb == Verb.DESTROY_GUEST:
+            self._to_go[command.server] = max(command.turn, self._to_go.get(command.server, command.turn))
         doing = self._doing.get(command.server)
         if doing is not None and doing.turn < command.turn and not doing.limit.expired():
             doing.limit.reschedule(asyncio.get_running_loop().time())
@@ -302,36 +335,40 @@ class Agent:
                 return
             self._leave_home("it could not be heard for a while, or was paused")
 
-    async def _obey(self, key: ResultKey, command: Command, ends: float) -> None:
-        """Turn first, then the deed, then the answer; the first and the last are on the disk before the next begins."""
+    async def _obey(self, key: ResultKey, command: Command, ends: float, since: int | None) -> None:
+        """Turn first, then the deed, then the answer; the first and the last are on the disk before the next begins.
+
+        `since`: the last homecoming when it was heard; None: the host was not at home.
+        """
         await self._may_act()
         if command.verb in READS:
             if (read_out := (await self._perform(command, ends))[0]) is not None:
                 await self._send(command, read_out)
             return
-        is_first = (
-            self._journal.turn_of(command.server) != command.turn
-        )  # of a repeated one somebody may have been told
-        if await self._raised(key, command, ends):
-            self._untold.pop(command.server, None)
-            result, running = await self._perform(command, ends)
-            makes = is_first and command.verb == Verb.START_GUEST
-            if makes and result is None:
-                self._untold[command.server] = key
-            if result is None:
-                return
-            answer = encode(result)
-            if makes and not self._bus.healthy:
-                self._untold[command.server] = key
-            if result.ok or command.verb != Verb.DESTROY_GUEST:  # a destroy that failed is tried anew, in the same turn
-                await self._journal.keep(key, answer, running)
-            if makes and not self._bus.healthy:
-                self._untold[command.server] = key
-            await self._bus.publish(subjects.result_for(self.cell, command.reply_to), answer)
+        if not await self._raised(key, command, ends, since):
+            return
+        result, running = await self._perform(command, ends)
+        if result is None:
+            if self._journal.turn_of(command.server) != command.turn and command.verb == Verb.START_GUEST:
+                await self._settler.take_away(command.server)  # the cell has spoken meanwhile, and saw no guest
+            return
+        answer = encode(result)
+        if result.ok or command.verb != Verb.DESTROY_GUEST:  # a destroy that failed is tried anew, in the same turn
+            started = result.ok and command.verb == Verb.START_GUEST
+            await self._journal.keep(key, answer, running, started=started)
+        await self._bus.publish(subjects.result_for(self.cell, command.reply_to), answer)
 
-    async def _raised(self, key: ResultKey, command: Command, ends: float) -> bool:
+    def _is_good(self, command: Command, since: int | None) -> bool:
+        """A command that came before the host came home may be older than what its cell knows: it is good if the cell has spoken
+        of its server, for then turns decide.  Otherwise whoever wants it sends it again."""
+        return since == self._homecomings or command.verb == Verb.DESTROY_GUEST or command.server in self._spoken_of
+
+    async def _raised(self, key: ResultKey, command: Command, ends: float, since: int | None) -> bool:
         """Whether the command is to be carried out now; its turn is on the disk then.  If not, it was answered, or need not be."""
         while True:
+            if not self._is_good(command, since):
+                _log.info("%s: %s of %s is let lie: it came too early", self.host, command.verb, command.server)
+                return False
             known = self._journal.turn_of(command.server)
             if max(command.turn, known or command.turn, self._to_go.get(command.server, command.turn)) > command.turn:
                 why = f"{command.turn} came after {known}, or is overtaken"
@@ -341,8 +378,6 @@ class Agent:
                 await self._send(command, self._refuse(command, "turn_is_past", "the server is deleted"))
                 return False
             if (kept := self._journal.result_of(key)) is not None:
-                if self._bus.healthy:
-                    self._untold.pop(command.server, None)
                 await self._bus.publish(subjects.result_for(self.cell, command.reply_to), kept)
                 return False
             if command.verb != Verb.DESTROY_GUEST:
@@ -353,14 +388,12 @@ class Agent:
                     why = "an earlier guest of this server must go first, and does not"
                     await self._send(command, self._refuse(command, "guest_in_the_way", why))
                     return False
-            if known == command.turn:
+            if known != command.turn:
+                await self._journal.raise_turn(command.server, command.turn, starts=command.verb == Verb.START_GUEST)
+            if self._may_start():
                 return True
-            await self._journal.raise_turn(command.server, command.turn)
-            if self.home.is_set() and self._authority.held:
-                return True
-            await (
-                self._may_act()
-            )  # the machine stood still while this was written: the cell may have said more of this server
+            # The machine stood still while this was written: the cell may have said more of this server.
+            await self._may_act()
 
     async def _perform(self, command: Command, ends: float) -> tuple[Result | None, bool | None]:
         """The answer, and whether the guest is meant to be on from now; no answer when it was given up with our authority."""
@@ -376,29 +409,27 @@ class Agent:
             async with limit:
                 if command.verb not in READS:
                     self._doing[command.server] = doing
+                if command.verb == Verb.START_GUEST:
+                    self._watch(doing)
                 answer, running = await verb(self._driver, command)
                 self._doing.pop(command.server, None)
             if command.verb == Verb.START_GUEST and not self._authority.held:
                 # The machine stood still while it was being started, and may be taken for dead: as if it had been given up.
                 self._leave_home("it could not be heard for a while, or was paused")
                 return None, None
+        except AuthorityOver:
+            self._doing.pop(command.server, None)
+            self._leave_home("it could not be heard for a while, or was paused")
+            return None, None
         except asyncio.CancelledError:
             if not doing.dropped or task.uncancel() > 0:
                 raise
             return None, None
-        except HostFailed as problem:
-            return self._refuse(command, problem.code, problem.private, problem.public), None
-        except TimeoutError:
-            why = "the driver had not finished at the deadline, or before a destroy overtook it"
-            return self._refuse(command, "host_timed_out", why), None
-        except msgspec.MsgspecError as error:
-            return self._refuse(command, "garbled", str(error)), None
-        except Exception as error:  # noqa: BLE001 - a boundary: whatever a driver does, the conductor hears of it
-            _log.exception("%s: %s of %s broke", self.host, command.verb, command.server)
-            return self._refuse(command, "driver_broke", f"{type(error).__name__}: {error}"), None
+        except Exception as failure:  # noqa: BLE001 - a boundary: whatever a driver does, the conductor hears of it
+            return self._refusal_of(command, failure), None
         finally:
             self._doing.pop(command.server, None)
-            doing.ended.set()
+            doing.end()
         if command.verb == Verb.DESTROY_GUEST:
             self._settler.gone(command.server)
         done = Result(
@@ -412,6 +443,24 @@ class Agent:
             operation=command.operation,
         )
         return done, running
+
+    def _refusal_of(self, command: Command, failure: Exception) -> Result:
+        if isinstance(failure, HostFailed):
+            return self._refuse(command, failure.code, failure.private, failure.public)
+        if isinstance(failure, TimeoutError):
+            why = "the driver had not finished at the deadline, or before a destroy overtook it"
+            return self._refuse(command, "host_timed_out", why)
+        if isinstance(failure, msgspec.MsgspecError):
+            return self._refuse(command, "garbled", str(failure))
+        _log.error("%s: %s of %s broke", self.host, command.verb, command.server, exc_info=failure)
+        return self._refuse(command, "driver_broke", f"{type(failure).__name__}: {failure}")
+
+    def _watch(self, doing: _Doing) -> None:
+        """A start that was under way when the machine fell asleep is given up as soon as it wakes: it goes on by itself then."""
+        if self._authority.held:
+            doing.next_look = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._watch, doing)
+        else:
+            self._leave_home("it could not be heard for a while, or was paused")
 
     def _refuse(self, command: Command, code: str, private: str, public: str = "the host could not do it") -> Result:
         left = None if self._plumbing is None else self._plumbing.take_left(command.server)
@@ -453,7 +502,8 @@ class Agent:
             return  # the machine stood still meanwhile: the answer is too old
         self._authority.prove(asked_at)
         _log.info("%s is home: the cell spoke of %d servers", self.host, len(answer.servers))
-        self._refused, self._has_been_home = False, True
+        self._refused, self._homecomings = False, self._homecomings + 1
+        self._spoken_of = frozenset(told.server for told in answer.servers)
         self.home.set()
         for told in answer.servers:
             self._lanes.submit(told.server, partial(self._settler.settle_in_lane, told, self._may_start))

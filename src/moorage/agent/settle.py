@@ -60,6 +60,8 @@ class Settler:
         for each in said.values():
             if each.here:
                 self.gone(each.server)
+                if each.over is not None:
+                    self._journal.counts(each.server, each.over)
             if each.gone:
                 self._deleted[each.server] = None
         while len(self._deleted) > DELETED_KEPT_MAX:
@@ -100,12 +102,10 @@ class Settler:
         if server not in self._again:
             self._again[server] = asyncio.create_task(self._try_again(server))
 
-    async def give_up(self, server: ServerId) -> None:
-        """Destroy a guest that counts as never made; where it does not go, the cell's word decides when the host is home again."""
-        _log.warning("%s: nobody could be told that the guest of %s was made: it is given up", self._host, server)
-        if not await self._went(server):
-            await self._clock.sleep(SECOND_TRY_S)
-            await self._went(server)
+    async def take_away(self, server: ServerId) -> None:
+        """Destroy a guest that was made after the cell had called its turn over, by a driver that did not let go of it before."""
+        turn = self._journal.turn_of(server)
+        await self._destroy(ServerTurn(server, turn, here=False, gone=turn is None), asyncio.Semaphore())
 
     async def _went(self, server: ServerId) -> bool:
         try:

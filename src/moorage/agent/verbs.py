@@ -1,45 +1,46 @@
 """From a command's verb to the driver: one small function each, in one table."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, TypeVar
 
-import msgspec
-
+from moorage.agent.console_verbs import get_console
+from moorage.agent.life_verbs import LIFE_VERBS
+from moorage.agent.powers import Answer, payload_of
+from moorage.agent.powers import power_of as _power
+from moorage.agent.snapshot_verbs import SNAPSHOT_VERBS
 from moorage.bus.messages import (
     NO_NETWORK_CLIENT,
     AttachInterface,
     AttachVolume,
     Command,
+    Connector,
     ConsoleOutput,
     ConsoleText,
     DetachInterface,
     DetachVolume,
+    ExtendVolume,
     GuestNow,
+    OfSnapshot,
     PowerOff,
     Reboot,
     StartGuest,
+    SwapVolume,
+    TakeSnapshot,
     Verb,
 )
-from moorage.drivers.driver import ConsoleReader, Driver, InterfacePlugger, Pausable, Suspendable, VolumePlugger
+from moorage.drivers.driver import (
+    ConsoleReader,
+    Driver,
+    InterfacePlugger,
+    Pausable,
+    Snapshotter,
+    Suspendable,
+    VolumeConnecting,
+    VolumeExtender,
+    VolumePlugger,
+    VolumeSwapper,
+)
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
-
-PowerT = TypeVar("PowerT")
-PayloadT = TypeVar("PayloadT", bound=msgspec.Struct)
-
-Answer: TypeAlias = tuple[msgspec.Struct, bool | None]
-"""What goes back, and whether the guest is meant to be on from now (None: as before)."""
-
-
-def _power(driver: Driver, kind: type[PowerT]) -> PowerT:
-    if not isinstance(driver, kind):
-        raise HostFailed("this host cannot do that", private=f"no {kind.__name__}", code="not_supported")
-    return driver
-
-
-def payload_of(command: Command, kind: type[PayloadT]) -> PayloadT:
-    """What the command says beside its verb."""
-    return msgspec.json.decode(command.payload, type=kind)
 
 
 async def start_guest(driver: Driver, command: Command) -> Answer:
@@ -105,9 +106,39 @@ async def detach_volume(driver: Driver, command: Command) -> Answer:
     return GuestNow(await plugger.detach_volume(command.server, payload_of(command, DetachVolume).volume)), None
 
 
+async def swap_volume(driver: Driver, command: Command) -> Answer:
+    swapper, asked = _power(driver, VolumeSwapper), payload_of(command, SwapVolume)  # type: ignore[type-abstract]
+    return GuestNow(await swapper.swap_volume(command.server, asked.old, asked.disk)), None
+
+
+async def extend_volume(driver: Driver, command: Command) -> Answer:
+    extender, asked = _power(driver, VolumeExtender), payload_of(command, ExtendVolume)  # type: ignore[type-abstract]
+    return GuestNow(await extender.extend_volume(command.server, asked.volume, asked.size_gib)), None
+
+
+async def volume_connector(driver: Driver, command: Command) -> Answer:
+    return Connector(await _power(driver, VolumeConnecting).volume_connector()), None  # type: ignore[type-abstract]
+
+
 async def console_output(driver: Driver, command: Command) -> Answer:
     reader = _power(driver, ConsoleReader)  # type: ignore[type-abstract]
     return ConsoleText(await reader.console_output(command.server, payload_of(command, ConsoleOutput).lines)), None
+
+
+async def take_snapshot(driver: Driver, command: Command) -> Answer:
+    asked = payload_of(command, TakeSnapshot)
+    snapshotter = _power(driver, Snapshotter)  # type: ignore[type-abstract]
+    return GuestNow(await snapshotter.take_snapshot(command.server, asked.image, asked.quiesce)), None
+
+
+async def upload_snapshot(driver: Driver, command: Command) -> Answer:
+    image = payload_of(command, OfSnapshot).image
+    return GuestNow(await _power(driver, Snapshotter).upload_snapshot(command.server, image)), None  # type: ignore[type-abstract]
+
+
+async def drop_snapshot(driver: Driver, command: Command) -> Answer:
+    image = payload_of(command, OfSnapshot).image
+    return GuestNow(await _power(driver, Snapshotter).drop_snapshot(command.server, image)), None  # type: ignore[type-abstract]
 
 
 VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {
@@ -125,4 +156,15 @@ VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {
     Verb.ATTACH_VOLUME: attach_volume,
     Verb.DETACH_VOLUME: detach_volume,
     Verb.CONSOLE_OUTPUT: console_output,
+    Verb.VOLUME_CONNECTOR: volume_connector,
+    Verb.SWAP_VOLUME: swap_volume,
+    Verb.EXTEND_VOLUME: extend_volume,
+    Verb.GET_CONSOLE: get_console,
+    **LIFE_VERBS,
+    **SNAPSHOT_VERBS,
+    Verb.TAKE_SNAPSHOT: take_snapshot,
+    Verb.UPLOAD_SNAPSHOT: upload_snapshot,
+    Verb.DROP_SNAPSHOT: drop_snapshot,
 }
+
+__all__ = ["VERBS", "Answer", "payload_of"]

@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from itertools import islice, takewhile
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,19 +30,24 @@ from moorage.bus.messages import (
     AttachInterface,
     AttachVolume,
     Command,
+    Connector,
     ConsoleOutput,
     ConsoleText,
     DestroyGuest,
     DetachInterface,
     DetachVolume,
+    ExtendVolume,
     GuestNow,
     Heartbeat,
+    OfSnapshot,
     PowerOff,
     Reboot,
     Result,
     ResultKey,
     ResultTaken,
     StartGuest,
+    SwapVolume,
+    TakeSnapshot,
     Verb,
     encode,
     pack,
@@ -50,8 +55,8 @@ from moorage.bus.messages import (
 )
 from moorage.model.clock import Clock
 from moorage.model.errors import BusOut, HostFailed, UnknownOutcome
-from moorage.model.guest import GuestSpec, PowerState, VifData, VolumeDisk
-from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.guest import GuestSpec, PowerState, Quiesce, VifData, VolumeDisk
+from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
 from moorage.model.plumbing import PortOrder
 from moorage.model.turn import Turn
 
@@ -60,9 +65,13 @@ AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 MAX_TAKEN_WAITING = 1_000
 """Acknowledgements kept per host until it is next heard; the host forgets old results by itself when a higher turn comes."""
 MAX_TAKEN_PER_MESSAGE = 50
+MAX_STARTS_WAITING = 10_000
+"""Starts that were answered and have not been said to count: boots under way, and some that failed since."""
 RESEND_MOST_S = 10.0
 BUS_GRACE_S = 3.0
 """A bus that is out for longer is said to be: calls under way end, and none is begun."""
+NOT_SUPPORTED, TURN_IS_PAST = "not_supported", "turn_is_past"
+"""Codes of refusals."""
 AGAIN_SPREAD_S = 1.0
 """When the bus is back, what is under way is sent again within this time, not all at once."""
 
@@ -136,6 +145,9 @@ class HostCaller:
         self._watching: asyncio.Task[None] | None = None
         self._dice = random.Random(me)
         self._taken: dict[str, dict[ResultKey, float]] = {}
+        self._started: dict[ServerId, tuple[str, ResultKey]] = {}
+        self._counting: dict[str, dict[ResultKey, float]] = {}
+        """Starts that count, by host, and until when their hosts are told so."""
         self._subscriptions: list[Subscription] = []
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -218,13 +230,79 @@ class HostCaller:
     async def detach_volume(self, to: HostAddress, errand: Errand, server: ServerId, volume: str) -> None:
         await self._change(to, errand, server, Verb.DETACH_VOLUME, DetachVolume(volume))
 
+    async def take_snapshot(
+        self, to: HostAddress, errand: Errand, server: ServerId, image: ImageId, quiesce: Quiesce
+    ) -> PowerState:
+        """Copy the guest's disk on the host; the guest goes on."""
+        return await self._change(to, errand, server, Verb.TAKE_SNAPSHOT, TakeSnapshot(image, quiesce))
+
+    async def upload_snapshot(self, to: HostAddress, errand: Errand, server: ServerId, image: ImageId) -> None:
+        """The host sends the copy into the image; the errand's patience is that of the largest disk."""
+        await self._change(to, errand, server, Verb.UPLOAD_SNAPSHOT, OfSnapshot(image))
+
+    async def drop_snapshot(self, to: HostAddress, errand: Errand, server: ServerId, image: ImageId) -> None:
+        """Absent is success."""
+        await self._change(to, errand, server, Verb.DROP_SNAPSHOT, OfSnapshot(image))
+
+    async def swap_volume(self, to: HostAddress, errand: Errand, server: ServerId, old: str, disk: VolumeDisk) -> None:
+        """The guest goes on with another volume, with the same on it; it may take as long as its size takes."""
+        await self._change(to, errand, server, Verb.SWAP_VOLUME, SwapVolume(old, disk))
+
+    async def extend_volume(
+        self, to: HostAddress, errand: Errand, server: ServerId, volume: str, size_gib: int
+    ) -> None:
+        await self._change(to, errand, server, Verb.EXTEND_VOLUME, ExtendVolume(volume, size_gib))
+
+    async def volume_connector(self, to: HostAddress, server: ServerId, patience_s: float = 20.0) -> dict[str, Any]:
+        """What the volume service must know of the host to export a volume to it: a read, with no turn."""
+        return (await self.ask(to, server, Verb.VOLUME_CONNECTOR, None, Connector, patience_s)).connector
+
     async def console_output(
         self, to: HostAddress, server: ServerId, lines: int | None, patience_s: float = 20.0
     ) -> str:
         """What the guest wrote to its console: a read, with no turn."""
-        errand = Errand(OperationId(""), Turn(0), f"console_output/{uuid.uuid4().hex}", patience_s)
-        command = self._command(errand, server, Verb.CONSOLE_OUTPUT, ConsoleOutput(lines))
-        return (await self._answer(to, errand, command, ConsoleText)).text
+        return (await self.ask(to, server, Verb.CONSOLE_OUTPUT, ConsoleOutput(lines), ConsoleText, patience_s)).text
+
+    async def tell(
+        self, to: HostAddress, errand: Errand, server: ServerId, verb: Verb, payload: msgspec.Struct | None = None
+    ) -> PowerState:
+        """Any verb that changes a guest and answers how it is afterwards."""
+        return await self._change(to, errand, server, verb, payload)
+
+    async def ask(
+        self,
+        to: HostAddress,
+        server: ServerId,
+        verb: Verb,
+        payload: msgspec.Struct | None,
+        kind: type[AnswerT],
+        patience_s: float = 20.0,
+    ) -> AnswerT:
+        """Any verb of `READS`: it carries no turn, and its answer is kept nowhere.
+
+        Raises HostFailed (`not_supported`) for a host that cannot do that, also one of an earlier release: its agent takes a read
+        that it does not know for a command, and refuses one without a turn as an old one.
+        """
+        errand = Errand(OperationId(""), Turn(0), f"{verb.value}/{uuid.uuid4().hex}", patience_s)
+        try:
+            return await self._answer(to, errand, self._command(errand, server, verb, payload), kind)
+        except HostFailed as failure:
+            if failure.code != TURN_IS_PAST:
+                raise
+            raise HostFailed("this host cannot do that", private=failure.private, code=NOT_SUPPORTED) from failure
+
+    def start_counts(self, host: str, server: ServerId, operation_seq: int) -> None:
+        """This operation has recorded the server as built on this host: its start is acknowledged with what is sent there next.
+
+        Until it is told so, a host that can be heard no more keeps the guest off (RULES §23).  If that is lost, or we die, the
+        host asks its cell.
+        """
+        on, key = self._started.pop(server, ("", None))
+        if key is None or on != host or key.turn.operation_seq != operation_seq:
+            return
+        counting = self._counting.setdefault(host, {})
+        if len(counting) < MAX_TAKEN_WAITING:
+            counting[key] = self._clock.monotonic() + self._taken_after_s
 
     # ---- how it is asked ---------------------------------------------------------------------------------------------
 
@@ -331,6 +409,11 @@ class HostCaller:
         if call is None or call.address.host != result.host:
             return  # late, or said twice, or an earlier host of the same server
         call.settle(result)
+        if call.command.verb == Verb.START_GUEST and result.ok:  # taken when it counts, and not before
+            self._started[result.server] = result.host, result.key
+            while len(self._started) > MAX_STARTS_WAITING:
+                del self._started[next(iter(self._started))]
+            return
         taken = self._taken.setdefault(result.host, {})
         if len(taken) < MAX_TAKEN_WAITING:
             taken[result.key] = self._clock.monotonic()
@@ -341,14 +424,27 @@ class HostCaller:
             return
         self._heard[beat.host] = self._clock.monotonic()
         taken = self._taken.get(beat.host)
-        if not taken:
+        counting = self._counted(beat.host)
+        if not taken and not counting:
             return
         # Only when the host still keeps what we have taken is a message of its own spent on it.
-        mine = tuple(key for key in self._settled(beat.host) if key in beat.untaken)
+        mine = tuple(key for key in (*counting, *self._settled(beat.host)) if key in beat.untaken)
         if mine:
-            await self._bus.publish(subjects.to_host(beat.cell, beat.host), encode(ResultTaken(mine)))
-        elif not beat.untaken:
+            await self._bus.publish(
+                subjects.to_host(beat.cell, beat.host), encode(ResultTaken(mine[:MAX_TAKEN_PER_MESSAGE]))
+            )
+        elif not beat.untaken and taken:
             taken.clear()
+
+    def _counted(self, host: str) -> list[ResultKey]:
+        """Starts of this host that count; those that it was told of for long enough are forgotten."""
+        counting = self._counting.get(host)
+        if not counting:
+            return []
+        now = self._clock.monotonic()
+        for key in [key for key, until in counting.items() if until < now]:
+            del counting[key]
+        return list(counting)
 
     def _settled(self, host: str) -> list[ResultKey]:
         """Results that came long enough ago: whoever waited wrote them down, or died and its adopter has asked again."""
@@ -360,9 +456,10 @@ class HostCaller:
 
     def _some_taken(self, host: str) -> tuple[ResultKey, ...]:
         """Acknowledgements that ride on a command, once; if it is lost, the host forgets when its server's turn is next raised."""
-        riders = self._settled(host)
+        riders = [*self._counted(host), *self._settled(host)][:MAX_TAKEN_PER_MESSAGE]
         for key in riders:
-            del self._taken[host][key]
+            for waiting in (self._counting, self._taken):
+                waiting.get(host, {}).pop(key, None)
         return tuple(riders)
 
     def is_silent(self, host: str) -> bool:

@@ -12,10 +12,22 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
+from typing_extensions import override
 
-from moorage.model.guest import GuestSpec, PhysicalFunction, PowerState, ResourceInventory, VifData, VolumeDisk
-from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.console import ConsoleSocket
+from moorage.model.diagnostics import GuestDiagnostics
+from moorage.model.guest import (
+    GuestSpec,
+    PhysicalFunction,
+    PowerState,
+    Quiesce,
+    ResourceInventory,
+    VifData,
+    VolumeDisk,
+)
+from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
 from moorage.model.plumbing import Plumbed, PortOrder
+from moorage.model.rescue import RescueSpec
 from moorage.model.turn import Turn
 
 _log = logging.getLogger(__name__)
@@ -46,10 +58,36 @@ class Verb(StrEnum):
     ATTACH_VOLUME = "attach_volume"
     DETACH_VOLUME = "detach_volume"
     CONSOLE_OUTPUT = "console_output"
+    SET_ADMIN_PASSWORD = "set_admin_password"
+    CRASH_DUMP = "crash_dump"
+    DIAGNOSTICS = "diagnostics"
+    CACHE_IMAGE = "cache_image"
+    REBUILD_GUEST = "rebuild_guest"
+    RESCUE_GUEST = "rescue_guest"
+    UNRESCUE_GUEST = "unrescue_guest"
+    TAKE_SNAPSHOT = "take_snapshot"
+    UPLOAD_SNAPSHOT = "upload_snapshot"
+    DROP_SNAPSHOT = "drop_snapshot"
+    VOLUME_CONNECTOR = "volume_connector"
+    SWAP_VOLUME = "swap_volume"
+    EXTEND_VOLUME = "extend_volume"
+    GET_CONSOLE = "get_console"
+    TAKE_VOLUME_SNAPSHOT = "take_volume_snapshot"
+    DROP_VOLUME_SNAPSHOT = "drop_volume_snapshot"
 
 
-READS = frozenset({Verb.CONSOLE_OUTPUT})
-"""Verbs that change nothing: they carry no turn and leave nothing in the host's journal."""
+READS = frozenset(
+    {
+        Verb.CONSOLE_OUTPUT,
+        Verb.GET_CONSOLE,
+        Verb.SET_ADMIN_PASSWORD,
+        Verb.DIAGNOSTICS,
+        Verb.CACHE_IMAGE,
+        Verb.VOLUME_CONNECTOR,
+    }
+)
+"""Verbs that change nothing a record tells of: they carry no turn and leave nothing in the host's journal.  A password must not be
+kept anywhere, and an image that is fetched twice is fetched once."""
 
 
 class StartGuest(msgspec.Struct, frozen=True):
@@ -92,6 +130,56 @@ class DetachVolume(msgspec.Struct, frozen=True):
     volume: str
 
 
+class TakeSnapshot(msgspec.Struct, frozen=True):
+    """Copy the guest's disk, to be sent into that image later."""
+
+    image: ImageId
+    quiesce: Quiesce = Quiesce.NO
+
+
+class OfSnapshot(msgspec.Struct, frozen=True):
+    """The copy that was taken for that image: send it, or remove it."""
+
+    image: ImageId
+
+
+class SwapVolume(msgspec.Struct, frozen=True):
+    """Copy what is on one volume to another while the guest runs, and let it go on with the other."""
+
+    old: str
+    disk: VolumeDisk
+
+
+class ExtendVolume(msgspec.Struct, frozen=True):
+    """A volume has grown; the guest is to see it."""
+
+    volume: str
+    size_gib: int
+
+
+class TakeVolumeSnapshot(msgspec.Struct, frozen=True):
+    """The guest is to write to another file of the volume, which the volume service has made (qcow2)."""
+
+    volume: str
+    snapshot: str
+    new_file: str
+
+
+class DropVolumeSnapshot(msgspec.Struct, frozen=True):
+    """A file goes out of the volume's chain."""
+
+    volume: str
+    snapshot: str
+    merge_file: str | None = None
+    merge_target: str | None = None
+
+
+class Connector(msgspec.Struct, frozen=True):
+    """The answer to `volume_connector`: what the volume service is told of the host, to export volumes to it."""
+
+    connector: dict[str, Any] = {}
+
+
 class ConsoleOutput(msgspec.Struct, frozen=True):
     lines: int | None = None
     """How many of the last lines; None is all that is kept."""
@@ -101,6 +189,47 @@ class ConsoleText(msgspec.Struct, frozen=True):
     """The answer to `console_output`."""
 
     text: str = ""
+
+
+class SetAdminPassword(msgspec.Struct, frozen=True):
+    password: str
+
+    @override
+    def __repr__(self) -> str:
+        """Never the password: what is printed is kept."""
+        return "SetAdminPassword(…)"
+
+
+class CacheImage(msgspec.Struct, frozen=True):
+    image: str
+
+
+class RebuildGuest(msgspec.Struct, frozen=True):
+    """Make the guest anew in its place, from another image or the same one."""
+
+    guest: GuestSpec
+    preserve_ephemeral: bool = False
+
+
+class RescueGuest(msgspec.Struct, frozen=True):
+    """Boot the guest from a rescue image, its own disks beside it."""
+
+    rescue: RescueSpec
+
+
+class UnrescueGuest(msgspec.Struct, frozen=True):
+    power_on: bool = True
+    """False: its own disk is the one it boots from again, and it is off."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The answer to a verb of which nothing is to be said but that it was done."""
+
+
+class GetConsole(msgspec.Struct, frozen=True):
+    """Answered with a `ConsoleSocket`."""
+
+    kind: str
 
 
 class GuestNow(msgspec.Struct, frozen=True):
@@ -211,6 +340,10 @@ class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
     """More than `guests` lists when there are more than `MAX_LISTED`; None: the sender's release does not say."""
     set_aside: tuple[str, ...] = ()
     """Records of guests that the host could not read, and has put away."""
+    up_since: int = 0
+    """Since when the machine runs, µs by its own clock; 0: the sender's release does not say."""
+    replaces: tuple[str, ...] | None = None
+    """The agents that ran here before, as in `AgentReturned`; None: it does not say."""
 
 
 class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):
@@ -235,6 +368,8 @@ class AgentReturned(msgspec.Struct, frozen=True, tag="agent_returned"):
     """It is home, and asks of servers whose turns it remembers only: what is its own need not be said again."""
     agent: str = ""
     """The `boot` of its beats and reports; empty: the sender's release asks with that as `boot`."""
+    replaces: tuple[str, ...] | None = None
+    """The agents that ran here before, by the journal on this machine's disk, newest first; None: it does not know."""
 
 
 class AgentRefused(msgspec.Struct, frozen=True, tag="agent_refused"):
@@ -258,6 +393,8 @@ class ServerTurn(msgspec.Struct, frozen=True):
     """Its user wants it on."""
     gone: bool = False
     """Deleted for ever: no turn is needed to destroy it, and none to remember."""
+    over: int | None = None
+    """All operations of the server up to this one are over, and left it here: their starts count.  None: that is not said."""
 
 
 class ServersOfHost(msgspec.Struct, frozen=True, tag="servers_of_host"):
@@ -322,10 +459,26 @@ PAYLOADS: tuple[type[msgspec.Struct], ...] = (
     DetachInterface,
     AttachVolume,
     DetachVolume,
+    SwapVolume,
+    ExtendVolume,
+    TakeVolumeSnapshot,
+    DropVolumeSnapshot,
+    Connector,
     ConsoleOutput,
     ConsoleText,
+    TakeSnapshot,
+    OfSnapshot,
     GuestNow,
     Plumbed,
+    SetAdminPassword,
+    CacheImage,
+    RebuildGuest,
+    RescueGuest,
+    UnrescueGuest,
+    Done,
+    GuestDiagnostics,
+    GetConsole,
+    ConsoleSocket,
 )
 """What travels inside `Command.payload` and `Result.payload`, kept as carefully as the messages."""
 

@@ -65,6 +65,8 @@ class Dials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """If set, what the host has in truth: it promises the rest and refuses a guest that goes beyond (`host_full`)."""
     verbs: dict[str, VerbDial] = {}
     """By verb: `start_guest`, `destroy_guest`, `power_off` …; `*` for all others."""
+    console_types: tuple[str, ...] = ("novnc", "serial")
+    """Kinds of console that its guests have; also `spice-html5`, `spice-direct` and `webmks`, which only echo here."""
     console: str = ""
     """Added to what every guest writes to its console."""
     crash: tuple[str, ...] = ()

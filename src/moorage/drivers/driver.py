@@ -6,10 +6,10 @@ A verb may be cancelled when its time is up; whatever it left half done, `destro
 """
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from moorage.model.guest import GuestSpec, HostDescription, PowerState, VifData, VolumeDisk
-from moorage.model.ids import ServerId
+from moorage.model.guest import GuestSpec, HostDescription, PowerState, Quiesce, VifData, VolumeDisk
+from moorage.model.ids import ImageId, ServerId
 
 
 class Driver(Protocol):
@@ -69,3 +69,45 @@ class VolumePlugger(Protocol):
     async def attach_volume(self, server: ServerId, disk: VolumeDisk) -> PowerState: ...
 
     async def detach_volume(self, server: ServerId, volume: str) -> PowerState: ...
+
+
+@runtime_checkable
+class Snapshotter(Protocol):
+    """Can copy a guest's disk and send the copy to the image service.
+
+    A host keeps at most one copy of each guest, which goes with the guest at the latest.
+    """
+
+    async def take_snapshot(self, server: ServerId, image: ImageId, quiesce: Quiesce) -> PowerState:
+        """Copy the guest's disk as it is now, for that image; the guest goes on. A repeat keeps the first copy.
+
+        Raises HostFailed with `quiesce_failed` when the guest must be quiesced and cannot be.
+        """
+        ...
+
+    async def upload_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
+        """Send the copy into the image, then remove it here; a repeat is success."""
+        ...
+
+    async def drop_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
+        """Remove the copy; absent is success, also when the guest is."""
+        ...
+
+
+@runtime_checkable
+class VolumeConnecting(Protocol):
+    async def volume_connector(self) -> dict[str, Any]:
+        """What a volume service must know of this host to export a volume to it (os-brick's connector properties)."""
+        ...
+
+
+@runtime_checkable
+class VolumeSwapper(Protocol):
+    async def swap_volume(self, server: ServerId, old: str, disk: VolumeDisk) -> PowerState:
+        """Copy the old volume to the new one under the running guest, and let it go on there; done already is success."""
+        ...
+
+
+@runtime_checkable
+class VolumeExtender(Protocol):
+    async def extend_volume(self, server: ServerId, volume: str, size_gib: int) -> PowerState: ...

@@ -2,7 +2,9 @@
 
     <host's directory>/
         guests/<server>.json     one guest: its spec, its power state, what it wrote to its console
+        disks/, snapshots/       their data (drivers/simulated_disks.py)
         set-aside/               records that could not be read: an operator looks at them, and removes them
+        config-drives/<server>.iso  what its config drive says, where it has one
         dials.json               optional; what goes wrong (drivers/dials.py)
 
 Files are replaced whole, so a kill at any moment leaves the old guest or the new one; a first small one is written at once, and
@@ -13,25 +15,46 @@ not a loss of power.
 import asyncio
 import logging
 import os
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from typing_extensions import override
 
+from moorage.drivers.config_drive import build
 from moorage.drivers.dials import ANY, HONEST, Dials, Knob, read_dials
+from moorage.drivers.drive_files import DriveFiles
+from moorage.drivers.simulated_chains import SimulatedChains
+from moorage.drivers.simulated_consoles import SimulatedConsoles
+from moorage.drivers.simulated_disks import WRITTEN_MAX_BYTES, SimulatedDisks
+from moorage.drivers.simulated_guest import SimulatedGuest
+from moorage.drivers.simulated_life import SimulatedLife
 from moorage.model.clock import Clock
+from moorage.model.console import ConsoleSocket
 from moorage.model.errors import HostFailed
-from moorage.model.guest import GuestSpec, HostDescription, PowerState, ResourceInventory, VifData, VolumeDisk
-from moorage.model.ids import ServerId
+from moorage.model.guest import (
+    GuestSpec,
+    HostDescription,
+    PowerState,
+    Quiesce,
+    ResourceInventory,
+    VifData,
+    VolumeDisk,
+)
+from moorage.model.ids import ImageId, ServerId
+from moorage.model.image import ImageStore
 
 _log = logging.getLogger(__name__)
 
-MAX_CONSOLE_BYTES = 100_000
 ONE_WRITE_BYTES = 4096
 """A write of a page or less is done or not done when a process is killed."""
 
+DRIVES = "config-drives"
+WITH_CONSOLES = frozenset({PowerState.RUNNING, PowerState.PAUSED})
 SET_ASIDE = "set-aside"
 SET_ASIDE_SAID_MAX = 100
 
@@ -42,24 +65,26 @@ TRAITS = (
     "COMPUTE_NET_ATTACH_INTERFACE",
     "COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG",
     "COMPUTE_NODE",
+    "COMPUTE_RESCUE_BFV",
     "COMPUTE_VOLUME_ATTACH_WITH_TAG",
 )
 
 
-class SimulatedGuest(msgspec.Struct):
-    """One file."""
-
-    spec: GuestSpec
-    power: PowerState
-    console: str = ""
-    boots: int = 0
-
-
-class SimulatedDriver:
+class SimulatedDriver(SimulatedLife, SimulatedChains):
     """See `driver.Driver`; it has all the optional powers too."""
 
-    def __init__(self, directory: Path, clock: Clock, dials: Dials | None = None, *, hostname: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        dials: Dials | None = None,
+        *,
+        hostname: str = "",
+        images: ImageStore | None = None,
+    ) -> None:
+        """`images`: the way to the image service; None: disks are made up, and no snapshot can be sent."""
         self._room = directory
+        self._disks = SimulatedDisks(directory, images)
         self._clock = clock
         self._hostname = hostname or directory.name
         self._own = dials or Dials()
@@ -68,11 +93,15 @@ class SimulatedDriver:
         self._guests: dict[ServerId, SimulatedGuest] = {}
         self._set_aside: tuple[str, ...] = ()
         self._hanging: Counter[str] = Counter()
+        self._drives = DriveFiles(directory / DRIVES)
+        self._consoles = SimulatedConsoles()
+        self._up_since = 0
         self._states: dict[ServerId, PowerState] | None = None  # made when asked for, and only after a change
 
     # ---- the driver ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
+        self._up_since = int(self._clock.now() * 1_000_000)
         self._load()
 
     def _load(self) -> None:
@@ -89,6 +118,7 @@ class SimulatedDriver:
                 self._put_aside(file, unreadable)
                 continue
             self._guests[guest.spec.server] = guest
+        self._drives.tidy(self._guests)
         self._states = None
         room = self._room / SET_ASIDE
         self._set_aside = (
@@ -108,6 +138,7 @@ class SimulatedDriver:
             _log.error("%s cannot be read and was put aside in %s: %s", file, room, unreadable)
 
     async def close(self) -> None:
+        self._consoles.close()
         self._guests.clear()
         self._states = None
 
@@ -132,6 +163,7 @@ class SimulatedDriver:
             address="127.0.0.1",
             physical_functions=dials.physical_functions,
             set_aside=self._set_aside,
+            up_since=self._up_since,
         )
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
@@ -145,7 +177,9 @@ class SimulatedDriver:
             guest = self._guests.get(spec.server)
             if guest is None:
                 self._refuse_beyond_truth(spec)
-                guest = SimulatedGuest(spec, PowerState.SHUTDOWN)
+                formats = await self._disks.make(spec.server, spec.image)
+                guest = SimulatedGuest(spec, PowerState.SHUTDOWN, formats=formats)
+            spec = self._keep_drive(spec)
             if guest.power is not PowerState.RUNNING and spec.power_on:
                 self._boot(guest)
             guest.spec = spec
@@ -154,6 +188,9 @@ class SimulatedDriver:
     async def destroy_guest(self, server: ServerId) -> None:
         async with self._trouble("destroy_guest"):
             self._file(server).unlink(missing_ok=True)
+            self._drives.drop(server)
+            self._disks.remove(server)
+            self._consoles.close_of(server)
             self._guests.pop(server, None)
             self._states = None
 
@@ -168,7 +205,7 @@ class SimulatedDriver:
         async with self._trouble("power_off"):
             guest = self._of(server)
             if guest.power is PowerState.RUNNING:
-                self._write(guest, "The system is going down.\n[  OK  ] Reached target Power-Off.\n")
+                guest.write("The system is going down.\n[  OK  ] Reached target Power-Off.\n")
             return self._become(server, PowerState.SHUTDOWN)
 
     async def reboot(self, server: ServerId, *, hard: bool) -> PowerState:
@@ -178,6 +215,8 @@ class SimulatedDriver:
                 raise HostFailed(
                     "the guest is not running", private=f"{server} is {guest.power.name}", code="guest_not_running"
                 )
+            if hard:
+                guest.rescue = None
             self._boot(guest)
             return self._keep(guest)
 
@@ -206,6 +245,16 @@ class SimulatedDriver:
                 written if lines is None else "".join(written.splitlines(keepends=True)[-lines:] if lines > 0 else [])
             )
 
+    async def get_console(self, server: ServerId, kind: str) -> ConsoleSocket:
+        async with self._trouble("get_console") as knob:
+            guest = self._of(server)
+            if guest.power not in WITH_CONSOLES:
+                raise HostFailed("the guest is not running", private=server, code="guest_not_running")
+            if kind not in knob.dials.console_types:
+                raise HostFailed("the guest has no such console", private=kind, code="console_unavailable")
+            spec = guest.spec
+            return await self._consoles.socket(server, kind, spec.name, lambda: self._of(server).console)
+
     async def attach_interface(self, server: ServerId, vif: VifData) -> PowerState:
         async with self._trouble("attach_interface"):
             spec = self._of(server).spec
@@ -233,6 +282,79 @@ class SimulatedDriver:
                 msgspec.structs.replace(spec, volumes=tuple(each for each in spec.volumes if each.volume != volume)),
             )
 
+    async def take_snapshot(self, server: ServerId, image: ImageId, quiesce: Quiesce) -> PowerState:
+        async with self._trouble("take_snapshot"):
+            guest = self._of(server)
+            if guest.snapshot == image:
+                return guest.power
+            await self._quiesce(guest, quiesce)
+            await self._disks.copy(server, guest.spec.image, guest.written)
+            guest.snapshot = image
+            return self._keep(guest)
+
+    async def _quiesce(self, guest: SimulatedGuest, quiesce: Quiesce) -> None:
+        """A simulated guest is still at once; the dial of `quiesce` says that it has no agent, or a slow one."""
+        if quiesce is Quiesce.NO or guest.power is not PowerState.RUNNING:
+            return
+        try:
+            async with self._trouble("quiesce"):
+                return
+        except HostFailed as failed:
+            if quiesce is Quiesce.MUST:
+                raise HostFailed(
+                    "the guest cannot be quiesced", private=failed.private, code="quiesce_failed"
+                ) from failed
+            _log.info("%s was not quiesced: %s", guest.spec.server, failed)
+
+    async def upload_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
+        async with self._trouble("upload_snapshot"):
+            guest = self._of(server)
+            if guest.snapshot != image:
+                raise HostFailed("the host has no copy of this disk", private=image, code="no_snapshot")
+            if self._disks.has_copy(server):  # else it was sent
+                await self._disks.send(server, image, guest.formats)
+                self._disks.drop_copy(server)
+            return guest.power
+
+    async def drop_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
+        async with self._trouble("drop_snapshot"):
+            guest = self._guests.get(server)
+            if guest is None or guest.snapshot != image:
+                return PowerState.NOSTATE if guest is None else guest.power
+            self._disks.drop_copy(server)
+            guest.snapshot = None
+            return self._keep(guest)
+
+    async def swap_volume(self, server: ServerId, old: str, disk: VolumeDisk) -> PowerState:
+        async with self._trouble("swap_volume"):
+            spec = self._of(server).spec
+            kept = tuple(each for each in spec.volumes if each.volume not in {old, disk.volume})
+            if len(kept) == len(spec.volumes):
+                raise HostFailed("the guest has no such volume", private=old, code="volume_not_found")
+            return self._respec(server, msgspec.structs.replace(spec, volumes=(*kept, disk)))
+
+    async def extend_volume(self, server: ServerId, volume: str, size_gib: int) -> PowerState:
+        async with self._trouble("extend_volume"):
+            spec = self._of(server).spec
+            grown = tuple(
+                msgspec.structs.replace(each, size_gib=size_gib) if each.volume == volume else each
+                for each in spec.volumes
+            )
+            return self._respec(server, msgspec.structs.replace(spec, volumes=grown))
+
+    async def volume_connector(self) -> dict[str, Any]:
+        async with self._trouble("volume_connector"):
+            return {
+                "platform": "x86_64",
+                "os_type": "linux",
+                "ip": "127.0.0.1",
+                "host": self._hostname,
+                "multipath": False,
+                "initiator": f"iqn.2026-11.org.moorage:{self._hostname}",
+                "do_local_attach": False,
+                "system uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, self._hostname)),
+            }
+
     # ---- only the simulated one --------------------------------------------------------------------------------------
 
     @property
@@ -254,12 +376,34 @@ class SimulatedDriver:
         """How many of this verb hang now."""
         return self._hanging[verb]
 
+    def write_disk(self, server: ServerId, text: str) -> None:
+        """A program in the guest writes to its disk."""
+        guest = self._of(server)
+        guest.written = (guest.written + text)[:WRITTEN_MAX_BYTES]
+        self._keep(guest)
+
+    def disk_of(self, server: ServerId) -> bytes:
+        """All that is on the guest's disk."""
+        guest = self._of(server)
+        return self._disks.read(server, guest.spec.image, guest.written)
+
     def power_of(self, server: ServerId) -> PowerState:
         guest = self._guests.get(server)
         return guest.power if guest else PowerState.NOSTATE
 
     def spec_of(self, server: ServerId) -> GuestSpec:
         return self._of(server).spec
+
+    def config_drive(self, server: ServerId) -> bytes | None:
+        """The image that the guest would see; None: it has none."""
+        return self._drives.read(server)
+
+    @override
+    def _keep_drive(self, spec: GuestSpec) -> GuestSpec:
+        if spec.drive is None:
+            return spec
+        self._drives.keep(spec.server, build(spec.drive))
+        return msgspec.structs.replace(spec, drive=None)
 
     # ---- guests as files ---------------------------------------------------------------------------------------------
 
@@ -271,12 +415,14 @@ class SimulatedDriver:
             raise HostFailed("not a server's id", private=repr(server), code="guest_not_found")
         return self._guests_room() / f"{server}.json"
 
+    @override
     def _of(self, server: ServerId) -> SimulatedGuest:
         guest = self._guests.get(server)
         if guest is None:
             raise HostFailed("the host has no such guest", private=server, code="guest_not_found")
         return guest
 
+    @override
     def _keep(self, guest: SimulatedGuest) -> PowerState:
         server = guest.spec.server
         file = str(self._file(server))
@@ -289,6 +435,8 @@ class SimulatedDriver:
             self._write_file(file, whole)
         self._guests[server] = guest
         self._states = None
+        if guest.power not in WITH_CONSOLES:
+            self._consoles.close_of(server)
         return guest.power
 
     @staticmethod
@@ -329,28 +477,7 @@ class SimulatedDriver:
     # ---- what a guest writes -------------------------------------------------------------------------------------------
 
     def _boot(self, guest: SimulatedGuest) -> None:
-        guest.power = PowerState.RUNNING
-        guest.boots += 1
-        spec = guest.spec
-        name = spec.hostname or spec.name
-        nics = "".join(
-            f"[    1.{place:06d}] virtio_net virtio{place}: {vif.mac} mtu {vif.mtu}"
-            f" {', '.join(each.address for each in vif.addresses) or 'no address'}\n"
-            for place, vif in enumerate(spec.vifs)
-        )
-        self._write(
-            guest,
-            f"[    0.000000] Linux version 6.12.0-moorage (simulated) #{guest.boots}\n"
-            f"[    0.000000] Command line: root=LABEL=root ro console=ttyS0\n"
-            f"[    0.004000] smpboot: Allowing {spec.vcpus} CPUs\n"
-            f"[    0.008000] Memory: {spec.ram_mib * 1024}K available\n"
-            f"{nics}[    2.000000] cloud-init: instance-id {spec.server}\n"
-            f"\n{name} login: ",
-        )
-
-    @staticmethod
-    def _write(guest: SimulatedGuest, text: str) -> None:
-        guest.console = (guest.console + text)[-MAX_CONSOLE_BYTES:]
+        guest.boot(self._clock.now())
 
     # ---- dials -----------------------------------------------------------------------------------------------------------
 
@@ -377,6 +504,7 @@ class SimulatedDriver:
                 if each in self._guests:
                     self._become(each, PowerState.CRASHED)
 
+    @override
     @asynccontextmanager
     async def _trouble(self, verb: str) -> AsyncIterator[Knob]:
         """Around each verb: the delay, and the failure before or after its effect."""

@@ -1,0 +1,105 @@
+"""Guests whose start does not count yet are off while the host may not act (RULES §23).
+
+A start counts when the operation that asked for it has shown its server as built, or when a later one has followed it here.  Until
+then the operation may go on elsewhere as soon as nobody hears this host.  So from the end of its authority on a host keeps such
+guests off, until its cell has said where they belong: those that belong here are started again, the others are destroyed
+(`settle.py`).  Every other guest runs on, for an outage must not stop it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from moorage.agent.journal import Journal
+from moorage.drivers.driver import Driver
+from moorage.model.clock import Clock
+from moorage.model.errors import Problem
+from moorage.model.guest import OFF
+from moorage.model.ids import ServerId
+
+FIRST_ANSWER_S = 1.0
+"""A cell that can be heard answers sooner: an agent that is restarted switches nothing off."""
+AGAIN_S = 1.0
+POWER_OFF_S = 15.0
+LETS_GO_S = 2.0
+"""A driver that takes longer keeps the host from coming home no more."""
+OVERDUE_S = 60.0
+"""Whoever should say that a start counts says so with the next beats; after this time they will not, and the cell is asked."""
+
+_log = logging.getLogger(__name__)
+
+
+class Hold:
+    """One host's.  `is_busy`: whether a command about the server is being obeyed at the moment."""
+
+    def __init__(
+        self, host: str, driver: Driver, journal: Journal, clock: Clock, is_busy: Callable[[ServerId], bool]
+    ) -> None:
+        self._host = host
+        self._driver = driver
+        self._journal = journal
+        self._clock = clock
+        self._is_busy = is_busy
+        self._heard = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._waiting_since: dict[ServerId, float] = {}
+
+    def begin(self) -> None:
+        """The host may not act any more; its cell is being asked."""
+        if self._task is None:
+            self._heard = asyncio.Event()
+            self._task = asyncio.create_task(self._keep_off(self._heard))
+
+    async def end(self) -> None:
+        """The cell has answered.  What is being switched off is switched off first, lest it be so after it was started again."""
+        self._heard.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=LETS_GO_S)
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Leave everything as it is."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def is_overdue(self) -> bool:
+        """Whether the cell should be asked of starts that nobody has acknowledged for long: who should have may be dead."""
+        now = self._clock.monotonic()
+        before = self._waiting_since
+        self._waiting_since = {each: before.get(each, now) for each in self._journal.unacknowledged()}
+        overdue = [each for each, since in self._waiting_since.items() if now - since > OVERDUE_S]
+        self._waiting_since.update(dict.fromkeys(overdue, now))
+        return bool(overdue)
+
+    async def _keep_off(self, heard: asyncio.Event) -> None:
+        wait_s = FIRST_ANSWER_S
+        while not await _is_set_within(heard, wait_s):
+            wait_s = AGAIN_S
+            try:
+                if waiting := self._journal.unacknowledged():
+                    guests = await self._driver.guests()
+                    on = sorted(each for each in waiting if guests.get(each, OFF[0]) not in OFF)
+                    await asyncio.gather(*(self._switch_off(each) for each in on if not self._is_busy(each)))
+            except Exception as failure:  # noqa: BLE001 - a boundary: whatever a driver does, it is tried again
+                _log.error("%s cannot see which of its guests run: %r", self._host, failure)
+
+    async def _switch_off(self, server: ServerId) -> None:
+        """The answer goes first: whoever still wants the guest asks again in the same turn, and it is started again."""
+        _log.warning("%s may not act, and the start of %s does not count yet: its guest is off", self._host, server)
+        try:
+            await self._journal.take_back(server)
+            async with asyncio.timeout(POWER_OFF_S):
+                await self._driver.power_off(server, 0.0)
+        except Exception as failure:  # noqa: BLE001 - a boundary: one guest that does not go off keeps the others from nothing
+            why = (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)
+            _log.error("%s: the guest of %s must be off and is not: %s", self._host, server, why)
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,56 @@
+"""Chains of files that simulated guests write their volumes to: what assisted snapshots make, kept in the guest's file."""
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractAsyncContextManager
+
+from moorage.drivers.dials import Knob
+from moorage.drivers.simulated_guest import SimulatedGuest
+from moorage.model.errors import HostFailed
+from moorage.model.guest import PowerState
+from moorage.model.ids import ServerId
+
+CHAIN_MAX = 200
+
+
+class SimulatedChains(ABC):
+    """The part of `SimulatedDriver` that is about snapshots of volumes."""
+
+    @abstractmethod
+    def _trouble(self, verb: str) -> AbstractAsyncContextManager[Knob]: ...
+
+    @abstractmethod
+    def _of(self, server: ServerId) -> SimulatedGuest: ...
+
+    @abstractmethod
+    def _keep(self, guest: SimulatedGuest) -> PowerState: ...
+
+    async def take_volume_snapshot(self, server: ServerId, volume: str, snapshot: str, new_file: str) -> PowerState:
+        async with self._trouble("take_volume_snapshot"):
+            guest, chain = self._chain(server, volume)
+            if (snapshot, new_file) not in chain:
+                if len(chain) >= CHAIN_MAX:
+                    raise HostFailed("the volume has too many snapshots", private=volume, code="host_full")
+                guest.chains[volume] = (*chain, (snapshot, new_file))
+            return self._keep(guest)
+
+    async def drop_volume_snapshot(
+        self, server: ServerId, volume: str, snapshot: str, merge_file: str | None, merge_target: str | None
+    ) -> PowerState:
+        async with self._trouble("drop_volume_snapshot"):
+            guest, chain = self._chain(server, volume)
+            gone = {file for of, file in chain if of == snapshot} if merge_file is None else {merge_file}
+            guest.chains[volume] = tuple(each for each in chain if each[1] not in gone)
+            return self._keep(guest)
+
+    def chain_of(self, server: ServerId, volume: str) -> tuple[str, ...]:
+        """The files over the volume's own, the one that is written to last: for tests."""
+        return tuple(file for _, file in self._of(server).chains.get(volume, ()))
+
+    def _chain(self, server: ServerId, volume: str) -> tuple[SimulatedGuest, tuple[tuple[str, str], ...]]:
+        """The guest and its chain of that volume; those of volumes that it has no more are forgotten."""
+        guest = self._of(server)
+        there = {each.volume for each in guest.spec.volumes}
+        if volume not in there:
+            raise HostFailed("the guest has no such volume", private=volume, code="volume_not_found")
+        guest.chains = {name: chain for name, chain in guest.chains.items() if name in there}
+        return guest, guest.chains.get(volume, ())
