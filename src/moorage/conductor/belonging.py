@@ -2,6 +2,9 @@
 
 A guest is called wrong by a word that names its server: it was deleted, or it is elsewhere.  While an operation holds a server, its
 turns decide; only what is older than the operation, or than its attempt, is over.  What nobody knows is left alone, and said.
+
+A server that is moved has a guest on each of two hosts, of which one is off, until the move is confirmed or reverted: while its
+migration is open, the one on the host that it leaves belongs there.  Whether it is to be on, that host knows: it was told to switch it off.
 """
 
 from collections.abc import Collection
@@ -13,7 +16,8 @@ from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.server import PowerState, VmState
 from moorage.model.turn import UNDO, Turn
 from moorage.placement.engine import Engine
-from moorage.sql import Database
+from moorage.sql import Database, Tx
+from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Placed
 from moorage.store.region.standings import Standing, standings
@@ -54,18 +58,21 @@ class Belonging:
         The region is read before the cell is read again: an operation that begins in between has a later place among the
         server's operations than what is said here, so its guest is not touched by it.
         """
-        before = await self._database.read(lambda tx: cell_servers.where_placed(tx, host, asked))
+        before, leaving = await self._database.read(lambda tx: _in_cell(tx, host, asked))
         ids = {*before, *asked}
         known = await self._region.read(lambda tx: standings(tx, ids))
         placed = before
         if any(self._may_be_wrong(host, before.get(each), known.get(each)) for each in ids):
-            placed = await self._database.read(lambda tx: cell_servers.where_placed(tx, host, ids))
+            placed, leaving = await self._database.read(lambda tx: _in_cell(tx, host, ids))
         told: list[ServerTurn] = []
         undecided: set[ServerId] = set()
         left_alone: set[ServerId] = set()
         for each in sorted(ids):
             row, where = placed.get(each), known.get(each)
-            said = self._say(each, host, row, where, turns_only=turns_only)
+            if each in leaving and not _is_gone(row, where):
+                said: ServerTurn | None = ServerTurn(each, None, here=True, running=True, over=_over(where))
+            else:
+                said = self._say(each, host, row, where, turns_only=turns_only)
             if said is not None:
                 told.append(said)
             if each in asked and (said is None or not said.here):
@@ -83,24 +90,28 @@ class Belonging:
         }
         return Judged(tuple(told), frozenset(undecided), frozenset(left_alone), frozenset(absent))
 
-    @staticmethod
-    def _may_be_wrong(host: str, row: Placed | None, where: Standing | None) -> bool:
-        return where is not None and where.operation is None and not where.deleted and not _is_on(row, host)
+    def _may_be_wrong(self, host: str, row: Placed | None, where: Standing | None) -> bool:
+        """What was read of the cell first may be older than what the region says."""
+        if where is None or where.deleted:
+            return False
+        if where.claimed_on is not None:
+            return self._name_of(where.claimed_on) != host
+        return not _is_on(row, host)
 
     def _say(
         self, server: ServerId, host: str, row: Placed | None, where: Standing | None, *, turns_only: bool
     ) -> ServerTurn | None:
         """None: no word names it."""
-        if (where is not None and where.deleted) or (row is not None and row.deleted):
+        if _is_gone(row, where):
             return ServerTurn(server, here=False, gone=True)
         if where is None:
             if _is_on(row, host):
-                return _here(row)
+                return _here(row, where)
             return ServerTurn(server, here=False, gone=True) if turns_only and row is None else None
         if where.operation is not None:
             return self._under_way(server, host, row, where)
         if _is_on(row, host):
-            return _here(row)
+            return _here(row, where)
         if row is None and where.recorded_in in (self._cell, None) and not where.has_order:
             return None
         if row is not None and row.seq > where.op_seq:
@@ -115,7 +126,7 @@ class Belonging:
             if name != host:  # its earlier attempts are over, whatever is left of them in somebody's buffers
                 return ServerTurn(server, Turn(where.operation_seq, where.attempt - 1, UNDO), here=False)
         if _is_on(row, host):
-            return _here(row)
+            return _here(row, where)
         if where.claimed_on is not None or where.operation_seq is None:
             return None
         return ServerTurn(server, Turn(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
@@ -126,10 +137,25 @@ class Belonging:
         return None if slot is None else world.names[slot]
 
 
+def _in_cell(tx: Tx, host: str, asked: Collection[ServerId]) -> tuple[dict[ServerId, Placed], frozenset[ServerId]]:
+    return cell_servers.where_placed(tx, host, asked), cell_migrations.leaving(tx, host)
+
+
+def _is_gone(row: Placed | None, where: Standing | None) -> bool:
+    return (where is not None and where.deleted) or (row is not None and row.deleted)
+
+
 def _is_on(row: Placed | None, host: str) -> bool:
     return row is not None and not row.deleted and row.host == host
 
 
-def _here(row: Placed | None) -> ServerTurn:
+def _here(row: Placed | None, where: Standing | None) -> ServerTurn:
     assert row is not None
-    return ServerTurn(row.id, None, here=True, running=row.vm_state in RUNNING_STATES)
+    return ServerTurn(row.id, None, here=True, running=row.vm_state in RUNNING_STATES, over=_over(where))
+
+
+def _over(where: Standing | None) -> int | None:
+    """The last of the server's operations that holds it no more."""
+    if where is None or where.operation is None:
+        return None if where is None else where.op_seq
+    return None if where.operation_seq is None else where.operation_seq - 1

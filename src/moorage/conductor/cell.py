@@ -61,6 +61,7 @@ HOSTS_PER_COMPARISON = 200
 FIRST_REPORT_S = 2.0
 """The first report and the first beat of an agent travel side by side."""
 UNDECIDED_AGAIN_S = 5.0
+STORED_WITHIN_S = 2.0
 
 
 class CellConductor:
@@ -92,12 +93,15 @@ class CellConductor:
         self._silent_s = silent_s
         self._alone = alone
         self._belonging = Belonging(cell, database, region, engine)
-        self._who = WhoSpeaks(cell, database, bus, clock)
+        self._who = WhoSpeaks(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
         self._subscriptions: list[Subscription] = []
         self._life: asyncio.Task[None] | None = None
         self._known = KnownHosts()
         self._to_flush: set[str] = set()
         self._forced_down: set[str] = set()
+        self._taking_reports = 0
+        self._storing_since: float | None = None
+        """When the report that is being stored began to be."""
         self._listening = Listening(bus, clock)
 
     async def start(self) -> None:
@@ -149,7 +153,11 @@ class CellConductor:
             with label("hosts"):
                 match message:
                     case HostReport():
-                        await self.take_report(message)
+                        self._taking_reports += 1
+                        try:
+                            await self.take_report(message)
+                        finally:
+                            self._taking_reports -= 1
                     case AgentReturned():
                         await self.welcome(message)
                     case Heartbeat():
@@ -165,15 +173,17 @@ class CellConductor:
         What could not be stored is not taken for heard: it is asked for again.
         """
         known = self._known[told.host]
-        if not await self._who.admits(known, told.boot):
+        if not await self._who.admits(known, told.boot, told.replaces or (), by=HostReport):
             return
         self._hear_of(known)
-        doubts = known.doubts
+        doubts, self._storing_since = known.doubts, self._clock.monotonic()
         try:
             await self._store(known, told)
         except BaseException:
             known.want(self._clock.monotonic())
             raise
+        finally:
+            self._storing_since = None
         known.stored(told.boot, doubts)
         await self._compare(known, told)
 
@@ -222,6 +232,7 @@ class CellConductor:
             physical_networks=told.physical_networks,
             agent=told.boot,
             set_aside=told.set_aside,
+            up_since=told.up_since,
         )
 
         def work(tx: Tx) -> Host:
@@ -270,7 +281,9 @@ class CellConductor:
         if beat.leaving:
             await self._who.left(known, beat.boot)
             return
-        if not (known.agent == beat.boot and known.confirmed) and not await self._who.admits(known, beat.boot):
+        if not (known.agent == beat.boot and known.confirmed) and not await self._who.admits(
+            known, beat.boot, by=Heartbeat
+        ):
             return
         was_silent = self._hear_of(known)
         now = self._clock.monotonic()
@@ -305,7 +318,8 @@ class CellConductor:
     async def welcome(self, returned: AgentReturned) -> None:
         """Tell a host that came home which servers are its own; it destroys the others (RULES §10)."""
         known = self._known[returned.host]
-        if not await self._who.admits(known, returned.agent or returned.boot):
+        replaces = () if returned.home else returned.replaces
+        if not await self._who.admits(known, returned.agent or returned.boot, replaces):
             return
         self._hear_of(known)
         if returned.home:
@@ -326,6 +340,8 @@ class CellConductor:
 
     async def _ask_if_due(self, known: KnownHost) -> None:
         now = self._clock.monotonic()
+        if self._storing_since is not None and now - self._storing_since > STORED_WITHIN_S:
+            return  # a database hangs: more reports would only wait in line, and be stored one after the other when it is back
         if known.due(now):
             known.asked(now)
             await self._bus.publish(subjects.to_host(self.cell, known.host), encode(ReportWanted(known.host)))
@@ -361,7 +377,7 @@ class CellConductor:
         """Hosts not heard of for too long, though they could have been, are down until they are heard again."""
         for known in self._known:
             if not known.silent and (unheard_s := self._listening.unheard_for_s(known.heard)) > self._silent_s:
-                known.silent = True
+                known.silent, known.silent_since = True, self._clock.monotonic()
                 self._engine.set_alive(known.host, False)
                 logger.warning("host %s has been silent for %.0f s", known.host, unheard_s)
 

@@ -16,7 +16,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
 from moorage.model.retry import jittered
-from moorage.operations import port_truth
+from moorage.operations import extend_volume, port_truth
 from moorage.operations.port_truth import Found
 from moorage.operations.rooms import Rooms
 from moorage.sql import label
@@ -26,7 +26,7 @@ from moorage.store.region.inbox import ExternalEvent
 logger = logging.getLogger(__name__)
 
 DELETED = "network-vif-deleted"
-HEEDED = ("network-changed", DELETED)
+HEEDED = ("network-changed", DELETED, extend_volume.EXTENDED)
 LOOK_EVERY_S = 2.0
 GATHERED_S = 0.02
 """Hints that come together are answered by one look."""
@@ -142,9 +142,14 @@ class Events:
     async def _heed(self, server: ServerId, told: Sequence[ExternalEvent]) -> bool:
         deleted = frozenset(each.tag for each in told if each.name == DELETED)
         try:
+            for each in told:
+                if each.name == extend_volume.EXTENDED and self._rooms.volumes is not None:
+                    await extend_volume.begin(self._rooms, server, each.tag)
+            if all(each.name == extend_volume.EXTENDED for each in told):
+                return True
             return await port_truth.look(self._rooms, server, deleted=deleted) is not Found.BUSY
         except Problem as problem:  # the network service is out, or the cell: the word is kept
-            logger.info("what happened to ports of server %s waits: %s", server, problem)
+            logger.info("what happened to ports or volumes of server %s waits: %s", server, problem)
             return False
         except Exception:  # one server's trouble must not keep the words of all the others
             logger.exception("what happened to ports of server %s could not be acted on", server)

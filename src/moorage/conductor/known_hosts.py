@@ -29,6 +29,8 @@ class KnownHost:
     """The cell's database says so too."""
     heard: float = NEVER
     silent: bool = False
+    silent_since: float = NEVER
+    """When it was found to be; what is under way on it goes on elsewhere then."""
     beat: int = -1
     guests: int = 0
     digest: str = ""

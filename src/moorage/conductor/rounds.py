@@ -8,7 +8,7 @@ leads, a round runs twice, which no round minds.  Rounds that serve this process
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -45,11 +45,20 @@ class Rounds:
         self._nudges: dict[str, asyncio.Event] = {}
         self.runs: dict[str, deque[RoundDone]] = {}
 
-    def add(self, name: str, every_s: float, run: Callable[[], Awaitable[object]], *, everywhere: bool = False) -> None:
-        """`everywhere`: also where this process does not lead."""
+    def add(
+        self,
+        name: str,
+        every_s: float,
+        run: Callable[[], Awaitable[object]],
+        *,
+        everywhere: bool = False,
+        sooner: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """`everywhere`: also where this process does not lead. `sooner`: waits for a reason to run before the time has come."""
         self._nudges[name] = asyncio.Event()
         self.runs[name] = deque(maxlen=RUNS_KEPT)
-        self._tasks.append(asyncio.create_task(self._keep(name, every_s, run, everywhere), name=f"reconciler-{name}"))
+        keeping = self._keep(name, every_s, run, everywhere, sooner)
+        self._tasks.append(asyncio.create_task(keeping, name=f"reconciler-{name}"))
 
     def nudge(self, name: str) -> None:
         self._nudges[name].set()
@@ -59,20 +68,31 @@ class Rounds:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _keep(self, name: str, every_s: float, run: Callable[[], Awaitable[object]], everywhere: bool) -> None:
+    async def _keep(
+        self,
+        name: str,
+        every_s: float,
+        run: Callable[[], Awaitable[object]],
+        everywhere: bool,
+        sooner: Callable[[], Coroutine[Any, Any, None]] | None,
+    ) -> None:
         while True:
             if not everywhere and not self._leads():
                 await self._clock.sleep(min(every_s, LEADING_ASKED_EVERY_S))
                 continue
             await self.once(name, run)
             self._nudges[name].clear()
-            waiting = asyncio.create_task(self._nudges[name].wait())
-            sleeping = asyncio.ensure_future(self._clock.sleep(jittered(every_s)))
+            reasons: list[asyncio.Future[Any]] = [
+                asyncio.create_task(self._nudges[name].wait()),
+                asyncio.ensure_future(self._clock.sleep(jittered(every_s))),
+            ]
+            if sooner is not None:
+                reasons.append(asyncio.create_task(sooner()))
             try:
-                await asyncio.wait({waiting, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                waiting.cancel()
-                sleeping.cancel()
+                for each in reasons:
+                    each.cancel()
 
     async def once(self, name: str, run: Callable[[], Awaitable[object]]) -> RoundDone:
         """One run; a problem is kept and said, and the next run tries again."""

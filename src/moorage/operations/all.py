@@ -3,13 +3,54 @@
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.operations.attach_interface import ATTACH_INTERFACE
-from moorage.operations.boot import BOOT
-from moorage.operations.delete import DELETE
+from moorage.operations.assisted_snapshot import ASSISTED_SNAPSHOT
+from moorage.operations.attach_interface import ATTACH_INTERFACE, ATTACH_INTERFACE_1
+from moorage.operations.attach_volume import ATTACH_VOLUME
+from moorage.operations.boot import BOOT, BOOT_WITH_VOLUMES
+from moorage.operations.crash_dump import CRASH_DUMP
+from moorage.operations.delete import DELETE, DELETE_WITH_VOLUMES
 from moorage.operations.detach_interface import DETACH_INTERFACE
+from moorage.operations.detach_volume import DETACH_VOLUME
+from moorage.operations.extend_volume import EXTEND_VOLUME
 from moorage.operations.power import POWER
+from moorage.operations.rebuild import REBUILD
+from moorage.operations.rescue import RESCUE, UNRESCUE
+from moorage.operations.shelve import SHELVE_OFFLOAD, SHELVE_SAGA
+from moorage.operations.snapshot import SNAPSHOT
+from moorage.operations.snapshot_volumes import SNAPSHOT_VOLUMES
+from moorage.operations.soft_delete import RESTORE, SOFT_DELETE
+from moorage.operations.swap_volume import SWAP_VOLUME
+from moorage.operations.unshelve import UNSHELVE
+from moorage.operations.unshelve_in_place import UNSHELVE_IN_PLACE
 from moorage.saga import Saga
 
 SAGAS: Mapping[str, Saga[Any, Any]] = {
-    saga.name: saga for saga in (BOOT, DELETE, POWER, ATTACH_INTERFACE, DETACH_INTERFACE)
+    saga.name: saga
+    for saga in (
+        BOOT,
+        BOOT_WITH_VOLUMES,
+        DELETE,
+        DELETE_WITH_VOLUMES,
+        POWER,
+        ATTACH_INTERFACE,
+        ATTACH_INTERFACE_1,
+        DETACH_INTERFACE,
+        CRASH_DUMP,
+        REBUILD,
+        SNAPSHOT,
+        SNAPSHOT_VOLUMES,
+        SHELVE_SAGA,
+        SHELVE_OFFLOAD,
+        UNSHELVE,
+        UNSHELVE_IN_PLACE,
+        RESCUE,
+        UNRESCUE,
+        ATTACH_VOLUME,
+        DETACH_VOLUME,
+        SWAP_VOLUME,
+        EXTEND_VOLUME,
+        ASSISTED_SNAPSHOT,
+        SOFT_DELETE,
+        RESTORE,
+    )
 }

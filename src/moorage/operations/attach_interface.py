@@ -3,10 +3,11 @@
 Who asks is answered when it is done, as Nova answers.  The port is got or made as a boot gets it: its card has an index that no
 card of the server had, so its MAC is a new one, and a POST that is repeated finds what it made (RULES §7).  What the port needs,
 an address of the segment that this very host is wired to and what its policy guarantees, is claimed beside what the server
-holds; when somebody else was first, the next segment or device of the host is tried, until none is left.
+holds; when somebody else was first, the next segment or device of the host is tried, until none is left.  A segment that turns
+out to have no address left, when the port is bound, is gone without, as boots do: each attempt is on the same host, and when no
+segment is left the refusal is the cause.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,11 +15,11 @@ import msgspec
 
 from moorage.bus.agents import HostAddress
 from moorage.clients.http import request_id as carried
-from moorage.model.action import Action, Event
+from moorage.model.action import Event
 from moorage.model.asker import Asker
 from moorage.model.boot import NicWish
-from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound, Problem
-from moorage.model.ids import OperationId, ProviderId
+from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound, Problem, Unavailable
+from moorage.model.ids import ConductorId, OperationId, ProviderId
 from moorage.model.network import NICS_MAX, BindRefused, CheckedNics, NetworkFacts, NicAsk, Port, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
@@ -27,7 +28,7 @@ from moorage.model.world import Ask, Choice
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot_request import with_pools
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import groups, slot
+from moorage.operations.steps import doing, groups, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import HOST_SILENT, errand, unplug_or_leave
@@ -39,9 +40,10 @@ from moorage.operations.steps.ports import (
     vif_of,
     with_our_credentials,
 )
+from moorage.operations.steps.segments import note_exhausted, without_exhausted
 from moorage.operations.steps.servers import Found
 from moorage.placement.claims import amounts_of, portions
-from moorage.saga import Run, Saga, step
+from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
@@ -96,7 +98,7 @@ async def begin_action(run: AttachRun) -> Found:
         found.server.id,
         records.fence(run),
         lambda server: msgspec.structs.replace(server, next_nic=max(server.next_nic, taken)),
-        lambda tx: actions.write(tx, _action(run, ())),
+        lambda tx: actions.write(tx, doing.action_of(run, ACTION)),
     )
     return Found(written, found.cell)
 
@@ -106,12 +108,12 @@ async def fail_action(run: AttachRun) -> None:
     """The action ends in Error; the server is as it was."""
     found = await records.find(run.rooms, run.asked.server.id)
     if found.cell is not None:
-        now = _now()
+        now = doing.now_us()
         host = None if found.server is None else found.server.host
         said = None if run.turned is None else _said(run.asked.server, run.turned.problem())
         events = (failed_event(EVENT, now, host, run.turned, said),)
         await run.rooms.cells[found.cell].write(
-            lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
+            lambda tx: actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
         )
 
 
@@ -130,10 +132,15 @@ async def release_port(run: AttachRun) -> None:
     await with_our_credentials(run.rooms, run.asked.server.id, letting_go)
 
 
-@step(region=True, needs=(begin_action, make_port))
+@step(region=True, moves=True, needs=(begin_action, make_port))
 async def claim_more(run: AttachRun) -> Given:
-    """Claim what the port needs of the server's own host and its segment; a loser takes the next candidate (N1, N5)."""
+    """Claim what the port needs of the server's own host and its segment; a loser takes the next candidate (N1, N5).
+
+    What an earlier attempt claimed, on a segment without addresses, is given back with it.
+    """
     engine, ask = run.rooms.placement, _ask(run)
+    exhausted = frozenset(each for cause in run.causes for each in cause.without)
+    ask = without_exhausted(ask, (run[make_port],), exhausted)
     if not any(nic.segments for nic in ask.nics) and not ask.groups:
         return await run.commit(lambda tx: Given())
     verdict, fresh = engine.rank(ask), False
@@ -153,8 +160,10 @@ async def _take(run: AttachRun, choice: Choice, ask: Ask) -> Given | Shortage:
     engine, server = run.rooms.placement, run.asked.server.id
     given = _given(run, choice, ask)
     taken: list[Claimed] = []
+    back: list[Row] = []
 
     def work(tx: Tx) -> Given:
+        back[:] = _retracted(tx, run, run.earlier(claim_more))
         answer = engine.extend(tx, server, choice, ask, run.operation)
         if isinstance(answer, Shortage):
             tx.refuse(answer)
@@ -167,44 +176,55 @@ async def _take(run: AttachRun, choice: Choice, ask: Ask) -> Given | Shortage:
     if isinstance(answer, Shortage):
         engine.lost(answer)
     else:
+        engine.settle(back)
         engine.claimed(taken[0])
     return answer
 
 
+def _retracted(tx: Tx, run: AttachRun, given: Given | None) -> tuple[Row, ...]:
+    """What this operation claimed, and no more: the consumer bears its name until it is taken back."""
+    if given is None or not given.amounts:
+        return ()
+    port = run.get(make_port)
+    function_of = None if port is None or not groups.is_function(port) else port.id
+    amounts = amounts_of(given.amounts)
+    return run.rooms.placement.retract(tx, run.asked.server.id, amounts, run.operation, function_of)
+
+
 @claim_more.undo
 async def give_back(run: AttachRun) -> None:
-    """What this operation claimed, and no more: the consumer bears its name until it is taken back."""
     given = run.get(claim_more)
     if given is None or not given.amounts:
         return
-    amounts = amounts_of(given.amounts)
-    port = run.get(make_port)
-    function_of = None if port is None or not groups.is_function(port) else port.id
     rows: list[Row] = []
 
     def work(tx: Tx) -> None:
-        rows[:] = run.rooms.placement.retract(tx, run.asked.server.id, amounts, run.operation, function_of)
+        rows[:] = _retracted(tx, run, given)
 
     await run.commit(work)
     run.rooms.placement.settle(rows)
 
 
-@step(needs=(begin_action, make_port, claim_more), patience_s=NETWORK_PATIENCE_S)
+@step(moves=True, needs=(begin_action, make_port, claim_more), patience_s=NETWORK_PATIENCE_S)
 async def bind_port(run: AttachRun) -> Port:
     """Set the server's host on the port; a deferred address is given here, and a refusal found here (S0.13)."""
     server, given, port = _server(run), run[claim_more], run[make_port]
     assert server.host is not None
     subnets = {port.index: given.subnet} if given.subnet else {}
-    bound = await run.rooms.network.bind_ports(
-        server.id,
-        server.host,
-        server.availability_zone or run.rooms.settings.default_availability_zone,
-        (port,),
-        subnets=subnets,
-        beside=subnets_beside((port,), run.asked.networks, subnets),
-        profiles=given.profiles,
-        unsure=run.unsure,
-    )
+    try:
+        bound = await run.rooms.network.bind_ports(
+            server.id,
+            server.host,
+            server.availability_zone or run.rooms.settings.default_availability_zone,
+            (port,),
+            subnets=subnets,
+            beside=subnets_beside((port,), run.asked.networks, subnets),
+            profiles=given.profiles,
+            unsure=run.unsure or run.attempt > 1,
+        )
+    except BindRefused as refused:
+        await note_exhausted(run.rooms, refused, run.asked.networks, subnets)
+        raise
     return bound[0]
 
 
@@ -244,7 +264,7 @@ async def record_nic(run: AttachRun) -> None:
 
     Who adopts it after it was passed may not know how the port was bound; the record does.
     """
-    found, port, now = run[begin_action], run.get(bind_port), _now()
+    found, port, now = run[begin_action], run.get(bind_port), doing.now_us()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
     events = (Event(EVENT, now, now, "Success", host),)
@@ -254,7 +274,7 @@ async def record_nic(run: AttachRun) -> None:
         run.asked.server.id,
         records.fence(run),
         lambda server: server if port is None else with_card(server, run, port, now),
-        lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, None),
+        lambda tx: actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None),
     )
 
 
@@ -283,7 +303,24 @@ def _ended(tx: Tx, run: AttachRun, status: str) -> None:
     records.let_go(tx, run)
 
 
+def _same_host(_: Given) -> str:
+    """An attach goes to its server's host; which that is, the server's record says."""
+    return ""
+
+
 ATTACH_INTERFACE = Saga(
+    "attach_interface/2",
+    AttachInterface,
+    begin_action,
+    make_port,
+    on_some_host(claim_more, bind_port, max_attempts=1, host=_same_host),
+    plug,
+    record_nic,
+    ended=_ended,
+)
+"""One attempt, and one more for each segment that had no address left."""
+
+ATTACH_INTERFACE_1 = Saga(
     "attach_interface/1",
     AttachInterface,
     begin_action,
@@ -294,6 +331,7 @@ ATTACH_INTERFACE = Saga(
     record_nic,
     ended=_ended,
 )
+"""As conductors of 0.1 know it: begun only while one of them is living, and told to its end."""
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -368,14 +406,14 @@ async def begin(
     refuse_without_credentials(rooms)
     checked = await _checked(rooms, token, server, wish, external_allowed)
     checked = await with_pools(rooms, checked)
-    owner = await rooms.tellers.choose(ATTACH_INTERFACE.name)
+    saga, owner = await _told_by(rooms)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         nic = _minted(checked.nics[0], now)
         asked = AttachInterface(now, seq, nic, dict(checked.networks), request_id, asker.user, carried.get())
         return accepted(
-            ATTACH_INTERFACE,
+            saga,
             operation,
             now,
             asked,
@@ -392,6 +430,14 @@ async def begin(
     except Problem as problem:
         raise _said(server, problem) from problem
     return await _port_of(rooms, new)
+
+
+async def _told_by(rooms: Rooms) -> tuple[Saga[AttachInterface, Rooms], ConductorId]:
+    """The newest version that every living conductor knows, and who begins with it. Raises Unavailable when there is none."""
+    try:
+        return ATTACH_INTERFACE, await rooms.tellers.choose(ATTACH_INTERFACE.name)
+    except Unavailable:
+        return ATTACH_INTERFACE_1, await rooms.tellers.choose(ATTACH_INTERFACE_1.name)
 
 
 async def _port_of(rooms: Rooms, new: Accepted) -> str:
@@ -465,25 +511,3 @@ def _said(server: Server, problem: Problem) -> Problem:
     if isinstance(problem, Conflict) and problem.code == "IpAddressGenerationFailure":
         return Invalid(f"No fixed IP addresses available for network: {problem.public}", code=problem.code)
     return problem
-
-
-def _action(run: AttachRun, events: tuple[Event, ...]) -> Action:
-    now = _now()
-    return Action(
-        server=run.asked.server.id,
-        action=ACTION,
-        request_id=_request(run),
-        user=run.asked.user,
-        project=run.asked.server.project,
-        started_at=now,
-        updated_at=now,
-        events=events,
-    )
-
-
-def _request(run: AttachRun) -> str:
-    return run.asked.request_id or f"req-{run.operation}"
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -16,16 +15,17 @@ from moorage.model.action import Action, Event
 from moorage.model.errors import HostFailed, NoCapacity, Problem, Stale, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.network import BindRefused, NetworkFacts, NicAsk, Port
-from moorage.model.resources import Needs
+from moorage.model.network import BindRefused, NetworkFacts, Port
 from moorage.model.server import Fault, Server, TaskState, VmState
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
-from moorage.model.world import Ask, Choice, GroupAsk
+from moorage.model.world import Ask, Choice
 from moorage.operations import late_ports
-from moorage.operations.gates import ANY_LEVEL, OPEN, PORTS_ARRIVE_BOUND, Gates
+from moorage.operations.boot_asked import Boot, Claim, Made, NoRoom, ask_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.boot_volumes import connecting, hold_volumes, with_attachments, with_disks
+from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, unplugged_after
@@ -33,7 +33,6 @@ from moorage.operations.steps.ports import (
     VIF_PLUGGED,
     made_macs,
     nics_of,
-    segments_for,
     subnets_beside,
 )
 from moorage.operations.steps.record_cells import (
@@ -59,67 +58,7 @@ HOST_PATIENCE_S = 300.0
 logger = logging.getLogger(__name__)
 
 
-class NoRoom(msgspec.Struct, frozen=True):
-    """There was no room for all the servers of a request, so none of them gets a host."""
-
-    fault: str
-    ledger: Ledger
-
-
-class Boot(msgspec.Struct, frozen=True):
-    """Everything a boot needs to know; nothing is looked up by name after this."""
-
-    server: Server
-    seq: int = 1
-    request_id: str = ""
-    global_request_id: str = ""
-    """What neighbours are told; the caller's own, if they sent one."""
-    nics: tuple[NicAsk, ...] = ()
-    networks: dict[str, NetworkFacts] = {}
-    security_groups: tuple[str, ...] = ()
-    auto: bool = False
-    needs: Needs = Needs({})
-    group: GroupAsk | None = None
-    forced_host: str | None = None
-    forced_node: str | None = None
-    same_host: tuple[HostId, ...] | None = None
-    different_host: tuple[HostId, ...] = ()
-    min_level: int = 3
-    gates: Gates = OPEN
-    """Who sees to the ports, decided when it was asked (RULES §13)."""
-    no_room: NoRoom | None = None
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """The host that was chosen, what is held there, and the account of those that were not."""
-
-    host: HostId
-    name: str
-    node: str
-    cell: CellId
-    availability_zone: str
-    level: int = PORTS_ARRIVE_BOUND
-    """Of the host's agent, when it was chosen."""
-    subnets: dict[int, str] = {}
-    """NIC index → the subnet its address is to come from, on routed networks."""
-    ledger: Ledger = Ledger(0, 0, {})
-    lost: tuple[str, ...] = ()
-    """Claims that somebody else won first, in words."""
-    order: Server | None = None
-    """The order as it was at the claim, if its owner changed it since it was asked (a new name, metadata …)."""
-    profiles: dict[int, dict[str, Any]] = {}
-    """NIC index → what its port's binding profile is to say of the providers that give what it was guaranteed."""
-    given: tuple[groups.Given, ...] = ()
-
-
 BootRun = Run[Boot, Rooms]
-
-
-class Made(msgspec.Struct, frozen=True):
-    """The ports of a boot, and facts of networks that did not exist when it was asked (`auto`)."""
-
-    ports: tuple[Port, ...] = ()
-    networks: dict[str, NetworkFacts] = {}
 
 
 @step(patience_s=NETWORK_PATIENCE_S)
@@ -342,7 +281,11 @@ async def start_guest(run: BootRun) -> GuestState | late_ports.Built:
     Only a host of level 1 or 2 sees to the ports first, while a gate is shut, and tells what became of them (S0.12).
     """
     claim, ports = run[claim_host], run[bind_ports]
-    guest = guest_of(run.asked.server, _networks(run), ports, claim.availability_zone)
+    guest = guest_of(run.asked.server, _networks(run), ports, claim.availability_zone, run.asked.files)
+    guest = await with_disks(run.rooms, run.asked.server, guest, _attachments(run))
+    guest = await with_drive(
+        run.rooms, run.asked.server, guest, _networks(run), ports, sealed_password=run.asked.sealed_password
+    )
     try:
         state = await late_ports.start(run, errand(run, "start_guest"), claim, ports, guest)
     except Problem:
@@ -384,7 +327,12 @@ async def await_vifs(run: BootRun) -> None:
 
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(record_server, start_guest))
 async def announce(run: BootRun) -> None:
-    """BUILD → ACTIVE, compare-and-swap; the action is finished with it."""
+    """BUILD → ACTIVE, compare-and-swap; the action is finished with it.  From then on the start counts (RULES §23)."""
+    await _show_active(run)
+    run.rooms.hosts.start_counts(run[claim_host].name, run.asked.server.id, run.asked.seq)
+
+
+async def _show_active(run: BootRun) -> None:
     claim, boot = run[claim_host], run.asked
     now = _now()
     by = records.fence(run)
@@ -408,11 +356,11 @@ async def announce(run: BootRun) -> None:
 
         try:
             with label("announce"):
-                return await run.rooms.cells[claim.cell].write(at_once)
+                await run.rooms.cells[claim.cell].write(at_once)
+                return
         except Stale:
             logger.info("%s: server %s was changed while it was built", run.operation, boot.server.id)
     await records.change(run.rooms, claim.cell, boot.server.id, by, shown, also)
-    return None
 
 
 @announce.passed
@@ -452,7 +400,7 @@ def shown_active(
 def recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: int, now: int) -> Server:
     """The record as it is in the cell while the guest is made."""
     return msgspec.structs.replace(
-        claim.order or run.asked.server,
+        with_attachments(claim.order or run.asked.server, _attachments(run)),
         operation=run.operation,
         cell=claim.cell,
         host=claim.name,
@@ -508,6 +456,30 @@ BOOT = Saga(
     ended=_ended,
 )
 
+connect_volumes = connecting(claim_host)
+BOOT_WITH_VOLUMES = Saga(
+    "boot/2",
+    Boot,
+    hold_volumes,
+    make_ports,
+    on_some_host(
+        claim_host,
+        bind_ports,
+        connect_volumes,
+        record_server,
+        start_guest,
+        await_vifs,
+        host=lambda claim: claim.host,
+    ),
+    announce,
+    turned=_turned,
+    ended=_ended,
+)
+
+
+def _attachments(run: BootRun) -> dict[str, str] | None:
+    return run.get(connect_volumes) if run.asked.server.volumes else None
+
 
 # ------------------------------------------------------------------------------------------ what is asked of whom
 
@@ -515,37 +487,6 @@ BOOT = Saga(
 def _networks(run: BootRun) -> Mapping[str, NetworkFacts]:
     made = run.get(make_ports)
     return run.asked.networks if made is None or not made.networks else {**run.asked.networks, **made.networks}
-
-
-def ask_of(
-    boot: Boot, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]
-) -> Ask:
-    """What the scheduler is asked: needs of flavor and image, for each NIC its segments, and what single providers must give."""
-    wanted = groups.wanted(ports, networks, boot.needs)
-    return Ask(
-        resources=boot.needs.resources,
-        required=boot.needs.required,
-        forbidden=boot.needs.forbidden,
-        nics=tuple(segments_for(port, networks.get(port.network)) for port in ports),
-        availability_zone=boot.server.availability_zone,
-        host=boot.forced_host,
-        node=boot.forced_node,
-        not_on=not_on,
-        same_host=boot.same_host,
-        different_host=boot.different_host,
-        group=boot.group,
-        groups=wanted.groups,
-        same_subtree=wanted.same_subtree,
-        same_device=wanted.same_device,
-        group_policy=wanted.group_policy,
-        project=boot.server.project,
-        extra_specs=dict(boot.server.flavor.extra_specs),
-        image_properties=dict(boot.server.image_properties),
-        min_level=boot.min_level,
-        cells=late_ports.cells_with(networks.values()),
-        max_level=boot.gates.max_level if boot.nics else ANY_LEVEL,
-        seed=int(boot.server.id.replace("-", ""), 16) & 0xFFFFFFFF,
-    )
 
 
 def _subnets(run: BootRun, segments: tuple[ProviderId | None, ...]) -> dict[int, str]:
@@ -581,3 +522,6 @@ def _request(boot: Boot) -> str:
 
 def _now() -> int:
     return time.time_ns() // 1000
+
+
+__all__ = ["BOOT", "BOOT_WITH_VOLUMES", "Boot", "Claim", "Made", "NoRoom", "ask_of"]

@@ -18,7 +18,7 @@ from moorage.clients.http import request_id as carried
 from moorage.clients.network.checks import Wanted
 from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest, NicWish
-from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, OverQuota
+from moorage.model.errors import Conflict, Forbidden, Invalid, OverQuota
 from moorage.model.flavor import Flavor
 from moorage.model.group import ServerGroup
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId, new_uuid
@@ -28,18 +28,21 @@ from moorage.model.network import CheckedNics, NicAsk, Port, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.resources import Needs, needs_of
-from moorage.model.server import Nic, Server
+from moorage.model.server import FlavorCopy, Nic, Server
 from moorage.model.world import GroupAsk
-from moorage.operations import kept_flavors
+from moorage.operations import boot_devices, kept_flavors
 from moorage.operations.accept import accepted, keep, tell_later
-from moorage.operations.boot import BOOT, Boot, NoRoom, ask_of
+from moorage.operations.boot import BOOT, BOOT_WITH_VOLUMES, Boot, NoRoom, ask_of
+from moorage.operations.boot_devices import BootDevices
+from moorage.operations.disk_config import disk_config_of
 from moorage.operations.gates import Gates
+from moorage.operations.image_checks import base_of
 from moorage.operations.late_ports import ports_to_be
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import groups
+from moorage.operations.steps import drives, groups
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx, label
-from moorage.store.region import keypairs, quotas, server_groups
+from moorage.store.region import keypairs, quotas, server_groups, volume_intents
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
@@ -51,7 +54,6 @@ NAME_CHARACTERS_MAX = 255
 AUTO_REFUSED = "auto_allocate_refused"
 NOVAS_AUTO_REFUSAL = 400
 MIB_PER_GIB = 1024
-BYTES_PER_GIB = 1024**3
 
 
 class BootRights(msgspec.Struct, frozen=True):
@@ -97,9 +99,11 @@ async def begin(
     if request.min_count > SERVERS_AT_ONCE_MAX:
         await _refuse_so_many(rooms, asker, project, request, known.flavor)
     request = msgspec.structs.replace(request, max_count=min(request.max_count, SERVERS_AT_ONCE_MAX))
-    image = await _image(rooms, token, request, known.flavor, rights)
+    found = await boot_devices.understood(
+        rooms, asker, token, request, known.flavor, may_zero_disk=rights.may_zero_disk
+    )
     place = _place(rooms, request, rights)
-    same, different = await _hinted_hosts(rooms, request.hints)
+    same, different = await hinted_hosts(rooms, request.hints)
     checked = await _checked(rooms, token, project, request, rights)
     _check_guarantees(request, checked)
     _check_counts(request, checked)
@@ -108,8 +112,9 @@ async def begin(
     rules = await _rules(rooms, checked) if request.max_count > 1 or not gates.early_ports else {}
     if _guaranteed(checked, rules):
         gates = gates.made_early()
-    boots = _boots(asker, project, request, known, image, place, checked, gates, (same, different), request_id)
+    boots = _boots(rooms, asker, project, request, known, found, place, checked, gates, (same, different), request_id)
     fit = await _that_have_room(rooms, boots, rules)
+    boots = await boot_devices.with_volumes(rooms, asker, token, boots)
     return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free, fit)
 
 
@@ -175,45 +180,6 @@ def _group(tx: Tx, group_id: str | list[str] | None, project: str, administrator
     return group
 
 
-async def _image(rooms: Rooms, token: str, request: BootRequest, flavor: Flavor, rights: BootRights) -> Image | None:
-    if any(
-        device.destination == "volume" or device.source in {"volume", "snapshot"} for device in request.block_devices
-    ):
-        raise Invalid(
-            "Block device mapping is invalid: no volume service is configured, so servers have local disks only."
-        )
-    if not request.image_ref:
-        raise Invalid("Invalid imageRef provided: a server without a volume is booted from an image.")
-    try:
-        image = await rooms.images.show(request.image_ref, token)
-    except NotFound as missing:
-        raise Invalid(f"Image {request.image_ref} could not be found.") from missing
-    if image.status != "active":
-        raise Invalid(f"Image {image.id} is not active.")
-    if image.min_ram_mib > flavor.ram_mib:
-        raise Invalid("Flavor's memory is too small for requested image.")
-    _check_disk(image, flavor, rights)
-    return image
-
-
-def _check_disk(image: Image, flavor: Flavor, rights: BootRights) -> None:
-    if flavor.disk_gib == 0:
-        if not rights.may_zero_disk:
-            raise Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
-        return
-    largest = flavor.disk_gib * BYTES_PER_GIB
-    size = image.size_bytes or 0
-    if size > largest:
-        raise Invalid(
-            f"Flavor's disk is too small for requested image. Flavor disk is {largest} bytes, image is {size} bytes."
-        )
-    if image.min_disk_gib > flavor.disk_gib:
-        raise Invalid(
-            f"Flavor's disk is smaller than the minimum size specified in image metadata. Flavor disk is {largest} bytes, "
-            f"minimum size is {image.min_disk_gib * BYTES_PER_GIB} bytes."
-        )
-
-
 def _place(rooms: Rooms, request: BootRequest, rights: BootRights) -> _Place:
     world = rooms.placement.world()
     zone, host, node = request.availability_zone, request.host, request.hypervisor_hostname
@@ -233,7 +199,7 @@ def _place(rooms: Rooms, request: BootRequest, rights: BootRights) -> _Place:
     return _Place(zone or None, host or None, node or None)
 
 
-async def _hinted_hosts(
+async def hinted_hosts(
     rooms: Rooms, hints: Mapping[str, str | list[str]]
 ) -> tuple[tuple[HostId, ...] | None, tuple[HostId, ...]]:
     same, different = hints.get("same_host"), hints.get("different_host")
@@ -314,43 +280,49 @@ def _check_counts(request: BootRequest, checked: CheckedNics) -> None:
 
 
 def _boots(
+    rooms: Rooms,
     asker: Asker,
     project: str,
     request: BootRequest,
     known: _Known,
-    image: Image | None,
+    found: BootDevices,
     place: _Place,
     checked: CheckedNics,
     gates: Gates,
     hinted: tuple[tuple[HostId, ...] | None, tuple[HostId, ...]],
     request_id: str,
 ) -> list[Boot]:
-    properties = {} if image is None else image.properties
-    needs = _needs(known.flavor, properties)
+    image, properties = found.image, found.properties
+    needs = needs_of_flavor(known.flavor, properties, local_root=found.local_root)
     reservation = request.reservation_id or f"r-{secrets.token_hex(4)}"
+    drive = drives.wanted(rooms, request.config_drive, properties)
+    sealed = rooms.seals.seal(request.admin_password) if drive and rooms.seals and request.admin_password else ""
+    request = msgspec.structs.replace(request, config_drive=drive)
+    asker = asker if rooms.vendor_data else msgspec.structs.replace(asker, roles=())  # nobody is told of them
     group = None if known.group is None else GroupAsk(known.group.id, known.group.policy, known.group.max_per_host or 1)
     made: list[Boot] = []
     for launch_index in range(request.max_count):
         server = _server(asker, project, request, known, image, place, checked, reservation, launch_index)
-        made.append(
-            Boot(
-                server=server,
-                request_id=request_id,
-                global_request_id=carried.get(),
-                nics=tuple(_minted(nic, server.id) for nic in checked.nics),
-                networks=dict(checked.networks),
-                security_groups=checked.security_groups,
-                auto=checked.auto,
-                needs=needs,
-                group=group,
-                forced_host=place.host,
-                forced_node=place.node,
-                same_host=hinted[0],
-                different_host=hinted[1],
-                min_level=gates.min_level,
-                gates=gates,
-            )
+        boot = Boot(
+            server=server,
+            request_id=request_id,
+            global_request_id=carried.get(),
+            nics=tuple(_minted(nic, server.id) for nic in checked.nics),
+            networks=dict(checked.networks),
+            security_groups=checked.security_groups,
+            auto=checked.auto,
+            needs=needs,
+            group=group,
+            forced_host=place.host,
+            forced_node=place.node,
+            same_host=hinted[0],
+            different_host=hinted[1],
+            min_level=gates.min_level,
+            gates=gates,
+            sealed_password=sealed,
+            files=request.files,
         )
+        made.append(boot_devices.given(boot, found))
     return made
 
 
@@ -358,12 +330,13 @@ def _minted(nic: NicAsk, server: ServerId) -> NicAsk:
     return msgspec.structs.replace(nic, mac=mint_mac(server, nic.index)) if nic.ours else nic
 
 
-def _needs(flavor: Flavor, properties: Mapping[str, str]) -> Needs:
+def needs_of_flavor(flavor: Flavor | FlavorCopy, properties: Mapping[str, str], *, local_root: bool = True) -> Needs:
+    """`local_root`: the root is on the host's own disk."""
     swap_gib = -(-flavor.swap_mib // MIB_PER_GIB)
     return needs_of(
         vcpus=flavor.vcpus,
         memory_mb=flavor.ram_mib,
-        disk_gb=flavor.disk_gib + flavor.ephemeral_gib + swap_gib,
+        disk_gb=(flavor.disk_gib if local_root else 0) + flavor.ephemeral_gib + swap_gib,
         extra_specs=flavor.extra_specs,
         image_properties=properties,
     )
@@ -396,6 +369,7 @@ def _server(
         image=None if image is None else ImageId(image.id),
         image_name="" if image is None else image.name,
         image_properties={} if image is None else image.properties,
+        base_image=None if image is None else base_of(image, asker),
         key_name=request.key_name,
         public_key=None if known.key is None else known.key.public_key,
         metadata=dict(request.metadata),
@@ -404,13 +378,13 @@ def _server(
         config_drive=request.config_drive,
         security_groups=_groups_shown(request, checked),
         nics=tuple(_first_nic(nic, checked) for nic in checked.nics),
-        block_devices=request.block_devices,
         access_ip_v4=request.access_ip_v4,
         access_ip_v6=request.access_ip_v6,
-        disk_config=request.disk_config or "MANUAL",
+        disk_config=disk_config_of(request.disk_config, image),
         availability_zone=place.zone,
         pinned_az=place.zone,
         hints=dict(request.hints),
+        boot_roles=asker.roles,
         group=None if known.group is None else known.group.id,
         trusted_certs=request.trusted_certs,
         reservation_id=reservation,
@@ -460,7 +434,8 @@ async def _accept(
     fit: "_Fit | None",
 ) -> tuple[Server, ...]:
     """Servers, operations and quota in one transaction (RULES §2); of `max_count` as many as the quota allows (§17)."""
-    owner = await rooms.tellers.choose(BOOT.name)
+    saga = BOOT_WITH_VOLUMES if boots[0].server.volumes else BOOT
+    owner = await rooms.tellers.choose(saga.name)
     ours = sum(nic.ours for nic in boots[0].nics)
     most = len(boots) if ports_free is None or not ours else min(len(boots), ports_free // ours)
     defaults = {**DEFAULT_LIMITS, **(rooms.settings.quota or {})}
@@ -477,7 +452,7 @@ async def _accept(
             operation = region_operations.new_id()
             held = msgspec.structs.replace(boot.server, operation=operation)
             new = accepted(
-                BOOT,
+                saga,
                 operation,
                 held,
                 msgspec.structs.replace(boot, server=held),
@@ -494,10 +469,19 @@ async def _accept(
                 tx.refuse(Shortfall((Over("server_group_members", len(rows), had, members),)))
         region_servers.insert(tx, [server for server, _ in rows])
         keep(rooms, tx, [new for _, new in rows])
+        if makes_volumes:
+            volume_intents.done(tx, [server.id for server, _ in rows])
         return rows
 
-    with label("accept"):
-        answer = await rooms.region.write(work)
+    makes_volumes = any(each.created for each in boots[0].server.block_devices)
+    answer: list[tuple[Server, Accepted]] | Shortfall = []
+    try:
+        with label("accept"):
+            answer = await rooms.region.write(work)
+    finally:
+        if makes_volumes:
+            taken = {server.id for server, _ in answer} if isinstance(answer, list) else set[ServerId]()
+            await boot_devices.forget_boots(rooms, [each for each in boots if each.server.id not in taken])
     if isinstance(answer, Shortfall):
         raise answer.problem()
     for _, new in answer:

@@ -4,6 +4,7 @@ It works on a half-built, unplaced or ERROR server (RULES §9): its first step l
 held the server has ended.
 """
 
+import logging
 import time
 from typing import Literal
 
@@ -24,12 +25,15 @@ from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave
 from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import release_all
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region import operations as region_operations
 from moorage.store.region import quotas, server_groups
 from moorage.store.region import servers as region_servers
+
+logger = logging.getLogger(__name__)
 
 FORWARD_ONLY = "what was destroyed cannot come back: a delete only goes forward"
 PATIENCE_S = 24 * 3600.0
@@ -98,6 +102,20 @@ async def _released_by_host(run: DeleteRun) -> bool:
     return old and run.get(destroy_guest) is True
 
 
+@step(no_undo=FORWARD_ONLY, needs=(find_server, destroy_guest), patience_s=PATIENCE_S)
+async def release_volumes(run: DeleteRun) -> bool:
+    """Volumes are let go, and those that go with the server deleted; False: the volume service is out.
+
+    Nobody waits for it here: the server goes all the same, and `finish_volumes` does it when the service is back.
+    """
+    try:
+        await release_all(run.rooms, run[find_server].server or run.asked.server)
+    except Unavailable as out:
+        logger.warning("%s: volumes of %s wait: %s", run.operation, run.asked.server.id, out.public)
+        return False
+    return True
+
+
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def mark_deleted(run: DeleteRun) -> None:
     """The record says DELETED, in the cell or in the region, and the action is finished."""
@@ -151,7 +169,7 @@ async def release_claims(run: DeleteRun) -> None:
         given_back[:] = run.rooms.placement.release(tx, server.id)
         server_groups.leave(tx, [server.id])
         region_servers.mark_deleted(tx, server.id, _now())
-        if found.server is None or found.server.deleted:
+        if found.server is None or found.server.deleted or found.server.vm_state is VmState.SOFT_DELETED:
             return  # an earlier delete gave back its quota
         flavor = server.flavor
         weight = {"instances": 1, "cores": flavor.vcpus, "ram": flavor.ram_mib}
@@ -161,6 +179,21 @@ async def release_claims(run: DeleteRun) -> None:
 
     await run.commit(work)
     run.rooms.placement.settle(given_back)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, release_volumes, release_claims), patience_s=PATIENCE_S)
+async def finish_volumes(run: DeleteRun) -> None:
+    """What a volume service that was out could not let go is let go when it is back, however long that takes."""
+    if run.get(release_volumes) is not True:
+        await release_all(run.rooms, run[find_server].server or run.asked.server)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, release_claims), patience_s=PATIENCE_S)
+async def delete_shelved_image(run: DeleteRun) -> None:
+    """A shelved server's disk is an image of ours: it goes with the server."""
+    server = run[find_server].server or run.asked.server
+    if server.shelved is not None and server.shelved.image is not None:
+        await run.rooms.images.delete(server.shelved.image)
 
 
 def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
@@ -178,6 +211,29 @@ DELETE = Saga(
     ended=_ended,
     forward_only=True,
 )
+"""For servers without volumes and without an image of their disk: every release knows it, so a release may be taken back meanwhile."""
+
+DELETE_WITH_VOLUMES = Saga(
+    "delete/2",
+    Delete,
+    find_server,
+    destroy_guest,
+    release_ports,
+    release_volumes,
+    mark_deleted,
+    release_claims,
+    finish_volumes,
+    delete_shelved_image,
+    ended=_ended,
+    forward_only=True,
+)
+
+
+WITHOUT_VOLUMES = frozenset(
+    {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
+)
+"""Of a server that one of these holds nothing is attached meanwhile."""
+NOT_YET = "a server with volumes cannot be deleted before all conductors are of this release; try again later"
 
 
 async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = False, request_id: str = "") -> None:
@@ -185,7 +241,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
 
     A repeated delete adds nothing.
     """
-    owner, gates = await rooms.tellers.choose(DELETE.name), rooms.gates()
+    (newest, owner), gates = await _told_by(rooms), rooms.gates()
     operation = region_operations.new_id()
 
     def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
@@ -193,11 +249,17 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
         if held is None or held.seq == 0:
             tx.refuse((None, None, None))
         where = region_servers.find(tx, server.id)
+        holder = None
         if where is not None and held.holder is not None:
             holder = region_operations.get(tx, held.holder)
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, "deleted")
+        saga = DELETE
+        if server.volumes or server.shelved is not None or (holder is not None and holder.saga not in WITHOUT_VOLUMES):
+            saga = newest
+            if saga is DELETE:
+                raise Unavailable(NOT_YET)
         asked = Delete(
             server,
             held.seq,
@@ -209,7 +271,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             gates,
         )
         new = accepted(
-            DELETE,
+            saga,
             operation,
             server,
             asked,
@@ -225,6 +287,14 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
 
     new, holder, holder_owner = await rooms.region.write(work)
     await tell_later(rooms, new, holder, holder_owner)
+
+
+async def _told_by(rooms: Rooms) -> tuple[Saga[Delete, Rooms], ConductorId]:
+    """The newest version that every living conductor knows, and who begins. Raises Unavailable when there is none."""
+    try:
+        return DELETE_WITH_VOLUMES, await rooms.tellers.choose(DELETE_WITH_VOLUMES.name)
+    except Unavailable:
+        return DELETE, await rooms.tellers.choose(DELETE.name)
 
 
 def _now() -> int:

@@ -6,7 +6,6 @@ cannot unplug is no reason to stop, and what the record says the port held is gi
 """
 
 import logging
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -23,8 +22,8 @@ from moorage.model.server import Nic, Server
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing, slot
 from moorage.operations.steps import servers as records
-from moorage.operations.steps import slot
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import NO_GUEST, errand
 from moorage.operations.steps.ports import held_by, nic_of, refuse_without_credentials, with_our_credentials
@@ -74,7 +73,7 @@ async def begin_action(run: DetachRun) -> Begun:
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.asked.server.id} is on no host")
     if not run.asked.gone:
-        await run.rooms.cells[found.cell].write(lambda tx: actions.write(tx, _action(run, ())))
+        await run.rooms.cells[found.cell].write(lambda tx: actions.write(tx, doing.action_of(run, ACTION)))
     held = await _left_behind(run) if run.asked.gone else held_by(await _as_it_is(run))
     return Begun(found, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
 
@@ -113,11 +112,11 @@ async def fail_action(run: DetachRun) -> None:
     """The action ends in Error; the interface is as it was."""
     found = await records.find(run.rooms, run.asked.server.id)
     if found.cell is not None and not run.asked.gone:
-        now = _now()
+        now = doing.now_us()
         host = None if found.server is None else found.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
         await run.rooms.cells[found.cell].write(
-            lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
+            lambda tx: actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
         )
 
 
@@ -149,14 +148,14 @@ async def let_port_go(run: DetachRun) -> None:
 @step(needs=(begin_action, let_port_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def forget_nic(run: DetachRun) -> None:
     """The record does not show it any more, and the action has ended."""
-    found, now = run[begin_action].found, _now()
+    found, now = run[begin_action].found, doing.now_us()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
     events = (Event(EVENT, now, now, "Success", host),)
 
     def also(tx: Tx) -> None:
         if not run.asked.gone:
-            actions.finish(tx, run.asked.server.id, _request(run), events, now, None)
+            actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None)
 
     await records.change(
         run.rooms,
@@ -184,10 +183,11 @@ async def give_back(run: DetachRun) -> None:
     rows: list[Row] = []
     nic = run.asked.nic
     held = amounts_of(run[begin_action].held)
-    function_of = nic.port if nic.vnic_type in FUNCTION_VNIC_TYPES else None
+    known_by = tuple(str(each) for each in (nic.port, nic.mac) if each)
+    function_of = known_by if nic.vnic_type in FUNCTION_VNIC_TYPES else ()
 
     def work(tx: Tx) -> None:
-        if held or function_of is not None:
+        if held or function_of:
             rows[:] = run.rooms.placement.shrink(tx, run.asked.server.id, held, function_of)
 
     await run.commit(work)
@@ -233,7 +233,7 @@ async def _show_failed(rooms: Rooms, server: Server, user: str, request_id: str,
     found = await records.find(rooms, server.id)
     if found.cell is None or found.server is None:
         raise absent
-    now = _now()
+    now = doing.now_us()
     event = failed_event(EVENT, now, found.server.host, Cause.of(absent, ACTION, 0))
     action = Action(
         server=server.id,
@@ -276,25 +276,3 @@ async def _begin(
         return accepted(DETACH_INTERFACE, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
 
     await tell_later(rooms, await slot.accept(rooms, server.id, ACTION, make))
-
-
-def _action(run: DetachRun, events: tuple[Event, ...]) -> Action:
-    now = _now()
-    return Action(
-        server=run.asked.server.id,
-        action=ACTION,
-        request_id=_request(run),
-        user=run.asked.user,
-        project=run.asked.server.project,
-        started_at=now,
-        updated_at=now,
-        events=events,
-    )
-
-
-def _request(run: DetachRun) -> str:
-    return run.asked.request_id or f"req-{run.operation}"
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -1,7 +1,7 @@
 """The doors through which the front desk begins operations; what it needs of this room, and no more."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Protocol
 
 from moorage.bus.agents import HostAddress
 from moorage.bus.carrier import Bus
@@ -12,16 +12,29 @@ from moorage.model.boot import BootRequest, NicWish
 from moorage.model.errors import Conflict
 from moorage.model.ids import ServerId
 from moorage.model.server import Server
-from moorage.operations import attach_interface, boot_request, delete, detach_interface, fixed_ips, power
+from moorage.operations import (
+    attach_interface,
+    boot_request,
+    delete,
+    detach_interface,
+    fixed_ips,
+    power,
+    snapshot,
+    snapshot_volumes,
+    soft_delete,
+)
 from moorage.operations.boot_request import BootRights
+from moorage.operations.life_doors import LifeDoors, LifeDoorsProtocol
 from moorage.operations.power import PowerVerb
 from moorage.operations.rooms import Rooms
+from moorage.operations.shelve_doors import ShelveDoors, ShelveDoorsProtocol
+from moorage.operations.snapshot import Wish
+from moorage.operations.steps.servers import StateCheck
+from moorage.operations.volume_doors import VolumeDoors, VolumeDoorsProtocol
 from moorage.sql import Database
 
-StateCheck: TypeAlias = Callable[[Server], None]
 
-
-class ServerDoors(Protocol):
+class ServerDoors(LifeDoorsProtocol, ShelveDoorsProtocol, VolumeDoorsProtocol, Protocol):
     """What may be begun on servers; each is accepted durably when the call returns, or a Problem is raised."""
 
     async def boot(
@@ -54,6 +67,12 @@ class ServerDoors(Protocol):
 
     async def remove_fixed_ip(self, server: Server, address: str) -> None: ...
 
+    async def snapshot(
+        self, asker: Asker, token: str, server: Server, wish: Wish, *, check: StateCheck, request_id: str
+    ) -> str:
+        """The id of the image, which is there when it returns; its data comes."""
+        ...
+
     async def console(self, server: Server, lines: int | None) -> str:
         """What the guest wrote to its console."""
         ...
@@ -63,12 +82,13 @@ class ServerDoors(Protocol):
         ...
 
 
-class Doors:
+class Doors(LifeDoors, ShelveDoors, VolumeDoors):
     """The doors of a region."""
 
     def __init__(self, rooms: Rooms, bus: Bus | None = None) -> None:
         self.rooms = rooms
         self._bus = bus
+        self._caching = set()
 
     async def boot(
         self, asker: Asker, token: str, request: BootRequest, rights: BootRights, request_id: str
@@ -76,7 +96,10 @@ class Doors:
         return await boot_request.begin(self.rooms, asker, token, request, rights, request_id)
 
     async def delete(self, asker: Asker, server: Server, *, force: bool, request_id: str) -> None:
-        await delete.begin(self.rooms, asker, server, force=force, request_id=request_id)
+        if not force and soft_delete.is_for_later(self.rooms, server):
+            await soft_delete.begin(self.rooms, asker, server, request_id=request_id)
+        else:
+            await delete.begin(self.rooms, asker, server, force=force, request_id=request_id)
 
     async def power(self, asker: Asker, server: Server, verb: PowerVerb, request_id: str) -> None:
         await power.begin(self.rooms, asker, server, verb, request_id)
@@ -113,6 +136,15 @@ class Doors:
 
     async def remove_fixed_ip(self, server: Server, address: str) -> None:
         await fixed_ips.remove(self.rooms, server, address)
+
+    async def snapshot(
+        self, asker: Asker, token: str, server: Server, wish: Wish, *, check: StateCheck, request_id: str
+    ) -> str:
+        if server.volume_backed and wish.backup_type is None:
+            return await snapshot_volumes.begin(
+                self.rooms, asker, token, server, wish, check=check, request_id=request_id
+            )
+        return await snapshot.begin(self.rooms, asker, token, server, wish, check=check, request_id=request_id)
 
     async def console(self, server: Server, lines: int | None) -> str:
         if server.cell is None or server.host is None:

@@ -17,6 +17,7 @@ What is in use is counted though it be more than there is: nobody else is to be 
 binding names no provider for it, or one that is not below the server's host: then the claim stays as it is, and the operator is told.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,6 +44,8 @@ from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import Key
 from moorage.store.servers import replace_server
 
+SETTLED_AFTER_S = 1.0
+"""Between a change of a claim and the change of its port's binding lie milliseconds."""
 logger = logging.getLogger(__name__)
 
 
@@ -78,6 +81,9 @@ async def look(
     server = found.server
     if server is None or server.deleted or found.cell is None or server.host is None:
         return Found.NO_SERVER
+    held = await rooms.region.read(
+        lambda tx: claims.held(tx, server_id)
+    )  # before the ports: what changes meanwhile shows
     carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
     ports = {port.id: port for port in await rooms.network.ports_of(server_id) if port.id in carded}
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
@@ -98,7 +104,7 @@ async def look(
             return Found.BUSY
     for each in amiss.values():
         logger.error("server %s: %s", server.id, each)
-    mended = await _mend_claim(rooms, wanted, where.op_seq, guarantees=not amiss)
+    mended = await _mend_claim(rooms, wanted, where.op_seq, held, ports, guarantees=not amiss)
     if amiss:
         return Found.AMISS
     return Found.MENDED if mended or wanted != server else Found.TRUE
@@ -193,18 +199,26 @@ def _show(tx: Tx, server: Server, was: int) -> bool:
     return replace_server(tx, cell_servers.servers, server, was=was) is not None
 
 
-async def _mend_claim(rooms: Rooms, server: Server, seq: int, *, guarantees: bool) -> bool:
-    """Claimed is what the ports have, unless an operation began since we looked."""
+async def _mend_claim(
+    rooms: Rooms, server: Server, seq: int, held: Mapping[Key, int], ports: Mapping[str, Port], *, guarantees: bool
+) -> bool:
+    """Claimed is what the ports have, unless an operation began, or the claim changed, since we looked.
+
+    `held`: what was claimed before the ports were read.
+    """
     classes = {IPV4_ADDRESS} | (GUARANTEED if guarantees and not asks_itself(server) else frozenset())
-    truth = _of(held_by_all(server.nics), classes)
-    was = _of(await rooms.region.read(lambda tx: claims.held(tx, server.id)), classes)
+    truth, was = _of(held_by_all(server.nics), classes), _of(held, classes)
     differing = sorted({key[1] for key, _ in truth.items() ^ was.items()})
     if not differing:
+        return False
+    if GUARANTEED.intersection(differing) and not await _settled(rooms, server, ports):
         return False
 
     def work(tx: Tx) -> tuple[Row, ...]:
         where = region_servers.find_and_hold(tx, server.id)
         if where is None or where.operation is not None or where.op_seq != seq:
+            return ()
+        if claims.owner(tx, server.id) is None or _of(claims.held(tx, server.id), classes) != was:
             return ()
         rows: list[Row] = []
         for resource in differing:
@@ -220,6 +234,18 @@ async def _mend_claim(rooms: Rooms, server: Server, seq: int, *, guarantees: boo
         if row.used > row.capacity:
             logger.error("%s of %s: %d are in use, of %d", row.resource, row.provider, row.used, row.capacity)
     return bool(rows)
+
+
+async def _settled(rooms: Rooms, server: Server, ports: Mapping[str, Port]) -> bool:
+    """Whether the ports are guaranteed the same a while later: the network service changes a claim first, and the port then.
+
+    Who looked in between would put back what was just changed.
+    """
+    await asyncio.sleep(SETTLED_AFTER_S)
+    later = {port.id: port for port in await rooms.network.ports_of(server.id) if port.id in ports}
+    return {id: guarantees_of(port) for id, port in later.items()} == {
+        id: guarantees_of(port) for id, port in ports.items()
+    }
 
 
 def _of(held: Mapping[Key, int], classes: Collection[str]) -> dict[Key, int]:

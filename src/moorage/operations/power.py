@@ -1,13 +1,12 @@
 """Power: stop, start, reboot, pause, unpause, suspend, resume.  One story for all; the verb is in what is asked."""
 
-import time
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from moorage.bus.agents import HostAddress
 from moorage.clients.http import request_id as carried
-from moorage.model.action import Action, Event
+from moorage.model.action import Event
 from moorage.model.asker import Asker
 from moorage.model.errors import Conflict, Internal, NotFound
 from moorage.model.guest import PowerState
@@ -16,8 +15,8 @@ from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing, slot
 from moorage.operations.steps import servers as records
-from moorage.operations.steps import slot
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import errand
 from moorage.operations.steps.servers import Found
@@ -70,7 +69,9 @@ async def begin_action(run: PowerRun) -> Found:
     found = await records.find(run.rooms, run.asked.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.asked.server.id} is on no host")
-    await run.rooms.cells[found.cell].write(lambda tx: actions.write(tx, _action(run, ())))
+    await run.rooms.cells[found.cell].write(
+        lambda tx: actions.write(tx, doing.action_of(run, EFFECTS[run.asked.verb].action))
+    )
     return found
 
 
@@ -79,10 +80,10 @@ async def fail_action(run: PowerRun) -> None:
     """The action ends in Error; the guest is as its host last saw it, so nothing else is touched."""
     found = await records.find(run.rooms, run.asked.server.id)
     if found.cell is not None:
-        now = _now()
+        now = doing.now_us()
         events = (failed_event(EFFECTS[run.asked.verb].event, now, None, run.turned),)
         await run.rooms.cells[found.cell].write(
-            lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, "Error")
+            lambda tx: actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
         )
 
 
@@ -118,7 +119,7 @@ async def record_power(run: PowerRun) -> None:
     """The state the guest is in now, and the end of the action."""
     found = run[begin_action]
     assert found.cell is not None
-    now, effect, state = _now(), EFFECTS[run.asked.verb], int(run[tell_host])
+    now, effect, state = doing.now_us(), EFFECTS[run.asked.verb], int(run[tell_host])
     host = None if found.server is None else found.server.host
     events = (Event(effect.event, now, now, "Success", host),)
     await records.change(
@@ -129,7 +130,7 @@ async def record_power(run: PowerRun) -> None:
         lambda server: msgspec.structs.replace(
             server, vm_state=effect.becomes, task_state=None, power_state=state, updated_at=now
         ),
-        lambda tx: actions.finish(tx, run.asked.server.id, _request(run), events, now, None),
+        lambda tx: actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None),
     )
 
 
@@ -171,25 +172,3 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, req
     if answer is None:
         raise NotFound(f"Instance {server.id} could not be found.")
     await tell_later(rooms, answer)
-
-
-def _action(run: PowerRun, events: tuple[Event, ...]) -> Action:
-    now = _now()
-    return Action(
-        server=run.asked.server.id,
-        action=EFFECTS[run.asked.verb].action,
-        request_id=_request(run),
-        user=run.asked.user,
-        project=run.asked.server.project,
-        started_at=now,
-        updated_at=now,
-        events=events,
-    )
-
-
-def _request(run: PowerRun) -> str:
-    return run.asked.request_id or f"req-{run.operation}"
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

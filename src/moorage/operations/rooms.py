@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from moorage.bus.agents import HostCaller
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
+from moorage.clients.vendor_data import VendorData
+from moorage.clients.volume import VolumeClient
 from moorage.model.ids import ConductorId, NetworkId, OperationId
 from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
@@ -14,6 +16,7 @@ from moorage.model.server import Server
 from moorage.operations.arrivals import Arrivals
 from moorage.operations.cells import Cells
 from moorage.operations.gates import OPEN, Gates
+from moorage.operations.seals import Seals
 from moorage.placement.engine import Engine
 from moorage.saga import Line, Run, Saga
 from moorage.sql import Database, Tx
@@ -27,10 +30,26 @@ class Settings:
     auto_refusal: int = 409
     """Decision D1: what a refused `auto` is answered with; 400 is Nova's."""
     host_deadline_s: float = 60.0
+    reclaim_instance_interval_s: float = 0.0
+    """How long a deleted server can be restored; 0: not at all."""
+    rescue_image: str = ""
+    """Of servers that are rescued without naming one; empty: their own."""
     default_availability_zone: str = "nova"
     quota: Mapping[str, int] | None = None
     vif_plugging_timeout_s: float = 0.0
     vif_plugging_is_fatal: bool = True
+    force_config_drive: bool = False
+    dhcp_domain: str = ""
+    static_vendor_data: Mapping[str, Any] = field(default_factory=dict)
+    image_deadline_s: float = 4 * 3600.0
+    """How long a host may take to copy or send a disk."""
+    shelved_offload_time_s: float = 0.0
+    """When a shelved server leaves its host: 0 at once, below 0 never."""
+    non_inheritable_image_properties: tuple[str, ...] = ("cache_in_nova", "bittorrent")
+    cross_az_attach: bool = True
+    """Whether a server may have volumes of other availability zones than its own."""
+    volume_wait_s: float = 180.0
+    """How long a boot waits for volumes that are made for it."""
 
 
 class Tellers(Protocol):
@@ -81,7 +100,13 @@ class Rooms:
     """The networks of a request as it may be judged by; the pools of those that are routed are drawn into placement where they are news."""
     redraw_segments: Callable[[NetworkId], Awaitable[None]] | None = None
     """The pools of a routed network are drawn into placement as the network service has them now, whatever was known of them."""
+    volumes: VolumeClient | None = None
+    """None: there is no volume service."""
     arrivals: Arrivals = field(default_factory=Arrivals)
     """Wakes who waits for an external event."""
+    vendor_data: VendorData | None = None
+    """What others have to say to guests; None: nobody is configured."""
+    seals: Seals | None = None
+    """For secrets that wait in a journal; None: they are not kept."""
     gates: Callable[[], Gates] = lambda: OPEN
     """Which behaviour is on for what begins now (RULES §13)."""

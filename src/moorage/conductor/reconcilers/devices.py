@@ -8,6 +8,7 @@ below the hosts, with the ids, names, traits and classes that the plug-in would 
 import msgspec
 
 from moorage.clients.network import NetworkClient
+from moorage.model.clock import Clock, SystemClock
 from moorage.model.network import AgentDevices
 from moorage.model.network_providers import agent_provider, agent_traits, device_provider, device_traits, rates_of
 from moorage.model.resources import Inventory
@@ -17,6 +18,10 @@ from moorage.placement.inventory import DeviceReport
 NAME = "devices"
 WHOLE_EVERY_ROUNDS = 30
 """Everything is said again so often, whether it changed or not: what others changed is mended, what was still held may go."""
+
+LOOKED_EVERY_S = 1.0
+"""Whether a hypervisor that was missed is there now."""
+LONG_S = 86_400.0
 
 
 class DevicesDone(msgspec.Struct, frozen=True):
@@ -31,10 +36,12 @@ class DevicesDone(msgspec.Struct, frozen=True):
 class Devices:
     """Draws what agents guarantee into placement."""
 
-    def __init__(self, network: NetworkClient, engine: Engine) -> None:
+    def __init__(self, network: NetworkClient, engine: Engine, clock: Clock | None = None) -> None:
         self._network = network
         self._engine = engine
+        self._clock = clock or SystemClock()
         self._last: dict[str, tuple[DeviceReport, ...]] = {}
+        self._missing: frozenset[str] = frozenset()
         self._rounds = 0
 
     async def run(self) -> DevicesDone:
@@ -52,7 +59,19 @@ class Devices:
         self._last = {
             key: reports for key, reports in wanted.items() if not missing & {each.hypervisor for each in reports}
         }
+        self._missing = frozenset(missing)
         return DevicesDone(len(agents), len(changed), tuple(sorted(missing)))
+
+    async def somebody_came(self) -> None:
+        """Until a hypervisor that the last round missed is there; for ever when it missed none.
+
+        A host that has just reported is asked for as soon as others: without what its agents guarantee it refuses ports with a
+        guarantee.
+        """
+        while True:
+            await self._clock.sleep(LOOKED_EVERY_S if self._missing else LONG_S)
+            if not self._missing.isdisjoint(self._engine.world().nodes):
+                return
 
 
 def _reports(agent: AgentDevices, hypervisor: str) -> list[DeviceReport]:

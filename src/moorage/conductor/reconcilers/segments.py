@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from moorage.clients.network import NetworkClient
+from moorage.model.clock import Clock
 from moorage.model.errors import NotFound
 from moorage.model.ids import NetworkId, ProviderId, SegmentId
 from moorage.model.network import NetworkFacts, SegmentFacts, SubnetFacts
@@ -27,6 +28,9 @@ NAME = "segments"
 ASKED_EVERY_S = 1.0
 """So often at most the network service is asked of one network because a request found nothing free there."""
 ASKED_MAX = 1024
+LOOKED_EVERY_S = 1.0
+"""Whether a host that was missing is there now."""
+LONG_S = 86_400.0
 
 WHOLE_EVERY_ROUNDS = 20
 """All are drawn in the first round, and every so many: another process drew them before."""
@@ -50,6 +54,10 @@ class Segments:
         self._engine = engine
         self._monotonic = monotonic
         self._last: dict[str, SegmentReport] = {}
+        self._tied: dict[str, frozenset[str]] = {}
+        """Segment → those of its hosts that placement knew when it was drawn; it is drawn again when there are more."""
+        self._absent: frozenset[str] = frozenset()
+        """Hosts of segments that placement did not know in the last round."""
         self._rounds = 0
         self._turn = asyncio.Lock()
         self._asked: OrderedDict[str, tuple[float, NetworkFacts]] = OrderedDict()
@@ -76,7 +84,17 @@ class Segments:
                     ", ".join(doubted),
                 )
             self._last = {key: self._last[key] for key in lost if key not in dropped} | reports
+            self._tied = {key: hosts for key, hosts in self._tied.items() if key in self._last}
+            tied = frozenset[str]().union(*self._tied.values())
+            self._absent = frozenset(host for each in reports.values() for host in each.hosts) - tied
             return SegmentsDone(len(reports), changed, len(dropped), doubted)
+
+    async def somebody_came(self, clock: Clock) -> None:
+        """Until a host is there that the last round missed, wired as it is; for ever when it missed none."""
+        while True:
+            await clock.sleep(LOOKED_EVERY_S if self._absent else LONG_S)
+            if not self._absent.isdisjoint(self._engine.world().slots_by_name):
+                return
 
     async def drawn(self, networks: Mapping[str, NetworkFacts]) -> dict[str, NetworkFacts]:
         """What a request names, as it may be judged by; the pools of these networks are in the picture afterwards.
@@ -148,9 +166,16 @@ class Segments:
         return msgspec.structs.replace(newest, shared=facts.shared)
 
     async def _draw(self, reports: Mapping[str, SegmentReport], *, whole: bool = False) -> int:
-        changed = [report for key, report in reports.items() if whole or self._last.get(key) != report]
+        hosts = self._engine.world().slots_by_name
+        there = {key: frozenset(host for host in report.hosts if host in hosts) for key, report in reports.items()}
+        changed = [
+            report
+            for key, report in reports.items()
+            if whole or self._last.get(key) != report or not there[key] <= self._tied.get(key, frozenset())
+        ]
         if changed:
             await self._engine.report_segments(changed)
+        self._tied |= there
         return len(changed)
 
     async def _reports(self, networks: Sequence[NetworkFacts]) -> dict[str, SegmentReport]:

@@ -1,19 +1,25 @@
 """Claims of servers that are no more, and counters that do not say what the allocations say (RULES §5).
 
-A server whose record its cell has lost is not one that is no more: its claim stays (RULES §22).
+A server whose record its cell has lost is not one that is no more: its claim stays (RULES §22).  So do addresses of one that is
+shelved, which is on no host.
+
+A move holds what its server had on the host that it leaves, until it is confirmed or reverted.  Such a claim is stray only when its
+cell has the move's record, and the record says that it ended: one that nobody has a record of stays.
 """
 
 import logging
+from functools import partial
 
 import msgspec
 
-from moorage.conductor.glance import glance
+from moorage.conductor.glance import PAGE, glance
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.verdict import Row
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx
+from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
@@ -30,6 +36,12 @@ class StrayClaimsDone(msgspec.Struct, frozen=True):
     """Counters that differ from the sum of their allocations; said loudly, for it must not happen."""
     waiting: int = 0
     """Consumers whose cell did not answer."""
+
+
+class _Moves(msgspec.Struct, frozen=True):
+    ended: dict[str, ServerId]
+    waiting: int
+    """Those of which a cell that does not answer may have the record."""
 
 
 class StrayClaims:
@@ -52,8 +64,43 @@ class StrayClaims:
                 continue
             if seq is not None and await self._release(ServerId(consumer), seq):
                 released.append(consumer)
+        moves = await self._ended_moves()
+        for move, server in moves.ended.items():
+            if await self._release_move(move, server):
+                released.append(move)
         drifted = await region.read(claims.drift)
-        return StrayClaimsDone(len(consumers), tuple(released), len(drifted), waiting)
+        return StrayClaimsDone(len(consumers), tuple(released), len(drifted), waiting + moves.waiting)
+
+    async def _ended_moves(self) -> _Moves:
+        """Moves that hold something, of which a cell's record says that they ended."""
+        left = set(await self._rooms.region.read(claims.moves_consumers))
+        ended: dict[str, ServerId] = {}
+        out = False
+        for cell in self._rooms.cells.ids if left else ():
+            try:
+                pages = [sorted(left)[at : at + PAGE] for at in range(0, len(left), PAGE)]
+                told = [await self._rooms.cells[cell].read(partial(migrations.told, uuids=page)) for page in pages]
+            except Unavailable as problem:
+                logger.info("the moves of cell %s wait: %s", cell, problem)
+                out = True
+                continue
+            for page in told:
+                left -= page.keys()
+                ended |= {uuid: each.server for uuid, each in page.items() if not each.is_open}
+        return _Moves(ended, len(left) if out else 0)
+
+    async def _release_move(self, move: str, server: ServerId) -> bool:
+        """An operation that holds the server may be about to take it back: it is looked at once that is over."""
+
+        def work(tx: Tx) -> tuple[Row, ...]:
+            where = region_servers.find_and_hold(tx, server)
+            if where is not None and where.operation is not None:
+                return ()
+            return self._rooms.placement.release(tx, move)
+
+        rows = await self._rooms.region.write(work)
+        self._rooms.placement.settle(rows)
+        return bool(rows)
 
     async def _seq_of_stray(self, server: ServerId) -> int | None:
         """How many operations the server has had, if it should hold nothing."""
@@ -63,7 +110,8 @@ class StrayClaims:
         found = await records.find(self._rooms, server)
         if found.missing_in is not None:
             return None
-        stray = found.server is None or found.server.deleted or found.server.host is None
+        record = found.server
+        stray = record is None or record.deleted or (record.host is None and record.shelved is None)
         return where.op_seq if stray else None
 
     async def _release(self, server: ServerId, seq: int) -> bool:

@@ -15,7 +15,7 @@ from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
-from moorage.store.cell import actions
+from moorage.store.cell import actions, migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductor_network, conductors, inbox, operations, processes
 from moorage.store.region import servers as region_servers
@@ -68,6 +68,7 @@ class Tidy:
                 servers += await self._all(partial(self._in_cell, cell, deleted_us))
                 if self._rounds % ACTIONS_EVERY_ROUNDS == 0:
                     shortened += await self._rooms.cells[cell].write(actions.shorten)
+                    await self._rooms.cells[cell].write(migrations.shorten)
             except Unavailable as problem:
                 logger.info("old rows of cell %s wait: %s", cell, problem)
                 out.append(cell)
@@ -90,6 +91,7 @@ class Tidy:
             gone = cell_servers.forget_deleted(tx, before_us, ROWS_AT_ONCE)
             if gone:
                 actions.forget(tx, gone)
+                migrations.forget(tx, gone)
             return len(gone)
 
         return await self._rooms.cells[cell].write(work)

@@ -130,7 +130,10 @@ class Herald:
                 project=getattr(asked, "by_project", "") or each.server.project,
                 trouble=each.trouble and msgspec.structs.replace(each.trouble, saga=saga.partition("/")[0]),
                 update=each.update,
+                volume=each.volume,
+                new_volume=each.new_volume,
                 period=None if each.update is None else running(now, self.audit_unit),
+                snapshot_image=each.image,
             )
             for each in said
             if each.update is None or self._wanted(each)

@@ -23,6 +23,11 @@ class Said:
     """Who says it where no host does."""
     trouble: Trouble | None = None
     update: StateUpdate | None = None
+    image: str = ""
+    """The image that is made of it."""
+    volume: str | None = None
+    """Of an event of a volume: which."""
+    new_volume: str | None = None
 
 
 @dataclass(frozen=True)

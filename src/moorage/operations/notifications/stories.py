@@ -17,8 +17,21 @@ import msgspec
 
 from moorage.model.notification import StateUpdate, Trouble
 from moorage.model.server import Server, TaskState, VmState
-from moorage.operations import attach_interface, boot, delete, detach_interface, power
+from moorage.operations import (
+    attach_interface,
+    boot,
+    crash_dump,
+    delete,
+    detach_interface,
+    power,
+    rebuild,
+    rescue,
+    snapshot,
+    soft_delete,
+)
 from moorage.operations.notifications.said import Said, Story, changed, trouble_of
+from moorage.operations.notifications.shelving import STORIES_OF_SHELVING
+from moorage.operations.notifications.volume_stories import VOLUME_STORIES
 from moorage.operations.rooms import Rooms
 from moorage.saga import Line, Run
 from moorage.saga.log import Ended, Failed, Result, Turn
@@ -214,8 +227,101 @@ def _detached(run: Run[detach_interface.DetachInterface, Rooms], seen: Server | 
     return detach_interface.without_card(server, run.asked.nic, _now())
 
 
+# ------------------------------------------------------------------------------------------------------- snapshots
+
+
+def _snapshot_accepted(asked: snapshot.Snapshot) -> Iterator[Said]:
+    busy = msgspec.structs.replace(asked.server, task_state=snapshot.TASKS[asked.kind])
+    yield changed(asked.server, busy, host=busy.host, service="api")
+
+
+def _snapshot_heard(run: Run[snapshot.Snapshot, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    """Nova tells of the copy itself, and of no failure."""
+    asked = run.asked
+    found = run.get(snapshot.begin_action)
+    server = asked.server if found is None or found.server is None else found.server
+    match line:
+        case Result(step=snapshot.show_taking.name):
+            taking = msgspec.structs.replace(server, task_state=snapshot.TAKING[asked.kind])
+            yield Said("snapshot.start", taking, host=server.host, image=asked.image)
+        case Ended(status="done"):
+            done = msgspec.structs.replace(server, task_state=None)
+            yield changed(msgspec.structs.replace(server, task_state=TaskState.IMAGE_UPLOADING), done, host=server.host)
+            yield Said("snapshot.end", done, host=server.host, image=asked.image)
+        case _:
+            pass
+
+
 def _now() -> int:
     return time.time_ns() // 1000
+
+
+# ---------------------------------------------------------------------------------------------------------- rebuild
+
+
+def _rebuild_server(asked: rebuild.Rebuild) -> Server:
+    return rebuild.with_new(asked, asked.server)
+
+
+def _rebuild_accepted(asked: rebuild.Rebuild) -> Iterator[Said]:
+    """As Nova's: the new image is in the record from the start; what is scheduled is where it was."""
+    server = _rebuild_server(asked)
+    yield changed(asked.server, server, host=server.host, service="api")
+    yield Said("rebuild_scheduled", server, host=server.host)
+    yield Said("rebuild.start", server, host=server.host)
+
+
+def _rebuild_heard(run: Run[rebuild.Rebuild, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    if isinstance(line, Ended) and line.status == "done":
+        busy, state = _rebuild_server(run.asked), run.get(rebuild.rebuild_guest)
+        done = rebuild.rebuilt(run.asked, busy, busy.power_state if state is None else int(state), _now())
+        yield changed(busy, done, host=done.host)
+        yield Said("rebuild.end", done, host=done.host)
+    elif isinstance(line, Turn) and line.reason == "failed":
+        server = _rebuild_server(run.asked)
+        host = server.host if line.cause.step == rebuild.rebuild_guest.name else None
+        yield Said("rebuild.error", server, host=host, trouble=trouble_of(line.cause))
+
+
+# ----------------------------------------------------------------------------------------------------------- rescue
+
+
+def _rescued(run: Run[rescue.Rescue, Rooms], seen: Server | None) -> Server:
+    state = run.get(rescue.rescue_guest)
+    server = seen or run.asked.server
+    return rescue.rescued(run.asked, server, server.power_state if state is None else int(state), _now())
+
+
+def _unrescued(run: Run[rescue.Unrescue, Rooms], seen: Server | None) -> Server:
+    state = run.get(rescue.unrescue_guest)
+    server = seen or run.asked.server
+    return rescue.unrescued(server, server.power_state if state is None else int(state), _now())
+
+
+# ------------------------------------------------------------------------------------------------------ soft delete
+
+
+def _soft_delete_accepted(asked: soft_delete.SoftDelete) -> Iterator[Said]:
+    """As Nova's, it says when it was deleted, though it can be had back."""
+    busy = msgspec.structs.replace(asked.server, task_state=TaskState.SOFT_DELETING)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+    yield Said("soft_delete.start", msgspec.structs.replace(busy, deleted_at=_now()), host=busy.host)
+
+
+def _soft_delete_heard(run: Run[soft_delete.SoftDelete, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    found, state = run.get(soft_delete.find_server), run.get(soft_delete.switch_off)
+    if not isinstance(line, Ended) or line.status != "done" or found is None or found.server is None:
+        return
+    busy = msgspec.structs.replace(found.server, task_state=TaskState.SOFT_DELETING)
+    done = soft_delete.soft_deleted(busy, busy.power_state if state is None else state, _now())
+    yield changed(busy, done, host=done.host)
+    yield Said("soft_delete.end", msgspec.structs.replace(done, deleted_at=done.soft_deleted_at), host=done.host)
+
+
+def _restored(run: Run[soft_delete.Restore, Rooms], seen: Server | None) -> Server:
+    state = run.get(soft_delete.switch_on)
+    server = seen or run.asked.server
+    return soft_delete.restored(server, server.power_state if state is None else int(state), _now())
 
 
 STORIES: dict[str, Story] = {
@@ -228,6 +334,35 @@ STORIES: dict[str, Story] = {
         task=lambda asked: power.EFFECTS[asked.verb].task,
         says_error=lambda asked: POWER_ACTIONS[asked.verb] == "reboot",
     ),
+    "crash_dump": start_and_end(
+        crash_dump.CrashDump,
+        lambda asked: "trigger_crash_dump",
+        lambda run, seen: msgspec.structs.replace(seen or run.asked.server, updated_at=_now()),
+        says_error=lambda asked: False,
+    ),
+    "rebuild": Story(rebuild.Rebuild, _rebuild_accepted, _rebuild_heard),
+    "soft_delete": Story(soft_delete.SoftDelete, _soft_delete_accepted, _soft_delete_heard),
+    "restore": start_and_end(
+        soft_delete.Restore,
+        lambda asked: "restore",
+        _restored,
+        task=lambda asked: TaskState.RESTORING,
+        says_error=lambda asked: False,
+    ),
+    "rescue": start_and_end(
+        rescue.Rescue,
+        lambda asked: "rescue",
+        _rescued,
+        task=lambda asked: TaskState.RESCUING,
+        says_error=lambda asked: False,
+    ),
+    "unrescue": start_and_end(
+        rescue.Unrescue,
+        lambda asked: "unrescue",
+        _unrescued,
+        task=lambda asked: TaskState.UNRESCUING,
+        says_error=lambda asked: False,
+    ),
     "attach_interface": start_and_end(attach_interface.AttachInterface, lambda asked: "interface_attach", _attached),
     "detach_interface": start_and_end(
         detach_interface.DetachInterface,
@@ -235,8 +370,15 @@ STORIES: dict[str, Story] = {
         _detached,
         says_error=lambda asked: False,
     ),
+    "snapshot": Story(snapshot.Snapshot, _snapshot_accepted, _snapshot_heard),
+    **VOLUME_STORIES,
+    **STORIES_OF_SHELVING,
 }
 """By the name of the saga, without its version."""
 
-UNTOLD: dict[str, str] = {}
+UNTOLD: dict[str, str] = {
+    "extend_volume": "Nova says nothing of it; the volume service tells of its volumes itself",
+    "snapshot_volumes": "Nova's compute, which tells of snapshots, has no part in those of volumes",
+    "assisted_snapshot": "Nova says nothing of it; the volume service tells of its snapshots itself",
+}
 """Sagas of which nothing is said, and why."""

@@ -6,14 +6,29 @@ from moorage.model.notification import Notification
 from moorage.model.server import Server
 from moorage.operations.notifications.periods import moment, running
 
-VERSIONED_ONLY = frozenset({"lock", "unlock", "interface_attach", "interface_detach"})
+VERSIONED_ONLY = frozenset(
+    {
+        "lock",
+        "unlock",
+        "interface_attach",
+        "interface_detach",
+        "trigger_crash_dump",
+        "volume_attach",
+        "volume_detach",
+        "volume_swap",
+    }
+)
 """Actions that Nova tells in its newer format only."""
+
+OLDER_WORDS = {"rebuild_scheduled": "rebuild.scheduled"}
 
 
 def event_type(notification: Notification) -> str | None:
     """None: Nova has no such event in this format."""
     action = notification.event.partition(".")[0]
-    return None if action in VERSIONED_ONLY else f"compute.instance.{notification.event}"
+    if action in VERSIONED_ONLY:
+        return None
+    return f"compute.instance.{OLDER_WORDS.get(notification.event, notification.event)}"
 
 
 def publisher_id(notification: Notification) -> str:

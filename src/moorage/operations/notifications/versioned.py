@@ -20,6 +20,13 @@ PAYLOADS: dict[str, tuple[str, str]] = {
     "create": ("InstanceCreatePayload", "1.13"),
     "update": ("InstanceUpdatePayload", "2.1"),
     "exists": ("InstanceExistsPayload", "2.1"),
+    "rebuild": ("InstanceActionRebuildPayload", "1.10"),
+    "rebuild_scheduled": ("InstanceActionRebuildPayload", "1.10"),
+    "rescue": ("InstanceActionRescuePayload", "1.4"),
+    "snapshot": ("InstanceActionSnapshotPayload", "1.10"),
+    "volume_attach": ("InstanceActionVolumePayload", "1.7"),
+    "volume_detach": ("InstanceActionVolumePayload", "1.7"),
+    "volume_swap": ("InstanceActionVolumeSwapPayload", "1.9"),
 }
 """By action; every other has `InstanceActionPayload`."""
 ACTION_PAYLOAD = ("InstanceActionPayload", "1.9")
@@ -45,12 +52,22 @@ def payload(notification: Notification) -> dict[str, Any]:
             "trusted_image_certificates": list(server.trusted_certs) or None,
             "instance_name": f"guest-{server.id}",
         }
+    if action in ("rebuild", "rebuild_scheduled"):
+        data["trusted_image_certificates"] = list(server.trusted_certs) or None
+    if action == "rescue":
+        data["rescue_image_ref"] = None if server.rescue is None else server.rescue.image
     if action in ("update", "exists"):
         data["audit_period"] = _audit_period(*(notification.period or running(notification.at, "month")))
     if action == "update":
         data |= _update(notification)
+    if action == "snapshot":
+        data["snapshot_image_id"] = notification.snapshot_image
     if action not in ("update", "exists"):
         data["fault"] = None if notification.trouble is None else _fault(notification.trouble)
+    if action == "volume_swap":
+        data |= {"old_volume_id": notification.volume, "new_volume_id": notification.new_volume}
+    elif notification.volume is not None:
+        data["volume_id"] = notification.volume
     return _object(*PAYLOADS.get(action, ACTION_PAYLOAD), data)
 
 

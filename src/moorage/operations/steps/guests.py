@@ -2,13 +2,19 @@
 
 from collections.abc import Mapping
 
-from moorage.model.guest import GuestSpec
+from moorage.model.guest import GuestSpec, InjectedFile
 from moorage.model.network import NetworkFacts, Port
 from moorage.model.server import Server
 from moorage.operations.steps.ports import vif_of
 
 
-def guest_of(server: Server, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], zone: str) -> GuestSpec:
+def guest_of(
+    server: Server,
+    networks: Mapping[str, NetworkFacts],
+    ports: tuple[Port, ...],
+    zone: str,
+    files: tuple[InjectedFile, ...] = (),
+) -> GuestSpec:
     """Everything the host needs, and nothing it would have to ask for."""
     flavor = server.flavor
     return GuestSpec(
@@ -32,4 +38,5 @@ def guest_of(server: Server, networks: Mapping[str, NetworkFacts], ports: tuple[
         public_key=server.public_key,
         config_drive=server.config_drive,
         availability_zone=zone,
+        files=files,
     )

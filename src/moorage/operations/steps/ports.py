@@ -6,6 +6,7 @@ from typing import TypeVar
 from moorage.clients.http import CREDENTIALS
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ProviderId, ServerId
+from moorage.model.instance_metadata import trusted_of, vlan_of
 from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
 from moorage.model.plumbing import vif_of
 from moorage.model.request_groups import ALLOCATION, amounts_held, groups_of, providers_in
@@ -82,6 +83,8 @@ def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
         vif_type=port.vif_type,
         segment=segment_of(port, segments),
         guarantees=guarantees_of(port),
+        vlan=vlan_of(port),
+        trusted=trusted_of(port),
     )
 
 

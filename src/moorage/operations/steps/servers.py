@@ -1,7 +1,7 @@
 """The record of a server, wherever it is: in its cell, or still in the region."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,10 @@ from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
 TRIES_AFTER_STALE = 20
+
+
+StateCheck: TypeAlias = Callable[[Server], None]
+"""Refuses a server in a state that forbids what is asked."""
 
 
 class AboutServer(Protocol):

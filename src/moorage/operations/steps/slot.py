@@ -7,14 +7,14 @@ end already.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Accepted, OperationStatus
-from moorage.model.server import Server
+from moorage.model.server import Server, TaskState
 from moorage.operations.accept import keep
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
@@ -24,7 +24,9 @@ from moorage.sql import Tx
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
-SHORT = frozenset({"attach_interface", "detach_interface"})
+SHORT = frozenset(
+    {"attach_interface", "detach_interface", "attach_volume", "detach_volume", "extend_volume", "assisted_snapshot"}
+)
 """Operations that are waited for, rather than refused because of."""
 TURN_COMES_WITHIN_S = 30.0
 LOOK_FIRST_S = 0.01
@@ -45,14 +47,15 @@ class _Moved(msgspec.Struct, frozen=True):
     """Another operation came and went since the record was read."""
 
 
-async def accept(rooms: Rooms, server: ServerId, word: str, make: Make) -> Accepted:
+async def accept(rooms: Rooms, server: ServerId, word: str, make: Make, *, task: TaskState | None = None) -> Accepted:
     """Take the server and write the operation, in one transaction, as soon as no short operation has the server.
 
-    `make` is given the record as it was with nobody holding the server.  Raises NotFound, Conflict, or what `make` raises.
+    `make` is given the record as it was with nobody holding the server; `task` shows from then on.
+    Raises NotFound, Conflict, or what `make` raises.
     """
     deadline, pause_s = time.monotonic() + TURN_COMES_WITHIN_S, LOOK_FIRST_S
     while True:
-        answer = await _try(rooms, server, make)
+        answer = await _try(rooms, server, make, task)
         if isinstance(answer, Accepted):
             return answer
         late = time.monotonic() > deadline
@@ -65,7 +68,7 @@ async def accept(rooms: Rooms, server: ServerId, word: str, make: Make) -> Accep
             pause_s = min(pause_s * 2, LOOK_MOST_S)
 
 
-async def _try(rooms: Rooms, server: ServerId, make: Make) -> Accepted | _Busy | _Moved:
+async def _try(rooms: Rooms, server: ServerId, make: Make, task: TaskState | None) -> Accepted | _Busy | _Moved:
     where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
     if where is None:
         raise NotFound(f"Instance {server} could not be found.")
@@ -78,7 +81,7 @@ async def _try(rooms: Rooms, server: ServerId, make: Make) -> Accepted | _Busy |
     new = make(found, operation, where.op_seq + 1)
 
     def work(tx: Tx) -> Accepted | OperationId | _Moved | None:
-        held = region_servers.take(tx, server, operation, None)
+        held = region_servers.take(tx, server, operation, task)
         if held is None:
             return tx.refuse(None)
         if held.holder is not None:
@@ -138,6 +141,17 @@ async def ended(rooms: Rooms, operation: OperationId, owner: ConductorId, within
         raise Unavailable(f"it could not be done in {within_s:.0f} s, and is being taken back; try again later")
 
 
+async def ended_or(
+    rooms: Rooms, operation: OperationId, enough: Callable[[], Awaitable[bool]], within_s: float
+) -> None:
+    """Wait until there is enough to see, or the operation's end. Raises the problem it turned with; after `within_s`, nothing."""
+    deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
+    while time.monotonic() < deadline and not await enough():
+        if await _wait(rooms, operation, pause_s):
+            return
+        pause_s = min(pause_s * 2, LOOK_MOST_S)
+
+
 async def _wait(rooms: Rooms, operation: OperationId, within_s: float) -> bool:
     """Whether it came to its good end in time; raises the problem it turned with."""
     deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
@@ -163,4 +177,4 @@ def _turned(journal: bytes) -> Problem:
     return turn.cause.problem()
 
 
-__all__ = ["SHORT", "accept", "ended", "let_go"]
+__all__ = ["SHORT", "accept", "ended", "ended_or", "let_go"]

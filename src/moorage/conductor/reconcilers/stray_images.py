@@ -1,0 +1,109 @@
+"""Images that were made of servers and that nobody is at work on, or needs, any more.
+
+Two kinds are looked for, by our own key (`MADE_FOR`): images without data, or with half of it, whose server no operation holds; and
+whole images of shelved disks that no record names.  A snapshot that is whole is its owner's, whatever becomes of the server.
+
+Snapshots of volumes that were made for such an image go before it does.
+
+The data may be all that is left of a disk, so there are two witnesses (RULES §22): the region and the record of the server on one side,
+and the image itself on the other, which was the same in every look for `GRACE_S`.  An image of a server that the region does not
+know is somebody else's (two regions may share an image service), and so is one of a server whose cell has lost its record.
+"""
+
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from moorage.conductor.glance import glance
+from moorage.model.clock import Clock, SystemClock
+from moorage.model.errors import Problem, Unavailable
+from moorage.model.ids import ServerId
+from moorage.model.image import Image
+from moorage.operations import snapshot_volumes
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.snapshot_image import MADE_FOR, PURPOSES
+from moorage.store.region import servers as region_servers
+
+NAME = "stray_images"
+GRACE_S = 600.0
+IMAGES_MAX = 100_000
+OF_SERVER = "instance_uuid"
+WHOLE = "active"
+
+logger = logging.getLogger(__name__)
+
+
+class StrayImagesDone(msgspec.Struct, frozen=True):
+    looked_at: int = 0
+    deleted: tuple[str, ...] = ()
+    suspected: int = 0
+    """Images that may be stray; they are deleted when they were so for long enough."""
+    waiting: int = 0
+    """Of servers whose cell did not answer."""
+
+
+class StrayImages:
+    def __init__(self, rooms: Rooms, clock: Clock | None = None, grace_s: float = GRACE_S) -> None:
+        self._rooms, self._clock, self._grace_s = rooms, clock or SystemClock(), grace_s
+        self._since: dict[tuple[str, str], float] = {}
+        """(image, as it was then) → when it was first seen so, and stray."""
+
+    async def run(self) -> StrayImagesDone:
+        """One round. The images are read first: who holds a server by then has not finished with them."""
+        found = await self._ours()
+        by_server: dict[str, list[Image]] = {}
+        for image in found:
+            by_server.setdefault(image.properties.get(OF_SERVER, ""), []).append(image)
+        seen = await glance(self._rooms, by_server, lambda tx, servers: ())
+        strays: list[Image] = []
+        waiting = len(seen.waiting)
+        for server in seen.suspects:
+            try:
+                strays += await self._strays(server, by_server[server])
+            except Unavailable as out:  # its cell: no reason to leave the others
+                logger.info("images of server %s wait: %s", server, out)
+                waiting += 1
+        ripe = self._ripe(strays)
+        gone = [image.id for image in ripe if await self._delete(image)]
+        return StrayImagesDone(len(found), tuple(gone), len(strays) - len(gone), waiting)
+
+    async def _ours(self) -> list[Image]:
+        half = [{MADE_FOR: purpose, "status": "in:queued,saving"} for purpose in PURPOSES]
+        found: list[Image] = []
+        for filters in (*half, {MADE_FOR: "shelve", "status": WHOLE}):
+            found += await self._rooms.images.every(filters, at_most=IMAGES_MAX)
+        return found
+
+    async def _strays(self, server: ServerId, images: Iterable[Image]) -> list[Image]:
+        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        if where is None or where.operation is not None:
+            return []
+        found = await records.find(self._rooms, server)
+        if found.missing_in is not None or (found.server is None and not where.deleted):
+            return []
+        record = found.server
+        needed = None if record is None or record.deleted or record.shelved is None else record.shelved.image
+        now = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        if now is None or now.operation is not None or now.op_seq != where.op_seq:
+            return []
+        return [image for image in images if image.id != needed]
+
+    def _ripe(self, strays: Iterable[Image]) -> list[Image]:
+        """Those that were stray, and the same, in every look for long enough."""
+        now = self._clock.monotonic()
+        self._since = {key: self._since.get(key, now) for key in ((image.id, image.updated_at) for image in strays)}
+        return [image for image in strays if now - self._since[image.id, image.updated_at] >= self._grace_s]
+
+    async def _delete(self, image: Image) -> bool:
+        try:
+            if self._rooms.volumes is not None and not await snapshot_volumes.dropped(self._rooms, image.id):
+                return False
+        except Problem as out:  # the volume service: by the image its snapshots are found in a later round
+            logger.info("image %s waits for its snapshots to be deleted: %s", image.id, out)
+            return False
+        went = await self._rooms.images.delete(image.id)
+        if went:
+            logger.warning("image %s of server %s was nobody's, and is deleted", image.id, image.properties[OF_SERVER])
+        return went

@@ -1,0 +1,15 @@
+"""`OS-DCF:diskConfig`: whether the guest's partition grows to its disk (AUTO) or is left as the image has it (MANUAL)."""
+
+from moorage.model.errors import Invalid
+from moorage.model.image import Image
+
+PROPERTY = "auto_disk_config"
+TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
+
+
+def disk_config_of(asked: str | None, image: Image | None) -> str:
+    """As asked, else as the image says, else MANUAL. Raises Invalid: the image forbids AUTO."""
+    said = "" if image is None else image.properties.get(PROPERTY, "").strip().lower()
+    if asked == "AUTO" and said == "disabled":
+        raise Invalid(f"Requested image {image.id if image else ''} has automatic disk resize disabled.")
+    return asked or ("AUTO" if said in TRUE else "MANUAL")

@@ -1,0 +1,72 @@
+"""Whether a server of a flavor can have an image: asked when it is booted, and when it is rebuilt from another one."""
+
+from typing import Protocol
+
+import msgspec
+
+from moorage.model.asker import Asker
+from moorage.model.errors import Forbidden, Invalid
+from moorage.model.image import Image
+from moorage.model.server import BaseImage
+
+BYTES_PER_GIB = 1024**3
+
+
+class Size(Protocol):
+    """What of a flavor matters."""
+
+    @property
+    def ram_mib(self) -> int: ...
+    @property
+    def disk_gib(self) -> int: ...
+
+
+def check_image(image: Image, flavor: Size, *, may_zero_disk: bool) -> None:
+    """Raises Invalid (not active, or the flavor too small) and Forbidden, in Nova's words."""
+    if image.status != "active":
+        raise Invalid(f"Image {image.id} is not active.")
+    if image.min_ram_mib > flavor.ram_mib:
+        raise Invalid("Flavor's memory is too small for requested image.")
+    _check_disk(image, flavor, may_zero_disk)
+
+
+def _check_disk(image: Image, flavor: Size, may_zero_disk: bool) -> None:
+    if flavor.disk_gib == 0:
+        if not may_zero_disk:
+            raise Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
+        return
+    largest = flavor.disk_gib * BYTES_PER_GIB
+    size = image.size_bytes or 0
+    if size > largest:
+        raise Invalid(
+            f"Flavor's disk is too small for requested image. Flavor disk is {largest} bytes, image is {size} bytes."
+        )
+    if image.min_disk_gib > flavor.disk_gib:
+        raise Invalid(
+            f"Flavor's disk is smaller than the minimum size specified in image metadata. Flavor disk is {largest} bytes, "
+            f"minimum size is {image.min_disk_gib * BYTES_PER_GIB} bytes."
+        )
+
+
+def base_of(image: Image, asker: Asker) -> BaseImage:
+    """What a server keeps of the image it is booted from, for the images that are made of it (and who booted it, as in Nova)."""
+    return BaseImage(
+        image.min_disk_gib,
+        image.min_ram_mib,
+        image.disk_format,
+        image.container_format,
+        asker.user_name,
+        asker.project_name,
+        ",".join(asker.roles),
+    )
+
+
+def rebased(before: BaseImage | None, image: Image) -> BaseImage:
+    """The same of a server that is rebuilt from another image: who booted it stays."""
+    return msgspec.structs.replace(
+        before or BaseImage(),
+        min_disk_gib=image.min_disk_gib,
+        min_ram_mib=image.min_ram_mib,
+        disk_format=image.disk_format,
+        container_format=image.container_format,
+    )

@@ -1,0 +1,76 @@
+"""Block devices that an image names: those of a server that booted from a volume, when an image was made of it.
+
+Nova writes them as JSON into the property `block_device_mapping`, in the form of `block_device_mapping_v2` where `bdm_v2` is true.
+What a request names wins over the image's device of the same name.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.model.errors import Invalid
+from moorage.model.image import Image
+from moorage.model.server import BlockDevice
+from moorage.operations.steps.snapshot_image import TRUE
+
+PROPERTY, SECOND_FORM = "block_device_mapping", "bdm_v2"
+DEVICES_MAX = 64
+SOURCES = {"snapshot": "snapshot_id", "volume": "volume_id", "image": "image_id", "blank": ""}
+
+
+def merged(image: Image, asked: Sequence[BlockDevice]) -> tuple[BlockDevice, ...]:
+    """The request's devices and the image's. Raises Invalid for a property that cannot be read."""
+    defined = devices_of(image)
+    if not defined:
+        return tuple(asked)
+    if any(each.boot_index == 0 for each in defined):
+        asked = [each for each in asked if not (each.boot_index == 0 and each.source == "image")]
+    elif not any(each.boot_index == 0 for each in asked):
+        asked = [BlockDevice("image", "local", 0, image.id, delete_on_termination=True), *asked]
+    named = {_bare(each.device) for each in asked if each.device}
+    return (*asked, *(each for each in defined if not each.device or _bare(each.device) not in named))
+
+
+def devices_of(image: Image) -> tuple[BlockDevice, ...]:
+    """Those that the image names; none of the form before `bdm_v2`."""
+    said = image.properties.get(PROPERTY, "")
+    if not said or image.properties.get(SECOND_FORM, "").lower() not in TRUE:
+        return ()
+    try:
+        rows = msgspec.json.decode(said.encode(), type=list[dict[str, Any]])
+        if len(rows) > DEVICES_MAX:
+            raise Invalid(f"The image {image.id} names more than {DEVICES_MAX} block devices.")
+        return tuple(_device(row) for row in rows if not row.get("no_device"))
+    except (msgspec.DecodeError, msgspec.ValidationError) as broken:
+        raise Invalid(
+            f"The property {PROPERTY} of image {image.id} cannot be read as block devices.", private=str(broken)
+        ) from broken
+
+
+def _device(row: dict[str, Any]) -> BlockDevice:
+    source = row.get("source_type")
+    if source not in SOURCES:
+        raise msgspec.ValidationError(f"source_type {source!r}")
+    found = {
+        "source": source,
+        "destination": row.get("destination_type") or ("local" if source == "blank" else "volume"),
+        "boot_index": row.get("boot_index"),
+        "uuid": row.get(SOURCES[source]) or None,
+        "size_gib": row.get("volume_size"),
+        "device": row.get("device_name"),
+        "device_type": row.get("device_type"),
+        "disk_bus": row.get("disk_bus"),
+        "guest_format": row.get("guest_format"),
+        "delete_on_termination": bool(row.get("delete_on_termination")),
+        "volume_type": row.get("volume_type"),
+        "tag": row.get("tag"),
+    }
+    device = msgspec.convert(found, BlockDevice, strict=False)
+    if device.destination not in {"local", "volume"} or (source != "blank" and not device.uuid):
+        raise msgspec.ValidationError(f"a device from {source} to {device.destination} without what it is made from")
+    return device
+
+
+def _bare(device: str | None) -> str:
+    return (device or "").removeprefix("/dev/")

@@ -1,0 +1,114 @@
+"""What is said of shelving: `shelve`, `shelve_offload` and `unshelve`, with start and end, as Nova's compute says them.
+
+Nova tells of no failure of these; a server that is SHELVED and starts on its host is `power_on`.
+"""
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from moorage.model.server import Server, TaskState
+from moorage.operations import shelve, unshelve, unshelve_in_place
+from moorage.operations.notifications.said import Said, Story, changed
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import offload
+from moorage.saga import Line, Run
+from moorage.saga.log import Ended, Result
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _busy(server: Server, task: TaskState) -> Server:
+    return msgspec.structs.replace(server, task_state=task)
+
+
+def _shelve_accepted(asked: shelve.Shelve) -> Iterator[Said]:
+    busy = _busy(asked.server, TaskState.SHELVING)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+    if asked.image is not None:  # Nova offloads what boots from a volume, and says no more of it
+        yield Said("shelve.start", busy, host=busy.host)
+
+
+def _shelve_heard(run: Run[shelve.Shelve, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    asked = run.asked
+    match line:
+        case Result(step=shelve.record_shelved.name):
+            shelved = shelve.shelved(asked, asked.server)
+            yield changed(_busy(asked.server, TaskState.SHELVING_IMAGE_UPLOADING), shelved, host=shelved.host)
+            if asked.image is not None:
+                yield Said("shelve.end", shelved, host=shelved.host)
+            if asked.offload:
+                yield Said("shelve_offload.start", shelved, host=shelved.host)
+        case Ended(status="done") if asked.offload:
+            yield from _offloaded(shelve.shelved(asked, asked.server))
+        case _:
+            pass
+
+
+def _offloaded(server: Server) -> Iterator[Said]:
+    left = offload.offloaded(server)
+    yield changed(_busy(server, TaskState.SHELVING_OFFLOADING), left, host=server.host)
+    yield Said("shelve_offload.end", left, host=server.host)
+
+
+def _offload_accepted(asked: shelve.ShelveOffload) -> Iterator[Said]:
+    busy = _busy(asked.server, TaskState.SHELVING_OFFLOADING)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+    yield Said("shelve_offload.start", busy, host=busy.host)
+
+
+def _offload_heard(run: Run[shelve.ShelveOffload, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    if isinstance(line, Ended) and line.status == "done":
+        yield from _offloaded(run.asked.server)
+
+
+def _unshelve_accepted(asked: unshelve.Unshelve) -> Iterator[Said]:
+    yield changed(asked.server, _busy(asked.server, TaskState.UNSHELVING), service="api")
+
+
+def _unshelve_heard(run: Run[unshelve.Unshelve, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    """The host begins with it, so the start is told when there is one."""
+    busy = _busy(run.asked.server, TaskState.UNSHELVING)
+    match line:
+        case Result(step=unshelve.claim_host.name):
+            claim = unshelve.claim_host.decode(line.value)
+            yield Said("unshelve.start", busy, line.attempt, claim.name)
+        case Ended(status="done"):
+            claim, record = run[unshelve.claim_host], run.get(unshelve.record_host)
+            now = _now()
+            done = seen or unshelve.unshelved(run.asked, record or busy, run.get(unshelve.start_guest), now)
+            done = msgspec.structs.replace(done, host=claim.name, node=claim.node)
+            yield changed(_busy(run.asked.server, TaskState.SPAWNING), done, attempt=run.attempt, host=claim.name)
+            yield Said("unshelve.end", done, run.attempt, claim.name)
+        case _:
+            pass
+
+
+def _in_place_accepted(asked: unshelve_in_place.UnshelveInPlace) -> Iterator[Said]:
+    busy = _busy(asked.server, TaskState.POWERING_ON)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+    yield Said("power_on.start", busy, host=busy.host)
+
+
+def _in_place_heard(
+    run: Run[unshelve_in_place.UnshelveInPlace, Rooms], line: Line, seen: Server | None
+) -> Iterator[Said]:
+    if isinstance(line, Ended) and line.status == "done":
+        server, state = seen or run.asked.server, run.get(unshelve_in_place.power_on)
+        done = server if state is None else unshelve_in_place.started(server, state)
+        yield changed(_busy(server, TaskState.POWERING_ON), done, host=done.host)
+        yield Said("power_on.end", done, host=done.host)
+
+
+STORIES_OF_SHELVING: dict[str, Story] = {
+    "shelve": Story(shelve.Shelve, _shelve_accepted, _shelve_heard),
+    "shelve_offload": Story(shelve.ShelveOffload, _offload_accepted, _offload_heard),
+    "unshelve": Story(unshelve.Unshelve, _unshelve_accepted, _unshelve_heard),
+    "unshelve_in_place": Story(unshelve_in_place.UnshelveInPlace, _in_place_accepted, _in_place_heard),
+}
+
+
+__all__ = ["STORIES_OF_SHELVING"]

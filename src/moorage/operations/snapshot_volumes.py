@@ -1,0 +1,280 @@
+"""An image of a server that boots from a volume: snapshots of its volumes, and an image without data that names them.
+
+The image and the snapshots are made with the user's token while the request is answered, for they belong to the user and cost the
+user's quota; from then on this operation owns them (docs/decisions/0015): it waits until the snapshots are there, writes what they
+are into the image, as Nova does (`block_device_mapping`, `bdm_v2`), and makes it whole; or all of them go.
+
+No host takes part: the volumes are as after a sudden loss of power, and a server whose image says `os_require_quiesce` is refused.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.asker import Asker
+from moorage.model.errors import Conflict, Invalid, NotFound, Problem, Unavailable, UnknownOutcome
+from moorage.model.guest import Quiesce
+from moorage.model.ids import ImageId, OperationId
+from moorage.model.operation import Accepted
+from moorage.model.server import BlockDevice, Server, TaskState
+from moorage.model.volume import SNAPSHOT_SETTLED, Snapshot
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.rooms import Rooms
+from moorage.operations.snapshot import Wish
+from moorage.operations.steps import doing, slot, snapshot_image
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, volumes_of
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.region import servers as region_servers
+
+ACTION, EVENT = "createImage", "api_snapshot_instance"
+IMAGE_PATIENCE_S = 300.0
+LOOK_FIRST_S = 0.05
+LOOK_MOST_S = 2.0
+OURS = frozenset({"block_device_mapping", "bdm_v2", "root_device_name", "disk_format", "container_format", "size"})
+"""What a user's metadata do not say of such an image."""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A snapshot of one of the server's volumes."""
+
+    bdm: str
+    snapshot: str
+    size_gib: int = 0
+
+
+class SnapshotVolumes(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    image: ImageId
+    taken: tuple[Taken, ...] = ()
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+VolumesRun = Run[SnapshotVolumes, Rooms]
+
+
+class NotTaken(Problem):
+    """A snapshot of a volume did not come to be."""
+
+    code = "snapshot_not_taken"
+
+
+@step
+async def hold_image(run: VolumesRun) -> ImageId:
+    """Image and snapshots are this operation's from here on: they were made before the request was accepted."""
+    return run.asked.image
+
+
+@hold_image.undo
+async def delete_image(run: VolumesRun) -> None:
+    """The snapshots go first: by the image, what is left of them could be found. Absent is success."""
+    for each in run.asked.taken:
+        await _drop(run.rooms, each.snapshot)
+    await run.rooms.images.delete(run.asked.image)
+
+
+@step(needs=(hold_image,))
+async def begin_action(run: VolumesRun) -> Found:
+    """The action shows from the start."""
+    return await doing.begun(run, ACTION)
+
+
+@begin_action.undo
+async def fail_action(run: VolumesRun) -> None:
+    """The action ends in Error; the server is as it was."""
+    await doing.failed(run, EVENT)
+
+
+@step(region=True, needs=(begin_action,), no_undo="what is being done goes with the operation")
+async def show_taking(run: VolumesRun) -> None:
+    task = TaskState.IMAGE_SNAPSHOT
+    await run.commit(lambda tx: region_servers.show_task(tx, run.asked.server.id, run.operation, task))
+
+
+@step(needs=(show_taking,), patience_s=VOLUME_PATIENCE_S, no_undo="the snapshots go by the first step's undo")
+async def await_snapshots(run: VolumesRun) -> None:
+    """Wait until the snapshots can be used. Raises NotTaken when one cannot."""
+    for each in run.asked.taken:
+        found = await _settled(run.rooms, each.snapshot)
+        if found is None or found.status != "available":
+            status = "deleted" if found is None else found.status
+            raise NotTaken(f"Snapshot {each.snapshot} of a volume of the server is {status}.")
+
+
+@step(needs=(await_snapshots,), patience_s=IMAGE_PATIENCE_S, no_undo="the image goes by the first step's undo")
+async def write_image(run: VolumesRun) -> None:
+    """What the server's disks are made from; the image is whole then."""
+    await run.rooms.images.fill_with_properties(run.asked.image, properties_of(run.asked))
+
+
+@step(needs=(begin_action, write_image), no_undo="an image that is whole is its owner's", point_of_no_return=True)
+async def record_image(run: VolumesRun) -> None:
+    """The action has ended; a server is no other for being copied."""
+    await doing.done(run, run[begin_action], EVENT, lambda server: server)
+
+
+def _ended(tx: Tx, run: VolumesRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+SNAPSHOT_VOLUMES = Saga(
+    "snapshot_volumes/1",
+    SnapshotVolumes,
+    hold_image,
+    begin_action,
+    show_taking,
+    await_snapshots,
+    write_image,
+    record_image,
+    ended=_ended,
+)
+
+
+async def _settled(rooms: Rooms, snapshot: str) -> Snapshot | None:
+    """The snapshot when it is made, or is not to be; None: it is not there. Raises Unavailable when that takes too long."""
+    until, pause_s = time.monotonic() + rooms.settings.volume_wait_s, LOOK_FIRST_S
+    while True:
+        try:
+            found = await volumes_of(rooms).snapshot(snapshot)
+        except NotFound:
+            return None
+        if found.status in SNAPSHOT_SETTLED:
+            return found
+        if time.monotonic() >= until:
+            raise Unavailable(f"Snapshot {snapshot} is still {found.status}.", code="snapshot_slow")
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LOOK_MOST_S)
+
+
+async def _drop(rooms: Rooms, snapshot: str) -> None:
+    """A snapshot that is being made cannot be deleted yet, so that is waited for."""
+    found = await _settled(rooms, snapshot)
+    if found is not None and found.status not in {"deleting", "deleted"}:
+        await volumes_of(rooms).delete_snapshot(snapshot)
+
+
+# ------------------------------------------------------------------------------------------------ what is written
+
+
+def properties_of(asked: SnapshotVolumes) -> dict[str, str]:
+    """The image's properties about its disks, as Nova writes them: lists are JSON, and everything is text."""
+    by_bdm = {each.bdm: each for each in asked.taken}
+    mapping = [_mapped(each, by_bdm.get(each.bdm)) for each in asked.server.block_devices]
+    return {"block_device_mapping": msgspec.json.encode(mapping).decode(), "bdm_v2": "True"}
+
+
+def _mapped(device: BlockDevice, taken: Taken | None) -> dict[str, object]:
+    """One device: a snapshot becomes a volume again, a blank disk of the host is blank again."""
+    return {
+        "source_type": device.source if taken is None else "snapshot",
+        "destination_type": device.destination,
+        "guest_format": None if taken is not None else device.guest_format,
+        "device_type": device.device_type,
+        "disk_bus": device.disk_bus,
+        "boot_index": device.boot_index,
+        "device_name": device.device,
+        "delete_on_termination": device.delete_on_termination,
+        "snapshot_id": None if taken is None else taken.snapshot,
+        "volume_id": None,
+        "image_id": None,
+        "volume_size": device.size_gib if taken is None else taken.size_gib or device.size_gib,
+        "volume_type": None,
+        "no_device": None,
+        "tag": None,
+    }
+
+
+# --------------------------------------------------------------------------------------------------- beginning
+
+
+async def begin(
+    rooms: Rooms,
+    asker: Asker,
+    token: str,
+    server: Server,
+    wish: Wish,
+    *,
+    check: Callable[[Server], None],
+    request_id: str = "",
+) -> ImageId:
+    """Make the image and the snapshots, accept the operation, and answer with the image's id.
+
+    Raises what the image and the volume service refuse, Invalid where the guest must stand still for it, and Conflict.
+    """
+    if snapshot_image.quiesce_of(server) is Quiesce.MUST:
+        raise Invalid(
+            f"Quiescing is not supported in instance {server.id}: its image requires it (os_require_quiesce), and volumes are "
+            "copied without it."
+        )
+    owner = await rooms.tellers.choose(SNAPSHOT_VOLUMES.name)
+    told = {name: value for name, value in wish.metadata.items() if name not in OURS}
+    also = {**told, "root_device_name": server.root_device, "disk_format": "raw", "container_format": "bare"}
+    image = await snapshot_image.make(rooms, asker, token, server, wish.name, "snapshot", also)
+    try:
+        taken = await _take(rooms, asker, token, server, wish.name, image)
+    except UnknownOutcome as lost:  # the snapshot may come yet: by the image a later round finds it
+        raise Unavailable(lost.public, private=lost.private) from lost
+    except Problem:
+        await _give_up(rooms, image)
+        raise
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        if {each.bdm for each in now.volumes} != {each.bdm for each in taken}:
+            raise Conflict(
+                f"The volumes of instance {now.id} were changed meanwhile; try again.", code="volumes_changed"
+            )
+        asked = SnapshotVolumes(now, seq, image, taken, request_id, asker.user, carried.get(), asker.project or "")
+        return accepted(
+            SNAPSHOT_VOLUMES, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id
+        )
+
+    try:
+        new = await slot.accept(rooms, server.id, ACTION, make, task=TaskState.IMAGE_SNAPSHOT_PENDING)
+    except Problem as refused:
+        if isinstance(refused, Conflict | NotFound):  # certain: nothing was accepted
+            await _give_up(rooms, image)
+        raise
+    await tell_later(rooms, new)
+    return image
+
+
+async def _take(rooms: Rooms, asker: Asker, token: str, server: Server, name: str, image: ImageId) -> tuple[Taken, ...]:
+    taken: list[Taken] = []
+    for device in server.volumes:
+        assert device.volume is not None
+        made = await volumes_of(rooms).make_snapshot(
+            device.volume, f"snapshot for {name}", image, asker.project or "", token
+        )
+        taken.append(Taken(device.bdm, made.id, made.size_gib))
+    return tuple(taken)
+
+
+async def _give_up(rooms: Rooms, image: ImageId) -> None:
+    """Of a request that was refused; what cannot go now goes in a later round, by the image, which stays until then."""
+    try:
+        if await asyncio.shield(dropped(rooms, image)):
+            await snapshot_image.drop(rooms, image)
+    except Problem:
+        return
+
+
+async def dropped(rooms: Rooms, image: str) -> bool:
+    """Delete the snapshots that were made for an image; False: one cannot go yet."""
+    all_went = True
+    for each in await volumes_of(rooms).snapshots_for(image):
+        if each.status not in {"deleting", "deleted"}:
+            try:
+                await volumes_of(rooms).delete_snapshot(each.id)
+            except Invalid:
+                all_went = False
+    return all_went

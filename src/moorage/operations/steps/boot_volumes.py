@@ -1,0 +1,156 @@
+"""Volumes of a boot: waited for and held before a host is chosen, exported to the host that was, in the guest from its start.
+
+Which they are, and which were made for this server, stands in the order's block devices: nothing is looked up by name here.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.model.errors import NotFound, Problem
+from moorage.model.guest import GuestSpec
+from moorage.model.ids import CellId, ServerId
+from moorage.model.server import BlockDevice, Server
+from moorage.model.volume import CREATING, RESERVED
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps.volumes import (
+    delete_or_leave,
+    disk_of,
+    exported,
+    held,
+    let_go,
+    or_left_to_delete,
+    volumes_of,
+)
+from moorage.saga import Run, Step, step
+
+LOOK_FIRST_S = 0.05
+LOOK_MOST_S = 2.0
+VOLUME_PATIENCE_S = 300.0
+
+Attachments = dict[str, str]
+"""Mapping (`bdm`) → attachment."""
+
+
+class Boots(Protocol):
+    """What of a boot is needed here."""
+
+    @property
+    def server(self) -> Server: ...
+
+
+class Place(Protocol):
+    """What of a claim is needed here."""
+
+    @property
+    def cell(self) -> CellId: ...
+    @property
+    def name(self) -> str: ...
+
+
+class NotMade(Problem):
+    """A volume that a boot waits for did not come to be."""
+
+    code = "volume_not_made"
+
+
+@step(patience_s=VOLUME_PATIENCE_S)
+async def hold_volumes(run: Run[Boots, Rooms]) -> Attachments:
+    """Wait for those that are being made, and hold all of them for the server; what was refused turns the boot."""
+    server, found = run.asked.server, Attachments()
+    for device in server.volumes:
+        assert device.volume is not None
+        if device.created:
+            await _made(run, device.volume)
+        found[device.bdm] = (await held(run.rooms, server.id, device.volume, unsure=run.unsure)).id
+    return found
+
+
+@hold_volumes.undo
+async def let_volumes_go(run: Run[Boots, Rooms]) -> None:
+    """Nothing is held for the server any more, and volumes that were made for it are deleted."""
+    server = run.asked.server
+    await or_left_to_delete(run.rooms, server.id, _let_go(run.rooms, server.id, server.volumes))
+
+
+async def _let_go(rooms: Rooms, server: ServerId, devices: tuple[BlockDevice, ...]) -> None:
+    for device in devices:
+        assert device.volume is not None
+        await let_go(rooms, server, device.volume)
+        if device.created:
+            await delete_or_leave(rooms, device.volume)
+
+
+async def _made(run: Run[Boots, Rooms], volume: str) -> None:
+    """Wait until a volume is there. Raises NotMade when it is not, in Nova's words."""
+    began, pause_s, looks = time.monotonic(), LOOK_FIRST_S, 0
+    while True:
+        looks += 1
+        try:
+            status = (await volumes_of(run.rooms).show(volume)).status
+        except NotFound:
+            status = "deleted"
+        waited_s = time.monotonic() - began
+        if status not in CREATING:
+            if status in ("available", RESERVED, "attaching", "in-use"):
+                return
+        elif waited_s < run.rooms.settings.volume_wait_s:
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LOOK_MOST_S)
+            continue
+        raise NotMade(
+            f"Volume {volume} did not finish being created even after we waited {waited_s:.0f} seconds or {looks} attempts. "
+            f"And its status is {status}."
+        )
+
+
+def connecting(claim_host: Step[Any, Any, Any]) -> Step[Any, Any, Attachments]:
+    """The step that exports a boot's volumes to the host that `claim_host` chose."""
+
+    @step(moves=True, no_undo="exports go with their attachments (hold_volumes)", patience_s=VOLUME_PATIENCE_S)
+    async def connect_volumes(run: Run[Boots, Rooms]) -> Attachments:
+        """Each volume goes to the host and is in use from now on; a host that cannot be reached by it is refused with that cause."""
+        claim: Place = run[claim_host]
+        to, server, first = HostAddress(claim.cell, claim.name), run.asked.server, run[hold_volumes]
+        again = run.unsure or run.attempt > 1
+        found = Attachments()
+        for device in server.volumes:
+            found[device.bdm] = await exported(run.rooms, to, server.id, device, first.get(device.bdm), again=again)
+        return found
+
+    return connect_volumes
+
+
+def with_attachments(server: Server, attachments: Mapping[str, str] | None) -> Server:
+    """The record with the attachments of its volumes."""
+    if not attachments:
+        return server
+    devices = tuple(
+        msgspec.structs.replace(each, attachment=attachments.get(each.bdm, each.attachment))
+        for each in server.block_devices
+    )
+    return msgspec.structs.replace(server, block_devices=devices)
+
+
+async def with_disks(
+    rooms: Rooms, server: Server, guest: GuestSpec, attachments: Mapping[str, str] | None
+) -> GuestSpec:
+    """The guest with its volumes, each with its connection, and without a local root where it boots from a volume."""
+    local = [each for each in server.block_devices if each.destination == "local" and each.source == "blank"]
+    swap = [each for each in local if each.guest_format == "swap"]
+    ephemeral = [each for each in local if each.guest_format != "swap"]
+    guest = msgspec.structs.replace(
+        guest,
+        image=None if server.volume_backed else guest.image,
+        root_gib=0 if server.volume_backed else guest.root_gib,
+        ephemeral_gib=sum(each.size_gib or guest.ephemeral_gib for each in ephemeral) or guest.ephemeral_gib,
+        swap_mib=swap[0].size_gib or guest.swap_mib if swap else guest.swap_mib,
+    )
+    if not attachments:
+        return guest
+    disks = [await disk_of(rooms, each, attachments[each.bdm]) for each in server.volumes]
+    return msgspec.structs.replace(guest, volumes=tuple(disks))

@@ -1,0 +1,85 @@
+"""A shelved server leaves its host: the guest goes, ports stay the server's on no host, the claim goes but for its addresses.
+
+Each is safe twice, and nothing of it is taken back: the disk is in an image by then.
+"""
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.model.errors import NotFound
+from moorage.model.ids import CellId
+from moorage.model.server import Server, VmState
+from moorage.model.verdict import Row
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.boot_volumes import with_attachments
+from moorage.operations.steps.doing import DoingRun, now_us
+from moorage.operations.steps.hosts import destroy_or_leave
+from moorage.operations.steps.volumes import all_held_only, exported
+from moorage.sql import Tx
+
+
+async def destroy(run: DoingRun, step: str, server: Server) -> bool:
+    """False: the host is silent; it destroys the guest when it returns."""
+    assert server.cell is not None
+    assert server.host is not None
+    return await destroy_or_leave(run, step, server.cell, server.host, server.id)
+
+
+async def take_ports_off(rooms: Rooms, server: Server) -> None:
+    """No port is on a host any more; addresses, device and owner stay, so nobody else gets them."""
+    if server.nics:
+        await rooms.network.take_off_host(server.id, [str(nic.port) for nic in server.nics if nic.port is not None])
+
+
+async def give_back_host(run: DoingRun) -> None:
+    """The claim of host and guarantees goes; addresses of segments stay claimed by the server, which still has them."""
+    given_back: list[Row] = []
+
+    def work(tx: Tx) -> None:
+        given_back[:] = run.rooms.placement.keep_addresses(tx, run.asked.server.id)
+
+    await run.commit(work)
+    run.rooms.placement.settle(given_back)
+
+
+def offloaded(server: Server) -> Server:
+    """The record of a server that is on no host."""
+    now = now_us()
+    nics = tuple(msgspec.structs.replace(nic, vif_type="unbound", guarantees=()) for nic in server.nics)
+    return msgspec.structs.replace(
+        server,
+        vm_state=VmState.SHELVED_OFFLOADED,
+        task_state=None,
+        host=None,
+        node=None,
+        provider=None,
+        availability_zone=None,
+        nics=nics,
+        updated_at=now,
+    )
+
+
+async def export_volumes(
+    run: DoingRun, cell: CellId, server: Server, to: HostAddress, *, again: bool
+) -> dict[str, str]:
+    """The volumes of a server that comes to a host: mapping → attachment, each exported and in use.
+
+    The fence is asked before: who was overtaken exports nothing.
+    """
+    if not server.volumes:
+        return {}
+    await records.change(run.rooms, cell, server.id, records.fence(run), lambda now: now)
+    found: dict[str, str] = {}
+    for device in server.volumes:
+        found[device.bdm] = await exported(run.rooms, to, server.id, device, device.attachment, again=again)
+    return found
+
+
+async def hold_volumes_again(run: DoingRun, cell: CellId, server: Server) -> None:
+    """They are on no host, and the server's still, as before."""
+    held = await all_held_only(run.rooms, server)
+    try:
+        await records.change(run.rooms, cell, server.id, records.fence(run), lambda now: with_attachments(now, held))
+    except NotFound:
+        return

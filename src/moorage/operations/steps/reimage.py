@@ -1,0 +1,104 @@
+"""A server that boots from a volume is rebuilt: another image is written over its root volume, while no host has it.
+
+The server holds the volume all the time: a reservation stands for the export meanwhile.  What becomes of the volume is read from the
+volume itself; the event `volume-reimaged` says when to look.
+"""
+
+import asyncio
+import logging
+
+from moorage.bus.agents import HostAddress
+from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
+from moorage.model.image import Image
+from moorage.model.server import BlockDevice, Server
+from moorage.model.volume import CREATING, RESERVED, Volume
+from moorage.operations.image_checks import BYTES_PER_GIB
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps.volumes import exported, volumes_of
+
+logger = logging.getLogger(__name__)
+
+S_PER_GIB = 20.0
+"""As Nova's `reimage_timeout_per_gb`."""
+LOOK_FIRST_S = 0.1
+LOOK_MOST_S = 5.0
+
+
+class NotReimaged(Problem):
+    """The volume service did not write the image."""
+
+    code = "volume_not_reimaged"
+
+
+def root_of(server: Server) -> BlockDevice:
+    """The volume that a volume-backed server boots from."""
+    return next(each for each in server.volumes if each.boot_index == 0)
+
+
+def check_written(image: Image, volume: Volume, ram_mib: int) -> None:
+    """Whether the image fits. Raises Invalid in Nova's words."""
+    if image.status != "active":
+        raise Invalid(f"Image {image.id} is not active.")
+    if image.min_ram_mib > ram_mib:
+        raise Invalid("Flavor's memory is too small for requested image.")
+    needed = max(image.min_disk_gib * BYTES_PER_GIB, image.size_bytes or 0)
+    if needed > volume.size_gib * BYTES_PER_GIB:
+        raise Invalid(
+            f"Volume is smaller than the minimum size specified in image metadata. Volume size is "
+            f"{volume.size_gib * BYTES_PER_GIB} bytes, minimum size is {needed} bytes."
+        )
+
+
+async def reimaged(rooms: Rooms, server: Server, image: str) -> None:
+    """Write the image over the root; again writes it again. Raises NotReimaged when it failed or took too long."""
+    volume = root_of(server).volume
+    assert volume is not None
+    now = await volumes_of(rooms).show(volume)
+    if now.status not in CREATING:  # else it is being written already, by this operation: nobody else may
+        try:
+            await volumes_of(rooms).reimage(volume, image)
+        except Refusal as refused:
+            raise NotReimaged(
+                f"Volume {volume} cannot be written with image {image}: {refused.public}", private=refused.private
+            ) from refused
+    status = await _settled(rooms, server, volume, max(rooms.settings.volume_wait_s, S_PER_GIB * now.size_gib))
+    if status != RESERVED:
+        raise NotReimaged(f"Volume {volume} was not written with image {image}: it is {status}.")
+
+
+async def _settled(rooms: Rooms, server: Server, volume: str, patience_s: float) -> str:
+    """Its status when nothing is written on it, or at the end of the patience."""
+    loop, pause_s = asyncio.get_running_loop(), LOOK_FIRST_S
+    until = loop.time() + patience_s
+    with rooms.arrivals.of(server.id) as arrived:
+        while True:
+            arrived.clear()
+            status = (await volumes_of(rooms).show(volume)).status
+            left_s = until - loop.time()
+            if status not in CREATING or left_s <= 0:
+                return status
+            try:
+                async with asyncio.timeout(min(left_s, pause_s)):
+                    await arrived.wait()
+            except TimeoutError:
+                pause_s = min(2 * pause_s, LOOK_MOST_S)
+
+
+async def exported_again(rooms: Rooms, to: HostAddress, server: Server) -> str | None:
+    """The root is exported to its host again, as far as that goes; the attachment that holds it.
+
+    A volume that is in error cannot be, nor one of a host that is silent: those stay reserved, and the server is in ERROR anyway.
+    """
+    root = root_of(server)
+    assert root.volume is not None
+    try:
+        status = await _settled(rooms, server, root.volume, rooms.settings.volume_wait_s)
+        if status in CREATING:
+            raise Unavailable(f"Volume {root.volume} is still {status}.", code="volume_busy")
+        return await exported(rooms, to, server.id, root, None, again=True)
+    except NotFound:
+        return None
+    except (HostFailed, Refusal) as refused:
+        logger.warning("volume %s of server %s stays reserved: %s", root.volume, server.id, refused)
+        there = await volumes_of(rooms).attachments_of(server.id, root.volume)
+        return there[0].id if there else None

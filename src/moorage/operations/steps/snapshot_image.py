@@ -1,0 +1,131 @@
+"""The image that a server's disk is copied into: what Nova writes into it, and our own key.
+
+It is made with the user's token while the request is answered, so that the image service judges rights and quota, and it belongs to
+who asked; from then on it is handled with our own rights (docs/decisions/0015).  `MADE_FOR` says of each that it was made here and
+what for: `stray_images` finds by it what nobody is at work on any more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from moorage.model.asker import Asker
+from moorage.model.errors import Forbidden, Invalid, NotFound, OverQuota, Problem, TooLarge
+from moorage.model.guest import Quiesce
+from moorage.model.ids import ImageId, new_uuid
+from moorage.model.server import BaseImage, Server
+from moorage.operations.rooms import Rooms
+
+log = logging.getLogger(__name__)
+
+Purpose: TypeAlias = Literal["snapshot", "backup", "shelve"]
+MADE_FOR = "moorage_made_for"
+"""Our key: the property that says what for."""
+PURPOSES: tuple[Purpose, ...] = ("snapshot", "backup", "shelve")
+OURS_PREFIX = "moorage_"
+VALUE_CHARACTERS_MAX = 255
+NAME_CHARACTERS_MAX = 255
+NEVER_INHERITED = frozenset(
+    {
+        "cinder_encryption_key_id",
+        "cinder_encryption_key_deletion_policy",
+        "img_signature",
+        "img_signature_hash_method",
+        "img_signature_key_type",
+        "img_signature_certificate_uuid",
+        "block_device_mapping",
+        "mappings",
+        "img_block_device_mapping",
+        "img_mappings",
+    }
+)
+NEVER_INHERITED_PREFIXES = ("os_glance", OURS_PREFIX)
+TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
+
+
+async def make(
+    rooms: Rooms,
+    asker: Asker,
+    token: str,
+    server: Server,
+    name: str,
+    purpose: Purpose,
+    also: Mapping[str, str],
+) -> ImageId:
+    """A new queued image of the asker's project. Raises what the image service refuses it with."""
+    image = ImageId(new_uuid())
+    record = record_of(rooms, asker, server, name, purpose, also) | {"id": image}
+    try:
+        await rooms.images.make_as(token, record)
+        if record["visibility"] == "shared":
+            await rooms.images.share_as(token, image, server.project)
+    except TooLarge as full:
+        raise OverQuota(full.public, private=full.private, code=full.code) from full
+    except Problem as refused:
+        if not isinstance(refused, Forbidden | Invalid):  # it may be there though we were not told
+            await drop(rooms, image)
+        raise
+    return image
+
+
+async def drop(rooms: Rooms, image: ImageId) -> None:
+    """What was made for a request that was refused; what cannot be reached now goes with a later round."""
+    try:
+        await asyncio.shield(rooms.images.delete(image))
+    except Problem as problem:
+        log.info("image %s, of a request that was refused, waits to be deleted: %s", image, problem)
+
+
+def record_of(
+    rooms: Rooms, asker: Asker, server: Server, name: str, purpose: Purpose, also: Mapping[str, str]
+) -> dict[str, Any]:
+    """The image as it is asked of the image service; the asker's own properties win, and never over our key."""
+    base = server.base_image or BaseImage()
+    barred = NEVER_INHERITED | set(rooms.settings.non_inheritable_image_properties)
+    inherited = {
+        key: value
+        for key, value in server.image_properties.items()
+        if key not in barred and not key.startswith(NEVER_INHERITED_PREFIXES)
+    }
+    properties: dict[str, Any] = {
+        **inherited,
+        "base_image_ref": inherited.get("base_image_ref") or server.image or "",
+        "owner_user_name": base.owner_user_name,
+        "owner_project_name": base.owner_project_name,
+        "boot_roles": base.boot_roles,
+        "instance_uuid": server.id,
+        "user_id": asker.user,
+        "image_type": "backup" if purpose == "backup" else "snapshot",
+        "visibility": "private",
+    }
+    if asker.project != server.project:  # an administrator's image of somebody else's server
+        properties |= {"visibility": "shared", "instance_owner": server.project}
+    properties |= {key: value for key, value in also.items() if key != "id"}
+    cut = {key: value[:VALUE_CHARACTERS_MAX] if isinstance(value, str) else value for key, value in properties.items()}
+    record = {
+        "min_disk": max(base.min_disk_gib, server.flavor.disk_gib),
+        "min_ram": base.min_ram_mib,
+        **cut,
+        "name": name[:NAME_CHARACTERS_MAX],
+        MADE_FOR: purpose,
+    }
+    if purpose == "backup":
+        record |= {"disk_format": base.disk_format, "container_format": base.container_format}
+    return record
+
+
+def quiesce_of(server: Server) -> Quiesce:
+    """As the server's image says: with an agent in the guest it is tried, and some images must not be copied without."""
+    properties = server.image_properties
+    if properties.get("os_require_quiesce", "").lower() in TRUE:
+        return Quiesce.MUST
+    return Quiesce.TRY if properties.get("hw_qemu_guest_agent", "").lower() in TRUE else Quiesce.NO
+
+
+async def is_whole(rooms: Rooms, image: ImageId) -> bool:
+    """Whether a server could be made from it. Raises Unavailable when nobody can say."""
+    try:
+        return (await rooms.images.show(image)).status == "active"
+    except NotFound:
+        return False

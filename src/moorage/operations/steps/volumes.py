@@ -1,0 +1,253 @@
+"""Volumes of a server, at the volume service: held, exported to a host, let go.
+
+`POST /attachments` has no key, so who is unsure lists what the service holds for the server and the volume, and uses that.  All
+that is held of one volume for one server is one attachment in the end: whatever came late or twice goes with it.
+
+Connections are secrets, and are in no journal: a step answers with ids, and who needs the connection asks for it again.
+"""
+
+import logging
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.clients.volume import VolumeClient
+from moorage.model.errors import Conflict, HostFailed, Invalid, NotBuilt, NotFound, Unavailable
+from moorage.model.guest import VolumeDisk
+from moorage.model.ids import ServerId
+from moorage.model.server import BlockDevice, Server, TaskState
+from moorage.model.volume import ATTACHED, RESERVED, Attachment
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
+from moorage.operations.steps.servers import AboutServer
+from moorage.saga import Run
+from moorage.store.region import servers as region_servers
+
+logger = logging.getLogger(__name__)
+
+VOLUME_PATIENCE_S = 300.0
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+DEVICES_MAX = 26 * 27
+"""Names from /dev/vda to /dev/vdzz."""
+
+
+def volumes_of(rooms: Rooms) -> VolumeClient:
+    """The volume service. Raises NotBuilt in a cloud that has none."""
+    if rooms.volumes is None:
+        raise NotBuilt("This cloud has no volume service.")
+    return rooms.volumes
+
+
+# ----------------------------------------------------------------------------------------------- the record
+
+
+def with_device(server: Server, device: BlockDevice, now: int) -> Server:
+    """The record with one device more, or with this one as it is now."""
+    others = tuple(each for each in server.block_devices if each.bdm != device.bdm)
+    place = next((at for at, each in enumerate(server.block_devices) if each.bdm == device.bdm), len(others))
+    devices = (*others[:place], device, *others[place:])
+    return msgspec.structs.replace(server, block_devices=devices, updated_at=now)
+
+
+def without_device(server: Server, bdm: str, now: int) -> Server:
+    left = tuple(each for each in server.block_devices if each.bdm != bdm)
+    return msgspec.structs.replace(server, block_devices=left, updated_at=now)
+
+
+def device_name(place: int, prefix: str = "/dev/vd") -> str:
+    """`/dev/vda`, … `/dev/vdz`, `/dev/vdaa`, …"""
+    many = len(LETTERS)
+    return prefix + (LETTERS[place] if place < many else LETTERS[place // many - 1] + LETTERS[place % many])
+
+
+def next_device(server: Server, taken: Iterable[str | None] = ()) -> str:
+    """The first name after the root's that no device of the server has, nor a local disk of its flavor."""
+    prefix = server.root_device.rstrip("0123456789")[:-1] or "/dev/vd"
+    used = {server.root_device, *(each.device for each in server.block_devices), *taken}
+    flavor = server.flavor
+    listed = sum(each.destination == "local" and each.source == "blank" for each in server.block_devices)
+    local = listed or (flavor.ephemeral_gib > 0) + (flavor.swap_mib > 0)
+    for place in range(1 + (0 if listed else local), DEVICES_MAX):
+        name = device_name(place, prefix)
+        if name not in used:
+            return name
+    raise Conflict("The server has as many disk devices as there are names for.", code="too_many_disk_devices")
+
+
+# ---------------------------------------------------------------------------------- at the volume service
+
+
+async def held(rooms: Rooms, server: ServerId, volume: str, *, unsure: bool) -> Attachment:
+    """Hold the volume for the server; again is the same. Raises Invalid when it is somebody else's, NotFound."""
+    client = volumes_of(rooms)
+    if unsure:
+        for each in await client.attachments_of(server, volume):
+            return each
+    return await client.reserve(volume, server)
+
+
+async def exported(
+    rooms: Rooms, to: HostAddress, server: ServerId, device: BlockDevice, attachment: str | None, *, again: bool
+) -> str:
+    """Export the volume to a host and say that it is in use; the attachment that stands for that.
+
+    `again`: it may be exported already, to this host or to an earlier one.  An attachment is exported once, and not while
+    another is: so a fresh one is reserved, which a server may whose volume is in use; then the others go; then it is exported.
+    The server holds the volume all the time, and two hosts never have it.  What is only half made was never given to a guest.
+
+    Raises VolumeUnreachable when the back end cannot reach the host.
+    """
+    assert device.volume is not None
+    client = volumes_of(rooms)
+    connector = await connector_of(rooms, to, server, device)
+    if again:
+        there = await client.attachments_of(server, device.volume)
+        hosts: dict[str, str] = {}
+        if any(each.status == ATTACHED for each in there):
+            hosts = (await client.show(device.volume)).hosts
+        kept = next((each.id for each in there if each.status == ATTACHED and hosts.get(each.id) == to.host), None)
+        attachment = kept or await _fresh(client, server, device.volume, there)
+        for each in there:
+            if each.id != attachment:
+                await client.drop_attachment(each.id)
+        if kept is not None:
+            return kept
+    if attachment is None:
+        attachment = (await client.reserve(device.volume, server)).id
+    await client.connect(attachment, device.volume, connector, to.host)
+    await client.complete(attachment)
+    return attachment
+
+
+async def held_only(rooms: Rooms, server: ServerId, volume: str) -> str:
+    """The server holds a volume that is exported to no host: a fresh attachment is reserved, then the others go.
+
+    So nobody else gets the volume meanwhile.  Again is the same; the attachment that stands for it.
+    """
+    client = volumes_of(rooms)
+    there = await client.attachments_of(server, volume)
+    kept = await _fresh(client, server, volume, there)
+    for each in there:
+        if each.id != kept:
+            await client.drop_attachment(each.id)
+    return kept
+
+
+async def all_held_only(rooms: Rooms, server: Server) -> dict[str, str]:
+    """The same of all volumes of a server: mapping (`bdm`) → attachment. One that is not there any more is left out."""
+    found: dict[str, str] = {}
+    for each in server.volumes:
+        assert each.volume is not None
+        try:
+            found[each.bdm] = await held_only(rooms, server.id, each.volume)
+        except NotFound:
+            logger.warning("volume %s of server %s is not at the volume service any more", each.volume, server.id)
+    return found
+
+
+async def _fresh(client: VolumeClient, server: ServerId, volume: str, there: Sequence[Attachment]) -> str:
+    """A reservation without an export: one that is there, or a new one."""
+    found = next((each.id for each in there if each.status == RESERVED), None)
+    if found is not None:
+        return found
+    for each in there:
+        if each.status != ATTACHED:  # the service reserves nothing for a volume that is being attached
+            await client.complete(each.id)
+    return (await client.reserve(volume, server)).id
+
+
+async def connector_of(rooms: Rooms, to: HostAddress, server: ServerId, device: BlockDevice) -> dict[str, Any]:
+    """What the volume service is told of the host. Raises HostFailed for a host whose agent or driver has no volumes."""
+    try:
+        connector = await rooms.hosts.volume_connector(to, server)
+    except HostFailed as failed:
+        if failed.code != "not_supported":
+            raise
+        raise HostFailed("the host cannot have volumes", private=failed.private, code=failed.code) from failed
+    return {**connector, **({"mountpoint": device.device} if device.device else {})}
+
+
+async def disk_of(rooms: Rooms, device: BlockDevice, attachment: str) -> VolumeDisk:
+    """What the host is sent of a volume: with its connection, which the volume service is asked for."""
+    assert device.volume is not None
+    found = await volumes_of(rooms).connected(attachment)
+    return VolumeDisk(
+        volume=device.volume,
+        connection=found.connection,
+        boot_index=device.boot_index,
+        device=device.device or "",
+        size_gib=device.size_gib or 0,
+        tag=device.tag,
+        attachment=attachment,
+        bus=device.disk_bus,
+        device_type=device.device_type,
+        bdm=device.bdm,
+    )
+
+
+async def let_go(rooms: Rooms, server: ServerId, volume: str) -> None:
+    """Whatever the volume service holds of a volume for a server; nothing is success."""
+    client = volumes_of(rooms)
+    for each in await client.attachments_of(server, volume):
+        await client.drop_attachment(each.id)
+
+
+async def or_left_to_delete(rooms: Rooms, server: ServerId, call: Awaitable[None]) -> None:
+    """Undo something at the volume service; while that is out, a delete that waits for the server does it later.
+
+    So who deletes a server waits for no volume service twice.
+    """
+    try:
+        await call
+    except Unavailable:
+        where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
+        if where is None or where.task is not TaskState.DELETING:
+            raise
+
+
+async def release_all(rooms: Rooms, server: Server) -> None:
+    """Every volume of a server that is being deleted is let go; those that were to go with it are deleted, as far as they let us.
+
+    Raises Unavailable while the volume service is out.
+    """
+    devices = server.volumes
+    if not devices:
+        return
+    client = volumes_of(rooms)
+    for each in await client.attachments_of(server.id):
+        await client.drop_attachment(each.id)
+    for device in devices:
+        if device.delete_on_termination and device.volume is not None:
+            await delete_or_leave(rooms, device.volume)
+
+
+async def delete_or_leave(rooms: Rooms, volume: str) -> None:
+    """Delete a volume that was to go with its server; one that the service refuses to delete (others use it) stays."""
+    try:
+        await volumes_of(rooms).delete(volume)
+    except (Invalid, Conflict) as refused:
+        logger.warning("volume %s was to go with its server, and stays: %s", volume, refused.public)
+
+
+# ------------------------------------------------------------------------------------------------ at the host
+
+
+async def unplug_volume_or_leave(run: Run[AboutServer, Rooms], step: str, server: Server, volume: str) -> bool:
+    """Take a volume out of the guest; no guest is success, and False means that the host is silent."""
+    if server.cell is None or server.host is None:
+        return True
+    to = HostAddress(server.cell, server.host)
+    try:
+        await run.rooms.hosts.detach_volume(to, errand(run, step), server.id, volume)
+    except HostFailed as failed:
+        if failed.code == NO_GUEST:
+            return True
+        if failed.code != HOST_SILENT:
+            raise
+        logger.warning(
+            "%s: host %s is silent; the guest of %s keeps a dead disk", run.operation, server.host, server.id
+        )
+        return False
+    return True

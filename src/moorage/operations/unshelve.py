@@ -1,0 +1,596 @@
+"""Unshelve: an offloaded server is placed as a boot is, with the ports and addresses it kept, and made from the image of its disk.
+
+    read_ports      its ports, with what they ask of a host
+    on a host, and if that fails on the next one, with the same ports:
+      claim_host    compute, guarantees and the addresses it still holds, in one claim that replaces what it held
+      bind_ports    each port on the host; an address that it has stays, so the host is one of that segment
+      connect_volumes   each volume, reserved until now, is exported to the host and in use
+      record_host, start_guest, await_vifs
+    announce        ACTIVE (point of no return); then the image goes
+
+A failure gives it back as it was: SHELVED_OFFLOADED with the same image, addresses claimed, ports on no host, volumes reserved.  Its record stays in its
+cell, so only hosts of that cell are asked.  A server that is SHELVED is on its host still: `unshelve_in_place` starts it there.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Event
+from moorage.model.asker import Asker
+from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound, Problem, Unavailable
+from moorage.model.guest import PowerState
+from moorage.model.ids import CellId, HostId, ImageId, OperationId
+from moorage.model.network import BindRefused, NetworkFacts, Port
+from moorage.model.operation import Accepted
+from moorage.model.resources import IPV4_ADDRESS, Needs
+from moorage.model.server import Fault, Nic, Server, TaskState, VmState
+from moorage.model.verdict import Claimed, Ledger, Row, Shortage
+from moorage.model.world import Ask, Choice, GroupAsk
+from moorage.model.world import NicAsk as SegmentAsk
+from moorage.operations import unshelve_in_place
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.boot import Claim
+from moorage.operations.boot_request import hinted_hosts, needs_of_flavor
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing, groups, offload, slot, snapshot_image
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.drives import with_drive
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.guest_again import Cards, cards_of
+from moorage.operations.steps.guests import guest_of
+from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
+from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, unplugged_after
+from moorage.operations.steps.ports import (
+    VIF_PLUGGED,
+    held_by_all,
+    nics_of,
+    refuse_without_credentials,
+    segments_for,
+    subnets_beside,
+)
+from moorage.operations.steps.segments import note_exhausted, without_exhausted
+from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
+from moorage.saga import Run, Saga, on_some_host, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import inbox, server_groups
+from moorage.store.region.placement.claims import Key
+
+NETWORK_PATIENCE_S = 300.0
+HOST_PATIENCE_S = 300.0
+PATIENCE_S = 24 * 3600.0
+CLAIM_ROUNDS_MAX = 50
+FAULT_CHARACTERS_MAX = 255
+PORTS_ARRIVE_BOUND = 3
+ACTION, EVENT = "unshelve", "compute_unshelve_instance"
+IMAGE_GONE = "shelved_image_gone"
+
+
+class Unshelve(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    image: ImageId | None = None
+    """Of its disk."""
+    zone: str | None = None
+    """Where it may be, and is pinned to afterwards."""
+    host: str | None = None
+    """Only there."""
+    needs: Needs = Needs({})
+    group: GroupAsk | None = None
+    same_host: tuple[HostId, ...] | None = None
+    different_host: tuple[HostId, ...] = ()
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+UnshelveRun = Run[Unshelve, Rooms]
+
+
+@step
+async def begin_action(run: UnshelveRun) -> Found:
+    """The action shows from the start."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is None or found.cell is None:
+        raise NotFound(f"server {run.asked.server.id} is in no cell")
+    cell = found.cell
+    await run.rooms.cells[cell].write(lambda tx: actions.write(tx, doing.action_of(run, ACTION)))
+    return found
+
+
+@begin_action.undo
+async def fail_action(run: UnshelveRun) -> None:
+    """The action ends in Error, and the server is as it was; without its image it is an ERROR, as in Nova."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.cell is None or found.server is None:
+        return
+    now = doing.now_us()
+    events = (failed_event(EVENT, now, None, run.turned),)
+
+    def finish(tx: Tx) -> None:
+        actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
+
+    if run.turned is None or run.turned.code != IMAGE_GONE:
+        id, same = run.asked.server.id, lambda server: server  # the fence is ours: who was overtaken binds no port
+        await records.change(run.rooms, found.cell, id, records.fence(run), same, finish)
+        return
+    fault = Fault(500, run.turned.public[:FAULT_CHARACTERS_MAX], now)
+    await records.change(
+        run.rooms,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: msgspec.structs.replace(server, vm_state=VmState.ERROR, fault=fault, updated_at=now),
+        finish,
+    )
+
+
+@step(needs=(begin_action,), no_undo="reads only")
+async def check_image(run: UnshelveRun) -> None:
+    """Raises Conflict when the image of the disk is not there any more."""
+    image = run.asked.image
+    if image is not None and not await snapshot_image.is_whole(run.rooms, image):
+        raise Conflict(f"Unshelve attempted but the image {image} cannot be found.", code=IMAGE_GONE)
+
+
+@step(needs=(begin_action, check_image), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
+async def read_ports(run: UnshelveRun) -> Cards:
+    """The ports it kept, and what they ask by now."""
+    return await cards_of(run.rooms, _server(run))
+
+
+@step(region=True, moves=True, needs=(begin_action, read_ports))
+async def claim_host(run: UnshelveRun) -> Claim:
+    """Compute, guarantees and addresses on the best willing host of its cell; a loser takes the next (N1)."""
+    engine, cards = run.rooms.placement, run[read_ports]
+    exhausted = frozenset(each for cause in run.causes for each in cause.without)
+    ask = without_exhausted(ask_of(run, cards), cards.ports, exhausted)
+    verdict, fresh = engine.rank(ask), False
+    lost: list[str] = []
+    for _ in range(CLAIM_ROUNDS_MAX):
+        for choice in verdict.best:
+            claim = _claim_of(run, choice, ask, verdict.ledger, tuple(lost))
+            with engine.holding(choice, ask):
+                answer = await _take(run, choice, ask, claim)
+            if isinstance(answer, Claim):
+                return answer
+            lost.append(answer.why())
+            if answer.stale:
+                break
+        if fresh and not verdict.best:
+            break
+        verdict, fresh = await engine.rank_fresh(ask), True
+    private = msgspec.json.encode(verdict.ledger).decode()
+    raise NoCapacity(verdict.fault(), private=private)
+
+
+async def _take(run: UnshelveRun, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
+    engine, server = run.rooms.placement, run.asked.server
+    taken: list[Claimed] = []
+
+    def work(tx: Tx) -> Claim:
+        answer = engine.claim(
+            tx,
+            server.id,
+            choice,
+            ask,
+            project=server.project,
+            user=server.user,
+            operation=run.operation,
+            attempt=run.attempt,
+            replace=True,
+            stays=_addresses(run[read_ports]),
+        )
+        if isinstance(answer, Shortage):
+            tx.refuse(answer)
+        inbox.drop(tx, server.id, VIF_PLUGGED)
+        taken[:] = [answer]
+        profiles = groups.with_functions(claim.profiles, run[read_ports].ports, answer.functions)
+        return msgspec.structs.replace(claim, profiles=profiles)
+
+    answer: Claim | Shortage = await run.commit(work)
+    if isinstance(answer, Shortage):
+        engine.lost(answer)
+    else:
+        engine.claimed(taken[0])
+    return answer
+
+
+@claim_host.undo
+async def release_host(run: UnshelveRun) -> None:
+    """Its addresses stay claimed, as before."""
+    given_back: list[Row] = []
+
+    cards = run.get(read_ports)
+    stays = None if cards is None else _addresses(cards)
+
+    def work(tx: Tx) -> None:
+        given_back[:] = run.rooms.placement.keep_addresses(tx, run.asked.server.id, stays)
+
+    await run.commit(work)
+    run.rooms.placement.settle(given_back)
+
+
+@step(moves=True, needs=(read_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
+async def bind_ports(run: UnshelveRun) -> tuple[Port, ...]:
+    """Set the host on each port; refusals are found here. Who was overtaken binds nothing: the fence is asked before."""
+    claim, cards = run[claim_host], run[read_ports]
+    await records.change(run.rooms, _cell(run), run.asked.server.id, records.fence(run), lambda server: server)
+    try:
+        return await run.rooms.network.bind_ports(
+            run.asked.server.id,
+            claim.name,
+            claim.availability_zone,
+            cards.ports,
+            subnets=claim.subnets,
+            beside=subnets_beside(cards.ports, cards.networks, claim.subnets),
+            profiles=claim.profiles,
+            tried=names_of(run.rooms.placement.world(), run.tried),
+            unsure=run.unsure or run.attempt > 1,
+        )
+    except BindRefused as refused:
+        await note_exhausted(run.rooms, refused, cards.networks, claim.subnets)
+        raise
+
+
+@bind_ports.undo
+async def take_ports_off(run: UnshelveRun) -> None:
+    """Only in the final unwinding; the next attempt's bind replaces the host."""
+    cards = run.get(read_ports)
+    if cards is not None and cards.ports:
+        await run.rooms.network.take_off_host(run.asked.server.id, [port.id for port in cards.ports])
+
+
+@step(moves=True, needs=(begin_action, claim_host, bind_ports), patience_s=VOLUME_PATIENCE_S)
+async def connect_volumes(run: UnshelveRun) -> dict[str, str]:
+    """Mapping → attachment. A host that a volume cannot reach is refused with that cause."""
+    claim, server = run[claim_host], _server(run)
+    to, again = HostAddress(claim.cell, claim.name), run.unsure or run.attempt > 1
+    return await offload.export_volumes(run, _cell(run), server, to, again=again)
+
+
+@connect_volumes.undo
+async def give_volumes_back(run: UnshelveRun) -> None:
+    """Only in the final unwinding: reserved again, on no host, as they were; the next attempt's export replaces this one."""
+    found = run.get(begin_action)
+    if found is not None and found.server is not None and found.server.volumes:
+        await or_left_to_delete(
+            run.rooms, run.asked.server.id, offload.hold_volumes_again(run, _asked_cell(run), found.server)
+        )
+
+
+@step(moves=True, needs=(begin_action, claim_host, bind_ports, connect_volumes))
+async def record_host(run: UnshelveRun) -> Server:
+    """The record says where it is to be."""
+    claim, cards, cell = run[claim_host], run[read_ports], _cell(run)
+    ports: tuple[Port, ...] = run[bind_ports]
+    nics, attachments = nics_of(ports, cards.networks), run[connect_volumes]
+    return await records.change(
+        run.rooms,
+        cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: msgspec.structs.replace(
+            with_attachments(server, attachments),
+            host=claim.name,
+            node=claim.node,
+            provider=claim.host,
+            availability_zone=claim.availability_zone,
+            nics=tuple(_kept(server, each) for each in nics),
+            task_state=TaskState.SPAWNING,
+        ),
+    )
+
+
+@record_host.undo
+async def forget_host(run: UnshelveRun) -> None:
+    """The record as it was, on no host."""
+    try:
+        await records.change(run.rooms, _asked_cell(run), run.asked.server.id, records.fence(run), _back)
+    except NotFound:
+        return
+
+
+def _back(server: Server) -> Server:
+    was = server.vm_state
+    return msgspec.structs.replace(offload.offloaded(server), vm_state=was)
+
+
+def _kept(server: Server, nic: Nic) -> Nic:
+    """What only the record knows of a card."""
+    before = next((each for each in server.nics if each.port == nic.port), nic)
+    return msgspec.structs.replace(nic, floating=before.floating)
+
+
+@step(host_local=True, needs=(claim_host, bind_ports, connect_volumes, record_host), patience_s=HOST_PATIENCE_S)
+async def start_guest(run: UnshelveRun) -> PowerState:
+    """The host makes the guest from the image of its disk."""
+    claim, cards, server = run[claim_host], run[read_ports], run[record_host]
+    ports: tuple[Port, ...] = run[bind_ports]
+    guest = guest_of(server, cards.networks, ports, claim.availability_zone)
+    guest = await with_drive(run.rooms, server, guest, cards.networks, ports)
+    guest = msgspec.structs.replace(guest, image=run.asked.image or guest.image)
+    guest = await with_disks(run.rooms, server, guest, run[connect_volumes])
+    to = HostAddress(claim.cell, claim.name)
+    try:
+        state = await run.rooms.hosts.start_guest(to, errand(run, "start_guest"), guest)
+    except Problem:
+        run.rooms.placement.count_failure(claim.host, failed=True)
+        raise
+    run.rooms.placement.count_failure(claim.host, failed=False)
+    return state
+
+
+@start_guest.undo
+async def destroy_guest(run: UnshelveRun) -> None:
+    claim = run.get(claim_host)
+    if claim is not None:
+        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.asked.server.id)
+
+
+@step(
+    needs=(claim_host, bind_ports, start_guest),
+    no_undo="it only waits",
+    patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
+)
+async def await_vifs(run: UnshelveRun) -> None:
+    """Wait until the network says that what was bound is plugged, as a boot does."""
+    settings, claim = run.rooms.settings, run[claim_host]
+    waiting = {port.id for port in run[bind_ports] if port.status != "ACTIVE"}
+    if settings.vif_plugging_timeout_s <= 0 or not waiting:
+        return
+    timeout_s = min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
+    missing = await unplugged_after(run, waiting, claim.name, timeout_s)
+    if missing and settings.vif_plugging_is_fatal:
+        raise HostFailed(
+            "the network was not plugged in time", private=", ".join(sorted(missing)), code="vif_not_plugged"
+        )
+
+
+@step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(claim_host, start_guest))
+async def announce(run: UnshelveRun) -> None:
+    """ACTIVE, on its host, no longer shelved; the action is finished with it."""
+    claim, state, now = run[claim_host], run.get(start_guest), doing.now_us()
+    events = (Event(EVENT, now, now, "Success", claim.name),)
+    await records.change(
+        run.rooms,
+        _asked_cell(run),
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: unshelved(run.asked, server, state, now),
+        lambda tx: actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None),
+    )
+
+
+@announce.passed
+async def was_announced(run: UnshelveRun) -> bool:
+    """An adopter asks: was the server shown ACTIVE already, by this operation?"""
+    by = records.fence(run)
+    row = await run.rooms.cells[_asked_cell(run)].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
+    shown = row is not None and row.operation == run.operation and row.shelved is None
+    if shown and row is not None and run.rooms.herald is not None:
+        run.rooms.herald.seen(run.operation, row)
+    return shown
+
+
+def unshelved(asked: Unshelve, server: Server, state: PowerState | None, now: int) -> Server:
+    """The record of a server that runs again."""
+    return msgspec.structs.replace(
+        server,
+        vm_state=VmState.ACTIVE,
+        task_state=None,
+        power_state=server.power_state if state is None else int(state),
+        pinned_az=asked.zone,
+        shelved=None,
+        fault=None,
+        launched_at=now,
+        updated_at=now,
+    )
+
+
+@step(needs=(announce,), no_undo="it only goes forward", patience_s=PATIENCE_S)
+async def delete_image(run: UnshelveRun) -> None:
+    """The disk is on its host again; its image is of no use. One that its owner protected stays."""
+    if run.asked.image is not None:
+        await run.rooms.images.delete(run.asked.image)
+
+
+def _ended(tx: Tx, run: Run[records.AboutServer, Rooms], status: str) -> None:
+    records.let_go(tx, run)
+
+
+UNSHELVE = Saga(
+    "unshelve/1",
+    Unshelve,
+    begin_action,
+    check_image,
+    read_ports,
+    on_some_host(
+        claim_host,
+        bind_ports,
+        connect_volumes,
+        record_host,
+        start_guest,
+        await_vifs,
+        host=lambda claim: claim.host,
+    ),
+    announce,
+    delete_image,
+    ended=_ended,
+)
+
+
+# ------------------------------------------------------------------------------------------------- what is asked
+
+
+def needs_of_server(server: Server) -> Needs:
+    """What its flavor and its image ask of a host."""
+    return needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
+
+
+def ask_of(run: UnshelveRun, cards: Cards) -> Ask:
+    """As a boot asks, of its own cell: another cell would need its record moved."""
+    asked, server = run.asked, _server(run)
+    wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
+    return Ask(
+        resources=asked.needs.resources,
+        required=asked.needs.required,
+        forbidden=asked.needs.forbidden,
+        nics=tuple(_segments_of(port, cards.networks) for port in cards.ports),
+        availability_zone=asked.zone,
+        host=asked.host,
+        not_on=tuple(HostId(host) for host in run.blamed),
+        same_host=asked.same_host,
+        different_host=asked.different_host,
+        group=asked.group,
+        groups=wanted.groups,
+        same_subtree=wanted.same_subtree,
+        same_device=wanted.same_device,
+        group_policy=wanted.group_policy,
+        project=server.project,
+        extra_specs=dict(server.flavor.extra_specs),
+        image_properties=dict(server.image_properties),
+        min_level=PORTS_ARRIVE_BOUND,
+        cells=(_cell(run),),
+        seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,
+    )
+
+
+def _segments_of(port: Port, networks: Mapping[str, NetworkFacts]) -> SegmentAsk:
+    """An address that it has is claimed by it: there need not be another one, but the host must reach its segment."""
+    asked = segments_for(port, networks.get(port.network))
+    return msgspec.structs.replace(asked, addresses=0) if asked.segments and port.fixed_ips else asked
+
+
+def _addresses(cards: Cards) -> dict[Key, int]:
+    """Segment → the IPv4 addresses that its ports have of it."""
+    return {key: n for key, n in held_by_all(nics_of(cards.ports, cards.networks)).items() if key[1] == IPV4_ADDRESS}
+
+
+def _claim_of(run: UnshelveRun, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
+    world, ports = run.rooms.placement.world(), run[read_ports].ports
+    slot_of = world.slots[choice.host]
+    return Claim(
+        host=choice.host,
+        name=choice.name,
+        node=world.nodes[slot_of],
+        cell=choice.cell,
+        availability_zone=world.zone_names[int(world.zone[slot_of])],
+        level=int(world.level[slot_of]),
+        subnets=_subnets(run, choice),
+        ledger=ledger,
+        lost=lost[-20:],
+        profiles=groups.profiles(ports, choice) if ask.groups else {},
+        given=groups.given(ask.groups, choice, world),
+    )
+
+
+def _subnets(run: UnshelveRun, choice: Choice) -> dict[int, str]:
+    """For a port without an address on its claimed segment, that segment's IPv4 subnet."""
+    cards, found = run[read_ports], dict[int, str]()
+    for port, segment in zip(cards.ports, choice.segments, strict=False):
+        network = cards.networks.get(port.network)
+        if segment is None or network is None or port.fixed_ips or port.ip_allocation == "none":
+            continue
+        subnet = next((s.id for s in network.subnets if s.segment == segment and s.version == 4), None)
+        if subnet is not None:
+            found[port.index] = subnet
+    return found
+
+
+def _server(run: UnshelveRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server
+
+
+def _cell(run: UnshelveRun) -> CellId:
+    cell = run[begin_action].cell
+    assert cell is not None
+    return cell
+
+
+def _asked_cell(run: UnshelveRun) -> CellId:
+    """An offloaded server stays in its cell, so what was asked says which."""
+    cell = run.asked.server.cell
+    assert cell is not None
+    return cell
+
+
+# --------------------------------------------------------------------------------------------------- beginning
+
+
+class UnshelveWish(msgspec.Struct, frozen=True):
+    """Where it is to be."""
+
+    zone: str | msgspec.UnsetType | None = msgspec.UNSET
+    """None: it is pinned to no zone any more; unset: to the one it was."""
+    host: str | None = None
+
+
+async def begin(
+    rooms: Rooms, asker: Asker, server: Server, wish: UnshelveWish, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept an unshelve. Raises Invalid (no such zone or host), Conflict and NotFound."""
+    if server.vm_state is VmState.SHELVED:
+        await unshelve_in_place.begin(rooms, asker, server, check=check, request_id=request_id)
+        return
+    zone = server.pinned_az if isinstance(wish.zone, msgspec.UnsetType) else wish.zone
+    check_place(rooms, wish, zone)
+    refuse_without_credentials(rooms)
+    same, different = await hinted_hosts(rooms, server.hints)
+    group = await _group(rooms, server)
+    owner = await rooms.tellers.choose(UNSHELVE.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        if now.vm_state is VmState.SHELVED:
+            raise Unavailable("The instance is being changed; try again.")
+        asked = Unshelve(
+            server=now,
+            seq=seq,
+            image=None if now.shelved is None else now.shelved.image,
+            zone=zone,
+            host=wish.host,
+            needs=needs_of_server(now),
+            group=group,
+            same_host=same,
+            different_host=different,
+            request_id=request_id,
+            user=asker.user,
+            global_request_id=carried.get(),
+            by_project=asker.project or "",
+        )
+        return accepted(UNSHELVE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
+
+    new = await slot.accept(rooms, server.id, ACTION, make, task=TaskState.UNSHELVING)
+    await tell_later(rooms, new)
+
+
+def check_place(rooms: Rooms, wish: UnshelveWish, zone: str | None) -> None:
+    """Raises Invalid for a zone or host that is not there, Conflict for a host of another zone, in Nova's words."""
+    world = rooms.placement.world()
+    if isinstance(wish.zone, str) and wish.zone not in world.zone_names:
+        raise Invalid("The requested availability zone is not available")
+    if wish.host is None:
+        return
+    at = world.slots_by_name.get(wish.host)
+    if at is None:
+        raise Invalid(f"Compute host {wish.host} could not be found.")
+    if zone is not None and world.zone_names[int(world.zone[at])] != zone:
+        raise Conflict(f'Host "{wish.host}" is not in the availability zone "{zone}".')
+
+
+async def _group(rooms: Rooms, server: Server) -> GroupAsk | None:
+    if server.group is None:
+        return None
+    wanted = server.group
+    group = await rooms.region.read(lambda tx: server_groups.get(tx, wanted))
+    return None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)
