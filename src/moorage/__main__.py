@@ -4,6 +4,8 @@ import importlib
 import os
 import sys
 
+from moorage import __version__
+
 ROLES = "moorage.main.roles"
 COMMANDS = {
     "up": ("moorage.main.up", "a whole cloud in one process"),
@@ -14,6 +16,8 @@ COMMANDS = {
         "moorage.main.placement_alone",
         "the Placement API alone, at the root path, with a database of its own",
     ),
+    "console": ("moorage.main.roles", "carries consoles between browsers and hosts, as a process of its own"),
+    "metadata": ("moorage.main.roles", "what guests are told of themselves, as a process of its own"),
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
     "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
@@ -38,6 +42,9 @@ def main(argv: list[str] | None = None) -> int:
             print(f"  {name:10} {says}")
         print("\n`moorage COMMAND --help` says more.")
         return 0 if words else 2
+    if words[0] in {"-V", "--version", "version"}:
+        print(f"moorage {__version__}")
+        return 0
     if words[0] not in COMMANDS:
         print(f"moorage: there is no command {words[0]!r}; `moorage --help` lists them", file=sys.stderr)
         return 2

@@ -67,6 +67,8 @@ PROJECT_IN_URL = re.compile(r"^[0-9a-f-]+$")
 JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json", "text/plain", ""})
 NO_RESOURCE = "The resource could not be found."
 QUERY_FIELDS_MAX = 1_000
+RETRY_LEAST_S = 1.0
+"""What a client is told that is told to come back."""
 MODERN = "openstack-api-version"
 LEGACY = "x-openstack-nova-api-version"
 
@@ -157,8 +159,8 @@ class Frontdesk:
         extra: list[tuple[str, str]] = []
         if isinstance(problem, Unauthenticated):
             extra.append(("WWW-Authenticate", f'Keystone uri="{self.desk.config.identity_url}"'))
-        if isinstance(problem, Unavailable) and problem.retry_after_s > 0:
-            extra.append(("Retry-After", str(math.ceil(problem.retry_after_s))))
+        if isinstance(problem, Unavailable):
+            extra.append(("Retry-After", str(math.ceil(max(problem.retry_after_s, RETRY_LEAST_S)))))
         return Answer(status, body, extra)
 
     async def _route(self, scope: Scope, headers: Headers, receive: Receive, request_id: str) -> Answer:
@@ -182,6 +184,7 @@ class Frontdesk:
         callers_id = _callers_id(headers)
         carried.set(callers_id or request_id)
         asker = await self._authenticate(token, headers.get("x-service-token"))
+        asker.require_call("compute", scope["method"], unquote(path))
         version = OLDEST if legacy else negotiate(headers.get(MODERN), headers.get(LEGACY))
         try:
             url_project, match, path_after = self._find(scope["method"], segments[1:])

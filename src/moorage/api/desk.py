@@ -35,6 +35,8 @@ class DeskConfig:
     """The availability zone of hosts that are in no aggregate with one."""
     service_down_s: float = 60.0
     """A service that has not been heard of for this long is down."""
+    enable_instance_password: bool = True
+    """Whether answers have `adminPass`."""
     enabled_filters: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from moorage.api.desk import Desk
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
-from moorage.model.server import Server, TaskState
+from moorage.model.server import STAGES, Server, TaskState
 from moorage.sql import Database, Tx
 from moorage.store.cell import server_lists as cell_lists
 from moorage.store.cell import servers as cell_servers
@@ -43,7 +43,10 @@ class Gathered:
 
 
 def with_task(server: Server, task: TaskState | None) -> Server:
-    return server if task is None or server.deleted else msgspec.structs.replace(server, task_state=task)
+    """What is being done to it, as accepted, or how far that is, as the record says."""
+    if task is None or server.deleted or server.task_state in STAGES.get(task, ()):
+        return server
+    return msgspec.structs.replace(server, task_state=task)
 
 
 def cells_of(desk: Desk) -> Mapping[str, Database]:

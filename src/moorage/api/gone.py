@@ -1,24 +1,20 @@
 """What is no more: calls that answer 410 at every version, and what Nova 34 itself keeps only for old versions.
 
 The second kind passed calls on to the image, network, volume and bare-metal services; from the version that ended them on
-they are unknown (404).  Those in `WAITING` answer 501 below it (docs/howto/not-built.md lists them).
+they are unknown (404).
 """
 
 from typing import Any
 
 from moorage.api.call import Call, Reply
 from moorage.api.routes import Params, Route
-from moorage.model.errors import Gone, NotBuilt
+from moorage.model.errors import Gone
 
 AS_ASKED = Params(strict=None)
 
 
 async def gone(call: Call[Any]) -> Reply:
     raise Gone("This resource is no longer available.  No forwarding address is given.")
-
-
-async def later(call: Call[Any]) -> Reply:
-    raise NotBuilt("This call is not built yet. Ask the service it was passed on to.")
 
 
 TOMBSTONES = """
@@ -38,29 +34,22 @@ TOMBSTONES = """
     GET POST /servers/{id}/consoles · GET DELETE /servers/{id}/consoles/{console}
     GET /servers/{id}/os-virtual-interfaces
 """
-PROXIES = """
+ENDED_BY_36 = """
     GET /images · GET /images/detail · GET DELETE /images/{id}
     GET /os-networks · GET /os-networks/{id} · GET /os-tenant-networks · GET /os-tenant-networks/{id}
     GET /os-floating-ip-pools · GET POST /os-floating-ips · GET DELETE /os-floating-ips/{id}
     GET POST /os-security-groups · GET PUT DELETE /os-security-groups/{id}
     POST /os-security-group-rules · DELETE /os-security-group-rules/{id}
     GET POST /os-baremetal-nodes · GET DELETE /os-baremetal-nodes/{id} · POST /os-baremetal-nodes/{id}/action
-"""
-WAITING = """
     GET POST /os-volumes · GET /os-volumes/detail · GET DELETE /os-volumes/{id}
     GET POST /os-snapshots · GET /os-snapshots/detail · GET DELETE /os-snapshots/{id}
 """
-ENDED_BY_36 = PROXIES + WAITING
 ENDED_BY_39 = """
     GET POST PUT /images/{id}/metadata · GET PUT DELETE /images/{id}/metadata/{key}
 """
 ENDED_BY_43 = """
     GET /os-hosts · GET PUT /os-hosts/{id}
     GET /os-hosts/{id}/reboot · GET /os-hosts/{id}/shutdown · GET /os-hosts/{id}/startup
-"""
-STILL_THERE = """
-    POST /os-assisted-volume-snapshots · DELETE /os-assisted-volume-snapshots/{id}
-    GET /os-console-auth-tokens/{id}
 """
 
 
@@ -78,12 +67,4 @@ def keys(text: str) -> tuple[str, ...]:
     return tuple(f"{method} {path}" for method, path in listed(text))
 
 
-ROUTES = tuple(
-    Route(method, path, handler, params=AS_ASKED)
-    for text, handler in (
-        (TOMBSTONES, gone),
-        (WAITING, later),
-        (STILL_THERE, later),
-    )
-    for method, path in listed(text)
-)
+ROUTES = tuple(Route(method, path, gone, params=AS_ASKED) for method, path in listed(TOMBSTONES))

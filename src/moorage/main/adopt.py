@@ -2,20 +2,24 @@
 
 Every process is stopped.  The epoch is raised in all databases, so that none of before the restore is taken back by mistake, and
 marks go on above the highest that anybody remembers.  What one database knows by a word of its own is told the other: servers that
-were deleted since the backup are deleted, those accepted since are listed again.  A server that the region has in a cell whose
+were deleted since the backup are deleted, those accepted since are listed again.  Where the region is older than its cells, claims are
+made again as the cells have their servers, and operations that were open at the backup are held against the cells.  A server that the region has in a cell whose
 database does not know it is only said: it stays, as missing (RULES §22).
 """
 
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from moorage.main.adopt_claims import Reclaimed, claim_again, know_hosts
+from moorage.main.adopt_operations import settle_operations
 from moorage.main.config import Config
-from moorage.main.databases import connect_databases
+from moorage.main.databases import Databases, connect_databases
 from moorage.main.lock import DataLock
 from moorage.main.stores import CellSeen, RegionSeen, identify, look
 from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.errors import Conflict, Internal, Invalid
 from moorage.model.ids import CellId
+from moorage.model.server import Fault
 from moorage.operations.missing import missing_in
 from moorage.sql import Database, Tx
 from moorage.sql.migrate import bring_forward
@@ -25,6 +29,7 @@ from moorage.store.cell.identity import CellIdentity, Recorded
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION
 from moorage.store.region import conductors
 from moorage.store.region import identity as region_identities
+from moorage.store.region import servers as region_servers
 from moorage.store.region.identity import KnownCell, RegionIdentity
 from moorage.store.region.placement.restamp import restamp
 
@@ -39,7 +44,15 @@ async def adopt(config: Config, empty: Collection[str] = ()) -> list[str]:
     Raises Conflict while a process runs; Invalid for databases that no restore can explain.
     """
     lock = DataLock(config.data) if config.holds_region else None
-    databases = await connect_databases(config)
+    try:
+        return await adopt_opened(await connect_databases(config), empty, alone=lock is not None)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+async def adopt_opened(databases: Databases, empty: Collection[str] = (), *, alone: bool = False) -> list[str]:
+    """The same of databases that are open, which are closed. `alone`: nobody else can use them, whatever leases say."""
     try:
         region, cells = await look(databases.region, databases.cells)
         check_adoptable(region, cells, frozenset(empty))
@@ -47,21 +60,22 @@ async def adopt(config: Config, empty: Collection[str] = ()) -> list[str]:
         await bring_forward(databases.region, PLACEMENT)
         for database in databases.cells.values():
             await bring_forward(database, CELL)
-        if lock is None:  # who has the data directory's lock is alone, whatever leases say
+        if not alone:
             await _check_stopped(databases.region)
         await identify(databases.region, databases.cells)
-        said = await _raise(databases.region, databases.cells)
-        now = time.time_ns() // 1000
+        behind, now = await _is_behind(databases.region, databases.cells), time.time_ns() // 1000
+        found: list[str] = []  # all of it may be done again, so the epoch is raised when it is done
+        if behind:
+            found += await _operations(databases.region, databases.cells, now)
         for cell, database in databases.cells.items():
-            said += await _compare(databases.region, cell, database, now)
+            found += await _compare(databases.region, cell, database, now, behind=behind)
+        said = await _raise(databases.region, databases.cells) + found
         stamped = await databases.region.write(restamp)
         if stamped:
             said.append(f"placement: {stamped} rows of another PostgreSQL cluster were stamped anew")
         return said
     finally:
         await databases.close()
-        if lock is not None:
-            lock.release()
 
 
 def check_adoptable(region: RegionSeen, cells: Mapping[CellId, CellSeen], empty: frozenset[str]) -> None:
@@ -86,6 +100,21 @@ async def _check_stopped(region: Database) -> None:
     if living:
         names = ", ".join(sorted(str(each[0]) for each in living))
         raise Conflict(f"conductors are running ({names}): stop every process first; a killed one counts for 15 s")
+
+
+async def _is_behind(region: Database, cells: Mapping[CellId, Database]) -> bool:
+    """Whether the region's database is older than a cell remembers it."""
+    mine = await region.read(region_identities.get)
+    remembered = [await database.read(cell_identities.get) for database in cells.values()]
+    return mine is not None and any(its is not None and its.region_mark > mine.mark for its in remembered)
+
+
+async def _operations(region: Database, cells: Mapping[CellId, Database], now_us: int) -> list[str]:
+    going, ended = await settle_operations(region, cells, now_us)
+    said = [f"{going} operations were open at the region's backup, and go on"] if going else []
+    if len(ended) > NAMED_MAX:
+        ended = [*ended[:NAMED_MAX], f"and {len(ended) - NAMED_MAX} others were ended: `moorage operation list`"]
+    return said + ended
 
 
 async def _raise(region: Database, cells: Mapping[CellId, Database]) -> list[str]:
@@ -118,28 +147,62 @@ def _behind(mark: int, remembered: int) -> str:
     return f"; it is older than the others remember it ({mark} < {remembered})" if mark < remembered else ""
 
 
-async def _compare(region: Database, cell: CellId, database: Database, now_us: int) -> list[str]:
-    """Tell each what only the other has a word of, and say what is missing."""
-    deleted = again = 0
+async def _compare(region: Database, cell: CellId, database: Database, now_us: int, *, behind: bool) -> list[str]:
+    """Tell each what only the other has a word of, claim what cells have on hosts, and say what is missing."""
+    deleted = again = settled = 0
+    claimed = Reclaimed()
+    if behind:
+        await know_hosts(region, cell, database)
     after = ""
     while page := await database.read(lambda tx, after=after: cell_identities.records(tx, after, PAGE_ROWS)):  # type: ignore[misc]
         after = page[-1].id
         deleted += await _tell_of_deletes(region, database, page, now_us)
         again += await _list_again(region, cell, database, page)
+        await claim_again(region, database, page, claimed, behind=behind)
+        if behind:
+            settled += await _settle(region, database, page, now_us)
     missing = await missing_in(region, cell, database)
     said = []
     if deleted:
         said.append(f"{cell}: {deleted} servers were deleted after its backup, and are deleted now")
     if again:
+        said.append(f"{cell}: {again} servers were accepted after the region's backup, and are listed again")
+    if claimed.made:
+        said.append(f"{cell}: the claims of {claimed.made} servers were made again, as the cell has them")
+    if claimed.in_part:
         said.append(
-            f"{cell}: {again} servers were accepted after the region's backup, and are listed again; their claims are not"
+            f"{cell}: of {len(claimed.in_part)} of them a part could not be claimed (virtual functions, suffixed groups of flavors, "
+            f"providers that have not reported): {_named(claimed.in_part)}"
+        )
+    if settled:
+        said.append(
+            f"{cell}: nothing is under way any more with {settled} servers; those that were being built are in ERROR"
         )
     if missing:
-        named = ", ".join(missing[:NAMED_MAX]) + (" ..." if len(missing) > NAMED_MAX else "")
         said.append(
-            f"{cell}: {len(missing)} servers of the region are missing; their guests, ports and claims stay: {named}"
+            f"{cell}: {len(missing)} servers of the region are missing; their guests, ports and claims stay: {_named(missing)}"
         )
     return said
+
+
+def _named(servers: Sequence[str]) -> str:
+    return ", ".join(servers[:NAMED_MAX]) + (" ..." if len(servers) > NAMED_MAX else "")
+
+
+async def _settle(region: Database, database: Database, page: Sequence[Recorded], now_us: int) -> int:
+    """Operations that the region does not know were under way with these servers, and nobody goes on with them."""
+    known = await region.read(lambda tx: region_identities.known(tx, [each.id for each in page]))
+    gone = [each.id for each in page if each.deleted and each.id in known and not known[each.id].deleted]
+
+    def tell_of_deletes(tx: Tx) -> None:
+        for each in gone:
+            region_servers.mark_deleted(tx, each, now_us)
+
+    if gone:
+        await region.write(tell_of_deletes)
+    idle = [each.id for each in page if not each.deleted and each.id in known and not known[each.id].busy]
+    fault = Fault(500, "The region's database was restored while this server was being built.", now_us)
+    return await database.write(lambda tx: cell_identities.settle(tx, idle, fault)) if idle else 0
 
 
 async def _tell_of_deletes(region: Database, database: Database, page: Sequence[Recorded], now_us: int) -> int:

@@ -6,6 +6,7 @@ from moorage.api.app import Frontdesk
 from moorage.api.desk import Desk, DeskConfig
 from moorage.api.policy import Policy
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
+from moorage.main.consoles import consoles_of
 from moorage.main.region import Region
 from moorage.model.asker import Asker
 from moorage.operations.doors import Doors
@@ -37,6 +38,7 @@ def make_frontdesk(region: Region) -> Frontdesk:
             page_max_rows=config.api.max_limit,
             cors_origins=config.api.cors_allowed_origins,
             quotas={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
+            enable_instance_password=config.api.enable_instance_password,
             default_zone=config.compute.default_availability_zone,
         ),
         cells=CellsReader({str(cell): database for cell, database in region.databases.cells.items()}),
@@ -44,6 +46,7 @@ def make_frontdesk(region: Region) -> Frontdesk:
         network=region.clients.network,
         image=region.clients.images,
         identity=region.clients.identity,
+        volume=region.clients.volumes,
         nouns={
             "project_exists": region.clients.identity.project_exists,
             "aggregates_changed": HostAggregates(region.engine).run,
@@ -53,6 +56,7 @@ def make_frontdesk(region: Region) -> Frontdesk:
             "neighbours": region.gates.neighbours,
             "herald": None if region.told is None else region.told.herald,
             "hosts": region.rooms.hosts,
+            "consoles": consoles_of(region),
         },
     )
 

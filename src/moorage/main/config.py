@@ -14,11 +14,14 @@ from moorage.model.errors import Invalid
 from moorage.model.notification import NotificationFormat, StateChanges
 from moorage.sql import Limits
 
+VENDOR_TARGETS_MAX = 16
 WHOLE_INTERFACES_MAX = 32
 """Of one physical network: devices of a PCI bus."""
 HOSTS_MAX = 10_000
 CELLS_MAX = 100
 PORT_MAX = 65_535
+OPTIONAL_PORTS = {"metadata": 8775, "console": 6080}
+"""Of services that not every process serves: what their roles, and `moorage up`, take where no port is configured."""
 
 
 class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +87,11 @@ class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long, at first; twice as long each time that it still fails, up to ten seconds."""
 
 
+class Image(Neighbour, frozen=True):
+    metadefs: str = ""
+    """Of the embedded service: a directory of metadata definitions, one JSON file for each namespace, as Glance's `etc/metadefs`."""
+
+
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Addresses of one flat network in one cell."""
 
@@ -110,6 +118,15 @@ class Network(Neighbour, frozen=True, forbid_unknown_fields=True):
     reports: bool = False
     """Its plug-ins write into our Placement and our host aggregates themselves, `segments` the segments and `placement` what
     its agents guarantee: we draw neither."""
+
+
+class Volume(Neighbour, frozen=True, forbid_unknown_fields=True):
+    """The volume service (Cinder), up to but without `/v3`."""
+
+    cross_az_attach: bool = True
+    """Whether a server may have volumes of other availability zones than its own (Nova's `[cinder] cross_az_attach`)."""
+    wait_s: float = 180.0
+    """How long a boot waits for the volumes that are made for it (Nova's `block_device_allocate_retries` times its interval)."""
 
 
 class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -207,14 +224,86 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of each of these but boots, for the servers of one cell."""
     auto_refusal: Literal[409, 400] = 409
     """Decision D1: the status when `auto` cannot be served; 400 is Nova's."""
+    reclaim_instance_interval: float = 0.0
+    """Seconds in which a deleted server can be restored; it is off, and costs no quota, meanwhile. 0: deletes are at once (Nova's default)."""
+    rescue_image: str = ""
+    """The id of the image that rescues servers when none is named; empty: the image each was made from."""
     default_availability_zone: str = "nova"
     vif_plugging_timeout: float = 300.0
     """Seconds that ACTIVE waits for `network-vif-plugged` when the bind reply was not already ACTIVE (Nova's default); 0: it does not."""
     vif_plugging_is_fatal: bool = True
+    image_deadline_s: float = 14_400.0
+    """How long a host may take to copy a guest's disk, and to send it to the image service."""
+    shelved_offload_time: float = 0.0
+    """Seconds after which a shelved server leaves its host; 0: at once, below 0: never, but when it is told to (Nova's)."""
+    non_inheritable_image_properties: tuple[str, ...] = ("cache_in_nova", "bittorrent")
+    """Of an image: those that snapshots of its servers do not have (Nova's)."""
+
+
+class VendorTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A service that has something to say to guests."""
+
+    name: str
+    """Its key in `vendor_data2.json`."""
+    url: str
+
+
+class Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What guests are told of themselves: config drives, and the metadata service (`[api.metadata]` is its address)."""
+
+    force_config_drive: bool = False
+    """Every new server has a config drive, asked or not."""
+    dhcp_domain: str = "novalocal"
+    """Added to host names that are no full ones; empty: nothing is."""
+    vendor_data_file: str = ""
+    """A JSON object that every guest is told (`vendor_data.json`)."""
+    vendor_data_targets: tuple[VendorTarget, ...] = ()
+    """Services that are asked about each guest (`vendor_data2.json`), at most 16."""
+    vendor_data_timeout_s: float = 5.0
+    """How long each may take."""
+    vendor_data_failure_fatal: bool = False
+    """Whether a guest waits for a service that fails; if not, it goes without."""
+    shared_secret: str = ""
+    """Neutron's `metadata_proxy_shared_secret`; empty: made once and kept in the data directory (`secrets/metadata-secret`)."""
+    kept_s: float = 15.0
+    """How old an answer may be; 0: the record is read for each (Nova's `metadata_cache_expiration`)."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Flat networks: addresses of proxies whose `X-Forwarded-For` is believed."""
+
+
+class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Consoles in a browser, and their proxy (`[api.console]` is its address)."""
+
+    novnc_url: str = ""
+    """What noVNC's page is called from outside; empty: our own, `/vnc_lite.html` of the proxy."""
+    serial_url: str = ""
+    """`ws://…` or `wss://…`; empty: our own."""
+    spice_html5_url: str = ""
+    """Of somebody else's proxy; empty: such consoles are unavailable. So with the next two."""
+    spice_direct_url: str = ""
+    mks_url: str = ""
+    token_life_s: float = 600.0
+    """How long a token is good."""
+    single_use: bool = True
+    """A token is good for one connection; false: for any number while its time lasts, as Nova's."""
+    enforce_session_timeout: bool = False
+    """A console is cut when its token's time is over."""
+    allowed_origins: tuple[str, ...] = ()
+    """Host names of pages that may open consoles, beside the proxy's own."""
+    connections_max: int = 1_000
+    """Consoles that one proxy carries at once."""
+    connections_of_a_server_max: int = 8
+    novnc_directory: str = ""
+    """Of the npm package `@novnc/novnc` or a whole noVNC; empty: a page says how to install it."""
+    certificate: str = ""
+    """PEM file: the proxy serves with TLS."""
+    key: str = ""
 
 
 class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body_max_bytes: int = 1024 * 1024
+    enable_instance_password: bool = True
+    """Answers of create, rebuild and rescue have `adminPass` (Nova's setting and default)."""
     max_limit: int = 1000
     cors_allowed_origins: tuple[str, ...] = ()
     policy_file: str = ""
@@ -223,6 +312,11 @@ class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: Listen = Listen(port=5000)
     image: Listen = Listen(port=9292)
     network: Listen = Listen(port=9696)
+    volume: Listen = Listen(port=8776)
+    metadata: Listen = Listen()
+    """Of `moorage metadata`, and of `moorage up`; port 0 is 8775 there."""
+    console: Listen = Listen()
+    """Of `moorage console`, and of `moorage up`; port 0 is 6080 there."""
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -284,7 +378,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api: Api = Api()
     identity: Neighbour = Neighbour()
     network: Network = Network()
-    image: Neighbour = Neighbour()
+    image: Image = Image()
+    volume: Volume = Volume()
     service_user: ServiceUser = ServiceUser()
     admin_password: str = ""
     """Of the embedded identity's `admin`; empty: made once and kept in the data directory."""
@@ -297,6 +392,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upgrade: Upgrade = Upgrade()
     compute: Compute = Compute()
     placement: Placement = Placement()
+    metadata: Metadata = Metadata()
+    console: Console = Console()
     notifications: Notifications = Notifications()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -354,11 +451,32 @@ def checked(config: Config) -> Config:
         or told.tries_max < 0
     ):
         raise Invalid("[notifications] limits are positive numbers; tries_max may be 0")
-    for name in ("compute", "placement", "identity", "image", "network"):
+    for name in ("compute", "placement", "identity", "image", "network", "volume"):
         port = getattr(config.api, name).port
         if not 0 < port <= PORT_MAX:
             raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
+    _check_guests(config)
     return config
+
+
+def _check_guests(config: Config) -> None:
+    """Of what guests are told, and of their consoles. Raises Invalid."""
+    for name in OPTIONAL_PORTS:
+        port = getattr(config.api, name).port
+        if not 0 <= port <= PORT_MAX:
+            raise Invalid(f"{port} is no port for the {name} service: from 0 (none) to {PORT_MAX}")
+    consoles = config.console
+    if min(consoles.token_life_s, consoles.connections_max, consoles.connections_of_a_server_max) <= 0:
+        raise Invalid("[console] limits are positive numbers")
+    if bool(consoles.certificate) != bool(consoles.key):
+        raise Invalid("[console] certificate and key belong together")
+    vendors = [target.name for target in config.metadata.vendor_data_targets]
+    if len(vendors) > VENDOR_TARGETS_MAX or len(set(vendors) | {"static"}) <= len(vendors):
+        raise Invalid(
+            f"[[metadata.vendor_data_targets]]: at most {VENDOR_TARGETS_MAX}, with different names, none of them 'static'"
+        )
+    if config.metadata.vendor_data_timeout_s <= 0 or config.metadata.kept_s < 0:
+        raise Invalid("[metadata] vendor_data_timeout_s is a positive number, kept_s is one or 0")
 
 
 def secret(data: Path, name: str, length: int = 24) -> str:

@@ -23,6 +23,8 @@ BRINGS_MAX = 3
 """A cell that fails and answers again while tables are brought forward: how often that is begun anew."""
 
 OpenCell: TypeAlias = Callable[[], Awaitable[Database]]
+OpenNamed: TypeAlias = Callable[[str], Awaitable[Database]]
+"""By its name, which is `region` or that of a cell."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,19 +61,21 @@ async def open_for_lease(config: Config, region: Database, meter: Meter | None =
     return await open_database(config.region_url(), name="region", meter=meter, limits=own)
 
 
-async def open_databases(config: Config, meter: Meter | None = None) -> Databases:
-    """Open all of them; their tables are made, or brought forward from an earlier release.
+async def open_databases(config: Config, meter: Meter | None = None, *, opened: OpenNamed | None = None) -> Databases:
+    """Open all of them; their tables are made, or brought forward from an earlier release. `opened`: how, if not by their URLs.
 
     A cell that cannot be reached is left out, and is a `CellDatabase` with `absent` set.  Raises Unavailable when the region's
     cannot be reached; Invalid when those that answer do not belong together, or one is older than the others know it to be: the
     sentence says what to do.
     """
     meter = meter or Meter()
-    region = await _open_region(config, meter)
+    opened = opened or _by_url(config, meter)
+    region = await opened("region")
     there: dict[CellId, Database] = {}
     out: dict[CellId, Unavailable] = {}
     try:
-        await asyncio.gather(*(_open_or_leave(_opener(config, each, meter), each, there, out) for each in config.cells))
+        openers = {each.name: partial(opened, each.name) for each in config.cells}
+        await asyncio.gather(*(_open_or_leave(openers[each.name], each, there, out) for each in config.cells))
         await _bring_those_that_answer(region, there, out)
     except BaseException:
         await Databases(region, there).close()
@@ -87,32 +91,33 @@ async def open_databases(config: Config, meter: Meter | None = None) -> Database
         logger.error("cell %s is out, and its hosts take nothing until it answers: %s %s", cell, why, why.private)
         dialect = sa.make_url(config.cell_url(each)).get_backend_name()
         cells[cell] = CellDatabase(cell, AbsentDatabase(each.name, dialect, meter, why.public))
-        absent[cell] = _opener(config, each, meter)
+        absent[cell] = openers[each.name]
     return Databases(region, cells, absent)
 
 
-async def connect_databases(config: Config, meter: Meter | None = None) -> Databases:
+async def connect_databases(
+    config: Config, meter: Meter | None = None, *, opened: OpenNamed | None = None
+) -> Databases:
     """Open all of them, and read nothing yet. Raises Unavailable when one cannot be reached."""
-    opened = Databases(await _open_region(config, meter), {})
+    opened = opened or _by_url(config, meter or Meter())
+    found = Databases(await opened("region"), {})
     try:
         for cell in config.cells:
-            opened.cells[CellId(cell.name)] = await _opener(config, cell, meter)()
+            found.cells[CellId(cell.name)] = await opened(cell.name)
     except BaseException:
-        await opened.close()
+        await found.close()
         raise
+    return found
+
+
+def _by_url(config: Config, meter: Meter) -> OpenNamed:
+    urls = {"region": config.region_url(), **{each.name: config.cell_url(each) for each in config.cells}}
+    durability, limits = config.region.durability, config.database.limits
+
+    async def opened(name: str) -> Database:
+        return await open_database(urls[name], name=name, meter=meter, durability=durability, limits=limits)
+
     return opened
-
-
-async def _open_region(config: Config, meter: Meter | None) -> Database:
-    durability, limits = config.region.durability, config.database.limits
-    return await open_database(config.region_url(), name="region", meter=meter, durability=durability, limits=limits)
-
-
-def _opener(config: Config, cell: Cell, meter: Meter | None) -> OpenCell:
-    durability, limits = config.region.durability, config.database.limits
-    return partial(
-        open_database, config.cell_url(cell), name=cell.name, meter=meter, durability=durability, limits=limits
-    )
 
 
 async def _open_or_leave(

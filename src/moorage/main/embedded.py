@@ -1,4 +1,4 @@
-"""The embedded services of one process: identity, image and network, for what the configuration names no real one for."""
+"""The embedded services of one process: identity, image, network and volume, for what the configuration names no real one for."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -15,8 +15,10 @@ from moorage.embedded.image.app import ImageService, make_image
 from moorage.embedded.network.app import NetworkService, make_network
 from moorage.embedded.network.guarantees import ChangeGuarantees
 from moorage.embedded.network.outbox import NotifyCompute
+from moorage.embedded.volume.app import ServerVolumes, VolumeService, make_volume
 from moorage.main.config import Config, secret
 from moorage.main.neighbours import service_password
+from moorage.main.volume_images import EmbeddedImages
 from moorage.sql import Database, Meter, open_database
 
 
@@ -27,14 +29,19 @@ class Embedded:
     identity: IdentityService | None = None
     image: ImageService | None = None
     network: NetworkService | None = None
+    volume: VolumeService | None = None
     databases: list[Database] = field(default_factory=list)
 
     @property
     def apps(self) -> dict[str, Any]:
-        services = {"identity": self.identity, "image": self.image, "network": self.network}
+        services = {
+            "identity": self.identity, "image": self.image, "network": self.network, "volume": self.volume
+        }  # fmt: skip
         return {name: service.app for name, service in services.items() if service is not None}
 
     async def stop(self) -> None:
+        if self.volume is not None:
+            await self.volume.stop()
         if self.network is not None:
             await self.network.stop()
         if self.identity is not None:
@@ -76,8 +83,12 @@ async def open_embedded(
     notify_compute: NotifyCompute | None = None,
     databases: OpenDatabase | None = None,
     guarantees: ChangeGuarantees | None = None,
+    server_volumes: ServerVolumes | None = None,
 ) -> Embedded:
-    """Open and start every embedded service; identity first, because the others ask it who asks."""
+    """Open and start every embedded service; identity first, because the others ask it who asks.
+
+    `server_volumes`: how the volume service asks compute which attachment a server has of a volume.
+    """
     found = Embedded()
     open_one = databases or configured_databases(config)
 
@@ -103,6 +114,7 @@ async def open_embedded(
             files=config.data / "images",
             validate_token=validate,
             public_url=config.api.image.url,
+            metadefs=config.data / config.image.metadefs if config.image.metadefs else None,
         )
         await found.image.start()
     if not config.network.url and config.network.backend == "ports":
@@ -114,6 +126,17 @@ async def open_embedded(
             guarantees=guarantees,
         )
         await found.network.start()
+    if not config.volume.url:
+        found.volume = make_volume(
+            await database("volume"),
+            files=config.data / "volumes",
+            validate_token=validate,
+            public_url=config.api.volume.url,
+            images=None if found.image is None else EmbeddedImages(found.image),
+            notify_compute=notify_compute,
+            server_volumes=server_volumes,
+        )
+        await found.volume.start()
     return found
 
 
@@ -146,5 +169,7 @@ def bootstrap(config: Config) -> Bootstrap:
             FirstService("image", "glance", api.image.url),
             FirstService("network", "neutron", api.network.url),
             FirstService("placement", "placement", f"{api.placement.url}/placement"),
+            FirstService("volumev3", "cinderv3", f"{api.volume.url}/v3/%(project_id)s"),
+            FirstService("block-storage", "cinder", f"{api.volume.url}/v3/%(project_id)s"),
         ),
     )

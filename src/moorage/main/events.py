@@ -1,9 +1,15 @@
-"""What the embedded network service says has happened to ports, put where a real one's events go: into the inbox."""
+"""What the embedded network service says has happened to ports, put where a real one's events go: into the inbox.
+
+Where the service runs in a role of its own it tells the Compute API, as a real one does.
+"""
 
 import time
+from contextlib import suppress
 from typing import Any
 
+from moorage.clients.http import Neighbour
 from moorage.main.region import Region
+from moorage.model.errors import NotFound, Unavailable
 from moorage.model.ids import ServerId
 from moorage.operations.doors import Doors
 from moorage.operations.nouns import inbox
@@ -17,9 +23,9 @@ class EventDoor:
         self.region: Region | None = None
 
     async def __call__(self, events: list[dict[str, Any]]) -> None:
-        """Keep what is said of our servers, then hint (RULES §20)."""
+        """Keep what is said of our servers, then hint (RULES §20). Raises Unavailable while the region is not open."""
         if self.region is None:
-            return
+            raise Unavailable("compute does not hear yet")
         now = time.time_ns() // 1000
         told = [
             ExternalEvent(
@@ -33,3 +39,15 @@ class EventDoor:
         for event, was in zip(told, kept, strict=True):
             if was:
                 await doors.event_arrived(event.server, event.name, event.tag or None)
+
+
+class EventsOverHttp:
+    """`POST /os-server-external-events`, with credentials of its own; raises what the call raises, and is then called again."""
+
+    def __init__(self, compute: Neighbour) -> None:
+        self._compute = compute
+
+    async def __call__(self, events: list[dict[str, Any]]) -> None:
+        """Servers that nobody knows (any more) are no failure."""
+        with suppress(NotFound):
+            await self._compute.call("POST", "/os-server-external-events", body={"events": events})

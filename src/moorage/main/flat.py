@@ -1,6 +1,6 @@
 """Flat networks of a region: the configured pools, and who holds which address in the region's database."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from moorage.clients.network.flat import FlatNetwork
@@ -71,4 +71,9 @@ def open_flat(config: Config, region: Database, engine: Engine) -> FlatNetwork:
         slot = world.slots_by_name.get(host)
         return None if slot is None else world.cell_names[world.cell[slot]]
 
+    return flat_network(config, region, cell_of)
+
+
+def flat_network(config: Config, region: Database, cell_of: Callable[[str], CellId | None]) -> FlatNetwork:
+    """The same for who knows no picture of the hosts; `cell_of` says in which cell a host is."""
     return FlatNetwork(pools_of(config), Book(region), cell_of)

@@ -1,12 +1,36 @@
-"""The embedded network service's way to the claims of servers: what it changes of a bound port's guarantee is claimed at once."""
+"""The embedded network service's way to the claims of servers: what it changes of a bound port's guarantee is claimed at once.
 
-from collections.abc import Sequence
+In `moorage up` both live in one process, and the change is one transaction.  Where the service runs in a role of its own it has no
+database of the region: it asks the Placement API as a real Neutron does, with credentials of its own and by the generations of
+the consumers.
+"""
 
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.clients.http import Neighbour
 from moorage.embedded.network.guarantees import GuaranteeChange
 from moorage.main.region import Region
+from moorage.model.errors import Conflict, Problem, Refusal, Unavailable, UnknownOutcome
 from moorage.model.ids import ProviderId
+from moorage.model.retry import jittered
 from moorage.model.verdict import Row
+from moorage.placement.codes import CONCURRENT_UPDATE
 from moorage.sql import Tx, label
+
+logger = logging.getLogger(__name__)
+
+TRIES_MAX = 10
+"""So often the allocations are read and written again because somebody else changed them meanwhile."""
+PAUSE_S = 0.02
+"""Between those, times the number of tries."""
+READS_AT_ONCE = 16
+PLACEMENT_VERSION = {"OpenStack-API-Version": "placement 1.36"}
+"""Generations of consumers (1.28), codes of conflicts (1.23), and the consumer's type left as it is (before 1.38)."""
 
 
 class GuaranteeDoor:
@@ -38,3 +62,106 @@ class GuaranteeDoor:
             return False
         engine.settle(rows)
         return True
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """What the Placement API says that one consumer holds; nothing has no generation."""
+
+    allocations: dict[str, dict[str, int]]
+    project: str = ""
+    user: str = ""
+    generation: int | None = None
+
+
+class GuaranteesOverHttp:
+    """The same by the Placement API: `POST /allocations`, which changes several consumers or none."""
+
+    def __init__(self, placement: Neighbour) -> None:
+        self._placement = placement
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def __call__(self, changes: Sequence[GuaranteeChange], must_be: bool) -> bool:
+        """Raises Unavailable when placement is out, or when nobody knows what became of it, unless it must be.
+
+        What could not be given back, or not be put back because others took it, the round that compares ports and claims mends.
+        """
+        if not must_be:
+            return await self._change(changes)
+        try:
+            done = await self._change(changes)
+        except Problem as problem:
+            logger.warning("what was claimed of %s cannot be taken back now: %s", _names(changes), problem)
+            return False
+        if not done:
+            logger.warning("what %s held before cannot be put back: it does not fit any more", _names(changes))
+        return done
+
+    async def _change(self, changes: Sequence[GuaranteeChange]) -> bool:
+        sent: dict[str, _Held] | None = None
+        wanted: dict[str, _Held] = {}
+        for attempt in range(TRIES_MAX):
+            held = await self._all_held({each.server for each in changes})
+            if sent is not None and held != sent:  # an answer was lost, and it, or something else, was done
+                if {server: each.allocations for server, each in held.items()} == {
+                    server: each.allocations for server, each in wanted.items()
+                }:
+                    return True
+                raise Unavailable("nobody knows whether placement made the change; try again later")
+            if not all(each.allocations for each in held.values()):
+                return False
+            wanted = {server: _changed(server, each, changes) for server, each in held.items()}
+            body = {server: _said(each) for server, each in wanted.items()}
+            try:
+                await self._placement.call("POST", "/allocations", body=body, headers=PLACEMENT_VERSION)
+            except UnknownOutcome:
+                sent = held
+            except Conflict as refused:
+                if refused.code != CONCURRENT_UPDATE:
+                    return False
+                sent = None
+            except Refusal as refused:
+                raise Unavailable(f"placement refused the change: {refused.public}", private=refused.private) from None
+            else:
+                return True
+            await asyncio.sleep(jittered(PAUSE_S * (attempt + 1)))
+        raise Unavailable("what these servers hold keeps changing in placement; try again later")
+
+    async def _all_held(self, servers: set[str]) -> dict[str, _Held]:
+        order = sorted(servers)
+        return dict(zip(order, await asyncio.gather(*map(self._held, order)), strict=True))
+
+    async def _held(self, server: str) -> _Held:
+        async with self._reads:
+            try:
+                reply = await self._placement.call("GET", f"/allocations/{server}", headers=PLACEMENT_VERSION)
+            except Refusal as refused:
+                raise Unavailable(f"placement refused: {refused.public}", private=refused.private) from None
+        body: Mapping[str, Any] = reply.body
+        rows = {provider: dict(each["resources"]) for provider, each in body["allocations"].items()}
+        return _Held(rows, body.get("project_id", ""), body.get("user_id", ""), body.get("consumer_generation"))
+
+
+def _changed(server: str, held: _Held, changes: Sequence[GuaranteeChange]) -> _Held:
+    """What it is to hold: of each row so much more or less; the rest, of its host and of other ports, stays."""
+    rows = {provider: dict(resources) for provider, resources in held.allocations.items()}
+    for each in (amount for change in changes if change.server == server for amount in change.amounts):
+        resources = rows.setdefault(each.provider, {})
+        resources[each.resource] = resources.get(each.resource, 0) + each.now - each.was
+    kept = {
+        provider: {name: amount for name, amount in resources.items() if amount > 0}
+        for provider, resources in rows.items()
+    }
+    return msgspec.structs.replace(held, allocations={provider: each for provider, each in kept.items() if each})
+
+
+def _said(wanted: _Held) -> dict[str, Any]:
+    return {
+        "allocations": {provider: {"resources": each} for provider, each in wanted.allocations.items()},
+        "project_id": wanted.project,
+        "user_id": wanted.user,
+        "consumer_generation": wanted.generation,
+    }
+
+
+def _names(changes: Sequence[GuaranteeChange]) -> str:
+    return ", ".join(sorted({each.server for each in changes}))

@@ -14,6 +14,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Invalid
 from moorage.model.guest import PhysicalFunction
 from moorage.model.ids import CellId
+from moorage.model.image import ImageStore
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,18 @@ class Fleet:
     """All simulated hosts of this process."""
 
     def __init__(
-        self, config: Config, bus: Bus, clock: Clock, plans: list[HostPlan], plumber: PortPlumber | None = None
+        self,
+        config: Config,
+        bus: Bus,
+        clock: Clock,
+        plans: list[HostPlan],
+        plumber: PortPlumber | None = None,
+        images: ImageStore | None = None,
     ) -> None:
-        """`plumber`: the network service, for hosts of level 1 and 2; those of level 3 never see it."""
+        """`plumber`: the network service, for hosts of level 1 and 2; those of level 3 never see it.
+
+        `images`: the image service, for the data of disks; None: disks are made up, and no snapshot can be sent.
+        """
         self._config, self._bus, self._clock, self._plumber = config, bus, clock, plumber
         self._journal = JournalFile(config.data / "hosts" / "agents.db")
         self.agents: dict[str, Agent] = {}
@@ -132,7 +142,7 @@ class Fleet:
                 physical_networks=plan.physical_networks,
                 physical_functions=plan.physical_functions,
             )
-            driver = SimulatedDriver(config.data / "hosts" / plan.host, clock, dials, hostname=plan.host)
+            driver = SimulatedDriver(config.data / "hosts" / plan.host, clock, dials, hostname=plan.host, images=images)
             self.drivers[plan.host] = driver
             self.agents[plan.host] = self._agent(plan)
 

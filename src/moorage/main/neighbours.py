@@ -4,14 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from moorage.clients.breaker import Breaker
 from moorage.clients.http import Neighbour, ServiceTokens, embedded_transport
 from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
+from moorage.clients.image_data import ImageData
 from moorage.clients.network import NetworkClient
-from moorage.main.config import Config, secret
+from moorage.clients.vendor_data import VendorData
+from moorage.clients.volume import VolumeClient
+from moorage.main.config import Config, Volume, secret
 from moorage.main.config import Neighbour as Named
+from moorage.main.vendor_data import vendor_services
 from moorage.model.neighbour import CircuitSeen
+
+OWN_APIS_S = 15.0
+"""A call to our own APIs; somebody's request to the network service waits for it."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +28,13 @@ class Clients:
     identity: IdentityClient
     images: ImageClient
     network: NetworkClient
+    image_data: ImageData
+    """Of the hosts of this process, if it has any."""
     neighbours: tuple[Neighbour, ...] = field(default=())
+    vendor_data: VendorData | None = None
+    """None: nobody but our own file has anything to say to guests."""
+    volumes: VolumeClient | None = None
+    """None beside real neighbours of which none has volumes."""
 
     def open_circuits(self) -> tuple[CircuitSeen, ...]:
         """What this process does not call for now."""
@@ -27,8 +42,37 @@ class Clients:
         return tuple(seen for breaker in breakers for seen in breaker.open_circuits())
 
     async def close(self) -> None:
+        if self.vendor_data is not None:
+            await self.vendor_data.close()
         for neighbour in self.neighbours:
             await neighbour.close()
+
+
+@dataclass(frozen=True)
+class OwnApis:
+    """Our own APIs as a neighbour calls them: the embedded network service where it runs in a role of its own."""
+
+    compute: Neighbour
+    placement: Neighbour
+    identity: Neighbour
+
+    async def close(self) -> None:
+        for neighbour in (self.compute, self.placement, self.identity):
+            await neighbour.close()
+
+
+def make_own_apis(config: Config) -> OwnApis:
+    """Over sockets, with the service user's credentials."""
+    identity = Neighbour("identity", config.identity.url or f"{config.api.identity.url}/v3")
+    user = config.service_user
+    tokens = ServiceTokens(
+        identity, user=user.user, password=service_password(config), project=user.project, domain=user.domain
+    )
+    compute = Neighbour("compute", f"{config.api.compute.url}/v2.1", tokens=tokens, call_deadline_s=OWN_APIS_S)
+    placement = Neighbour(
+        "placement", f"{config.api.placement.url}/placement", tokens=tokens, call_deadline_s=OWN_APIS_S
+    )
+    return OwnApis(compute, placement, identity)
 
 
 def service_password(config: Config) -> str:
@@ -65,6 +109,23 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
     identity = neighbour("identity", config.identity, identity_url, tokens)
     image = neighbour("image", config.image, config.api.image.url, tokens)
     network = neighbour("network", config.network, config.api.network.url, tokens)
+    of_hosts = neighbour("image", config.image, config.api.image.url, tokens)
+    asked = [asking, identity, image, network, of_hosts]
+    volumes: VolumeClient | None = None
+    if config.volume.url or not config.identity.url:
+        asked.append(neighbour("volume", _without_version(config.volume), config.api.volume.url, tokens))
+        volumes = VolumeClient(asked[-1])
     return Clients(
-        IdentityClient(identity), ImageClient(image), NetworkClient(network), (asking, identity, image, network)
+        IdentityClient(identity),
+        ImageClient(image),
+        NetworkClient(network),
+        ImageData(of_hosts, config.data / "image-data"),
+        tuple(asked),
+        vendor_services(config, tokens),
+        volumes,
     )
+
+
+def _without_version(named: Volume) -> Volume:
+    """The address as the client wants it, though it be given as catalogs give it."""
+    return msgspec.structs.replace(named, url=named.url.rstrip("/").removesuffix("/v3"))

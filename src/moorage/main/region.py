@@ -22,9 +22,10 @@ from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.flat import open_flat
-from moorage.main.neighbours import Clients, make_clients
+from moorage.main.neighbours import Clients, make_clients, service_password
 from moorage.main.notifications import Told, open_notifications
 from moorage.main.store_watch import StoreWatch
+from moorage.main.vendor_data import static_vendor_data
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId, ConductorId
@@ -34,6 +35,7 @@ from moorage.operations.gate_watch import GateWatch
 from moorage.operations.gates import ConductorCredentials, Credentials
 from moorage.operations.presence import Presence
 from moorage.operations.rooms import Rooms, Settings
+from moorage.operations.seals import Seals
 from moorage.placement.engine import CATCH_UP_EVERY_S, Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -152,6 +154,7 @@ async def open_region(
         placement=engine,
         network=clients.network,
         images=clients.images,
+        volumes=clients.volumes,
         hosts=hosts,
         tellers=tellers,
         draw_segments=None if segments is None else segments.drawn,
@@ -160,11 +163,23 @@ async def open_region(
             max_attempts=config.compute.max_attempts,
             auto_refusal=config.compute.auto_refusal,
             host_deadline_s=config.compute.host_deadline_s,
+            reclaim_instance_interval_s=config.compute.reclaim_instance_interval,
+            rescue_image=config.compute.rescue_image,
             default_availability_zone=config.compute.default_availability_zone,
             vif_plugging_timeout_s=config.compute.vif_plugging_timeout,
             vif_plugging_is_fatal=config.compute.vif_plugging_is_fatal,
+            image_deadline_s=config.compute.image_deadline_s,
+            shelved_offload_time_s=config.compute.shelved_offload_time,
+            non_inheritable_image_properties=config.compute.non_inheritable_image_properties,
+            cross_az_attach=config.volume.cross_az_attach,
+            volume_wait_s=config.volume.wait_s,
             quota={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
+            force_config_drive=config.metadata.force_config_drive,
+            dhcp_domain=config.metadata.dhcp_domain,
+            static_vendor_data=static_vendor_data(config),
         ),
+        vendor_data=clients.vendor_data,
+        seals=Seals(service_password(config)),
         herald=None if told is None else told.herald,
     )
     pin = config.upgrade_levels.compute

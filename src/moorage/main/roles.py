@@ -21,15 +21,20 @@ from moorage.conductor.rounds import Rounds
 from moorage.drivers.dials import Dials
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.main.api import make_frontdesk
-from moorage.main.config import Config, checked, read_config
+from moorage.main.config import OPTIONAL_PORTS, Config, checked, read_config
+from moorage.main.consoles import console
 from moorage.main.embedded import open_embedded
+from moorage.main.events import EventsOverHttp
+from moorage.main.guarantees import GuaranteesOverHttp
 from moorage.main.hosts import host_networks, planned_hosts, plumbing_of
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
-from moorage.main.neighbours import make_clients
+from moorage.main.metadata import metadata
+from moorage.main.neighbours import make_clients, make_own_apis
 from moorage.main.placement import PREFIX, make_placement
 from moorage.main.region import Region, cells_out, open_bus, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
+from moorage.main.server_volumes import ServerVolumesOverHttp
 from moorage.main.servers import Doorway
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Invalid, Problem
@@ -82,10 +87,11 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
     dials = Dials(
         vcpus=mine.vcpus, ram_mib=mine.ram_mib, disk_gib=mine.disk_gib, physical_networks=mine.physical_networks
     )
-    driver = SimulatedDriver(room, clock, dials, hostname=mine.host)
-    old = mine.level < PORTS_ARRIVE_BOUND and (config.service_user.password or not config.identity.url)
-    clients = make_clients(config) if old else None
-    plumbing = plumbing_of(mine.host, mine.level, None if clients is None else clients.network)
+    clients = make_clients(config) if config.service_user.password or not config.identity.url else None
+    images = None if clients is None else clients.image_data
+    driver = SimulatedDriver(room, clock, dials, hostname=mine.host, images=images)
+    old = mine.level < PORTS_ARRIVE_BOUND
+    plumbing = plumbing_of(mine.host, mine.level, clients.network if old and clients is not None else None)
     serving = Agent(
         mine.host,
         CellId(mine.cell),
@@ -107,9 +113,15 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
 
 
 async def embedded(config: Config, stopping: asyncio.Event) -> None:
-    """The embedded identity, image and network services, over sockets, for a set without real neighbours."""
-    doors = {name: Doorway(name, getattr(config.api, name)) for name in ("identity", "image", "network")}
-    services = await open_embedded(config)
+    """The embedded identity, image, network and volume services, over sockets, for a set without real neighbours."""
+    doors = {name: Doorway(name, getattr(config.api, name)) for name in ("identity", "image", "network", "volume")}
+    own = make_own_apis(config)
+    services = await open_embedded(
+        config,
+        notify_compute=EventsOverHttp(own.compute),
+        guarantees=GuaranteesOverHttp(own.placement),
+        server_volumes=ServerVolumesOverHttp(own.compute),
+    )
     region = await open_region(config, embedded=services.apps)
     demo = "" if services.identity is None else await services.identity.project_id("demo")
     if services.network is not None:
@@ -124,9 +136,17 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
     for door in doors.values():
         await door.close()
     await services.stop()
+    await own.close()
 
 
-ROLES: dict[str, Role] = {"api": api, "conductor": conductor, "agent": agent, "embedded": embedded}
+ROLES: dict[str, Role] = {
+    "api": api,
+    "conductor": conductor,
+    "agent": agent,
+    "embedded": embedded,
+    "metadata": metadata,
+    "console": console,
+}
 
 
 def _say_out(region: Region) -> None:
@@ -155,7 +175,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--cell", help="agent: the cell it belongs to")
     parser.add_argument("--physical-networks", help="agent: comma-separated")
     parser.add_argument("--level", type=int, choices=(1, 2, 3), help="agent: its protocol level")
-    parser.add_argument("--port", type=int, help="api: the port of this one, when several run on one machine")
+    parser.add_argument(
+        "--port", type=int, help="api, console, metadata: the port of this one, when several run on one machine"
+    )
     parser.add_argument("--placement-port", type=int, help="api: the same for its Placement API")
     arguments = parser.parse_args(argv)
     try:
@@ -187,7 +209,11 @@ def _said(config: Config, arguments: argparse.Namespace) -> Config:
                 level=arguments.level or mine.level,
             ),
         )
-    for name, port in (("compute", arguments.port), ("placement", arguments.placement_port)):
+    own = arguments.role if arguments.role in OPTIONAL_PORTS else "compute"
+    port_of_own = arguments.port
+    if own in OPTIONAL_PORTS and port_of_own is None:
+        port_of_own = getattr(config.api, own).port or OPTIONAL_PORTS[own]
+    for name, port in ((own, port_of_own), ("placement", arguments.placement_port)):
         if port is not None:
             config = replace(config, api=replace(config.api, **{name: replace(getattr(config.api, name), port=port)}))
     return checked(config)

@@ -1,10 +1,17 @@
 """Which reconcilers run, and how often; all but one of them in the one process that leads."""
 
+from functools import partial
+
+from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.conductor.reconcilers.devices import Devices
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
+from moorage.conductor.reconcilers.reclaim import Reclaim
+from moorage.conductor.reconcilers.shelved import OffloadShelved
+from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
+from moorage.conductor.reconcilers.stray_images import StrayImages
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.conductor.reconcilers.tidy import Tidy
 from moorage.conductor.reconcilers.usage_audit import UsageAudit
@@ -19,18 +26,29 @@ AUDIT_EVERY_S = 60.0
 STRAYS_EVERY_S = 60.0
 DRIFT_EVERY_S = 120.0
 QUOTA_EVERY_S = 300.0
+IMAGES_EVERY_S = 300.0
+TOKENS_EVERY_S = 60.0
+RECLAIM_EVERY_S, RECLAIM_SOONEST_S = 60.0, 0.5
+SHELVED_EVERY_S = 60.0
 TIDY_EVERY_S = 600.0
 
 
 def add_rounds(rounds: Rounds, region: Region) -> None:
     """Every reconciler of this release, on its timer."""
     if region.segments is not None:
-        rounds.add("segments", SEGMENTS_EVERY_S, region.segments.run)
+        came = partial(region.segments.somebody_came, region.clock)
+        rounds.add("segments", SEGMENTS_EVERY_S, region.segments.run, sooner=came)
     if not region.config.network.reports:
-        rounds.add("devices", DEVICES_EVERY_S, Devices(region.rooms.network, region.engine).run)
+        devices = Devices(region.rooms.network, region.engine, region.clock)
+        rounds.add("devices", DEVICES_EVERY_S, devices.run, sooner=devices.somebody_came)
     rounds.add("host_aggregates", AGGREGATES_EVERY_S, HostAggregates(region.engine).run, everywhere=True)
     rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.rooms).run)
+    if region.rooms.volumes is not None:
+        rounds.add("stray_attachments", STRAYS_EVERY_S, StrayAttachments(region.rooms).run)
     rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.rooms).run)
+    if region.config.compute.shelved_offload_time >= 0:
+        rounds.add("shelved", SHELVED_EVERY_S, OffloadShelved(region.rooms, region.clock).run)
+    rounds.add("stray_images", IMAGES_EVERY_S, StrayImages(region.rooms, region.clock).run)
     if region.config.network.backend != "flat":  # addresses of flat networks are ours to know
         rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.rooms).run)
     rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.rooms).run)
@@ -42,4 +60,9 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
         if told.usage_audit:
             audit = UsageAudit(region.databases.cells, told.usage_audit_period, region.clock)
             rounds.add("usage_audit", AUDIT_EVERY_S, audit.run)
+    rounds.add("console_tokens", TOKENS_EVERY_S, ConsoleTokens(region.databases.region, region.clock).run)
+    reclaim_s = region.config.compute.reclaim_instance_interval
+    if reclaim_s > 0:
+        every_s = min(RECLAIM_EVERY_S, max(RECLAIM_SOONEST_S, reclaim_s / 4))
+        rounds.add("reclaim", every_s, Reclaim(region.rooms, region.clock).run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms, region.clock).run)

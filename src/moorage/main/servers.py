@@ -15,6 +15,7 @@ from moorage.model.errors import Invalid
 
 BACKLOG = 2048
 LET_FINISH_S = 5.0
+WS_MESSAGE_MAX_BYTES = 1024 * 1024
 KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections: who closes first must be the client, or its next request is lost."""
 
@@ -52,8 +53,8 @@ class Doorway:
                 f"or choose another with --{name}-port (or --port-shift for all)"
             ) from taken
 
-    async def open(self, app: Any) -> None:
-        """Serve from now on; returns when the first connection would be answered."""
+    async def open(self, app: Any, *, websockets: bool = False, certificate: str = "", key: str = "") -> None:
+        """Serve from now on, with TLS where there is a certificate; returns when the first connection would be answered."""
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -65,6 +66,10 @@ class Doorway:
             timeout_keep_alive=KEEP_ALIVE_S,
             server_header=False,
             date_header=True,
+            ws="websockets-sansio" if websockets else "none",
+            ws_max_size=WS_MESSAGE_MAX_BYTES,
+            ssl_certfile=certificate or None,
+            ssl_keyfile=key or None,
         )
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name=f"http-{self.name}")

@@ -18,7 +18,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import CellId
 from moorage.operations.cells import CellDatabase
-from moorage.sql import Database, Tx, label
+from moorage.sql import Database, Ready, Tx, label
 from moorage.sql.barred import examining
 from moorage.sql.failures import sqlstate_of
 from moorage.sql.postgresql import Ask, PostgresqlDatabase
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 EVERY_S = 5.0
 NO_SUCH_TABLE = "42P01"
 WHO = "SELECT uuid, epoch, mark FROM store_identity WHERE id = 1"
+_IDENTITY = sa.table("store_identity", *map(sa.column, ("id", "uuid", "epoch", "mark")))
+_WHO = Ready(sa.select(_IDENTITY.c.uuid, _IDENTITY.c.epoch, _IDENTITY.c.mark).where(_IDENTITY.c.id == sa.literal(1)))
 
 
 class _Watched:
@@ -95,6 +97,11 @@ def _file_of(database: Database) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _who(tx: Tx) -> Sequence[Any] | None:
+    found: Sequence[Any] | None = tx.row(_WHO)
+    return found
+
+
 def _inner(database: Database) -> Database:
     return database.inner if isinstance(database, CellDatabase) else database
 
@@ -142,7 +149,7 @@ class StoreWatch:
             return
         region.add(pool)
         try:
-            row = await pool.read(lambda tx: tx.row(sa.text(WHO)))  # it has a connection already
+            row = await pool.read(_who)  # it has a connection already
         except DBAPIError:  # its tables are gone
             row = None
         said = region.fault(row)
@@ -180,14 +187,14 @@ class StoreWatch:
         database = each.database
 
         def work(tx: Tx) -> tuple[str | None, int]:
-            row = tx.row(sa.text(WHO))
+            row = _who(tx)
             said = each.fault(row)
             if said is not None or row is None:
                 tx.refuse((said, each.mark))
             return None, (remember(tx, of_others) if self.keeps_marks else row[2])
 
         def looked(tx: Tx) -> tuple[str | None, int]:
-            row = tx.row(sa.text(WHO))
+            row = _who(tx)
             return each.fault(row), (each.mark if row is None else row[2])
 
         said: str | None

@@ -14,21 +14,28 @@ import msgspec
 from moorage.conductor.rounds import Rounds
 from moorage.main.api import make_frontdesk
 from moorage.main.clouds import ADMIN, write_clouds
-from moorage.main.config import Api, Cell, Config, Hosts, checked, read_config
+from moorage.main.config import OPTIONAL_PORTS, Api, Cell, Config, Hosts, checked, read_config
+from moorage.main.consoles import consoles_of, open_proxy
 from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
 from moorage.main.events import EventDoor
 from moorage.main.guarantees import GuaranteeDoor
 from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts
 from moorage.main.lock import DataLock
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
+from moorage.main.metadata import make_metadata
+from moorage.main.neighbours import OwnApis, make_own_apis
 from moorage.main.placement import make_placement
 from moorage.main.region import Region, cells_out, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
+from moorage.main.server_volumes import ServerVolumesOverHttp
 from moorage.main.servers import Doorway
 from moorage.model.errors import Problem, Unavailable
 
 READY_PATIENCE_S = 60.0
+USUAL_PORTS = {
+    "compute": 8774, "placement": 8778, "identity": 5000, "image": 9292, "network": 9696, "volume": 8776
+}  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     options.add_argument("--hosts", type=int, help="how many simulated hosts (default: 6)")
     options.add_argument("--cells", type=int, help="how many cells (default: 2)")
-    for name, port in (("compute", 8774), ("placement", 8778), ("identity", 5000), ("image", 9292), ("network", 9696)):
+    for name, port in (USUAL_PORTS | OPTIONAL_PORTS).items():
         options.add_argument(f"--{name}-port", type=int, help=f"port of the {name} service (default: {port})")
     options.add_argument("--port-shift", type=int, default=0, help="added to every port, for a second cloud")
     options.add_argument("--durability", choices=("power", "process"), help="what a commit survives (default: power)")
@@ -53,9 +60,11 @@ def configured(arguments: argparse.Namespace) -> Config:
     config = read_config(arguments.config)
     replace = msgspec.structs.replace
     api: Api = config.api
-    for name in ("compute", "placement", "identity", "image", "network"):
+    for name in USUAL_PORTS | OPTIONAL_PORTS:
         listen = getattr(api, name)
-        port = getattr(arguments, f"{name}_port") or listen.port + arguments.port_shift
+        port = (listen.port or OPTIONAL_PORTS.get(name, 0)) + arguments.port_shift
+        if (said := getattr(arguments, f"{name}_port")) is not None:
+            port = said
         api = replace(api, **{name: replace(listen, host=arguments.host or listen.host, port=port)})
     hosts: Hosts = config.hosts if arguments.hosts is None else replace(config.hosts, count=arguments.hosts)
     cells = config.cells
@@ -88,6 +97,7 @@ class Cloud:
     region: Region
     fleet: Fleet
     rounds: Rounds
+    own: OwnApis
     plans: list[HostPlan] = field(default_factory=list)
 
     async def stop(self) -> None:
@@ -97,16 +107,23 @@ class Cloud:
         await self.fleet.stop()
         await self.region.stop()
         await self.embedded.stop()
+        await self.own.close()
         self.lock.release()
 
 
 async def start_cloud(config: Config) -> Cloud:
     """Take the directory and the ports, open every room, and serve when the hosts have reported."""
     lock = DataLock(config.data)
-    listens = {name: getattr(config.api, name) for name in ("identity", "image", "network", "compute", "placement")}
+    listens = {
+        name: getattr(config.api, name) for name in ("identity", "image", "network", "volume", "compute", "placement")
+    }
+    listens |= {name: listen for name in OPTIONAL_PORTS if (listen := getattr(config.api, name)).port}
     doors = {name: Doorway(name, listen) for name, listen in listens.items()}
     events, guarantees = EventDoor(), GuaranteeDoor()
-    embedded = await open_embedded(config, notify_compute=events, guarantees=guarantees)
+    own = make_own_apis(config)
+    embedded = await open_embedded(
+        config, notify_compute=events, guarantees=guarantees, server_volumes=ServerVolumesOverHttp(own.compute)
+    )
     region = await open_region(config, embedded=embedded.apps)
     events.region = guarantees.region = region
     plans = planned_hosts(config)
@@ -116,7 +133,8 @@ async def start_cloud(config: Config) -> Cloud:
     await seed(config, region.databases.region, embedded.image, embedded.network, demo)
     for name, app in embedded.apps.items():
         await doors[name].open(app)
-    fleet = Fleet(config, region.bus, region.clock, plans, region.clients.network)
+    clients = region.clients
+    fleet = Fleet(config, region.bus, region.clock, plans, clients.network, clients.image_data)
 
     async def hosts() -> None:
         await fleet.start()
@@ -127,8 +145,14 @@ async def start_cloud(config: Config) -> Cloud:
     add_rounds(rounds, region)
     await doors["compute"].open(make_frontdesk(region))
     await doors["placement"].open(make_placement(region))
+    if "console" in doors:
+        await open_proxy(doors["console"], config, consoles_of(region))
+    if "metadata" in doors:
+        await doors["metadata"].open(
+            make_metadata(config, region.databases, region.clients.network, region.clients.vendor_data)
+        )
     await region.appear("up")
-    return Cloud(config, lock, doors, embedded, region, fleet, rounds, plans)
+    return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, plans)
 
 
 async def _all_hosts(region: Region, plans: list[HostPlan]) -> None:
@@ -155,9 +179,11 @@ def say_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
     client = Path(sys.prefix) / "bin" / "openstack"
     print(f"\nMoorage is up ({took_s:.1f} s): {len(cloud.plans)} simulated hosts in {len(config.cells)} cells.\n")
     for name, path in (
-        ("identity", "/v3"), ("compute", "/v2.1"), ("placement", "/placement"), ("image", ""), ("network", "")
+        ("identity", "/v3"), ("compute", "/v2.1"), ("placement", "/placement"), ("image", ""), ("network", ""), ("volume", "/v3")
     ):  # fmt: skip
         print(f"  {name:10} {getattr(config.api, name).url}{path}")
+    for name in cloud.doors.keys() & OPTIONAL_PORTS.keys():
+        print(f"  {name:10} {getattr(config.api, name).url}")
     for line in cells_out(cloud.region):
         print(f"\n  {line}")
     print(f"\n  state      {config.data}")

@@ -1,17 +1,21 @@
 """`/os-aggregates` and its actions; `/os-availability-zone`."""
 
 import uuid
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors
+from moorage.api.compute.server_bodies import Uuid
 from moorage.api.hosts import cells_of, every_host, host_named, is_up, zone_of, zones_of
 from moorage.api.routes import Params, Route
 from moorage.api.when import micros, now_us
 from moorage.api.wire import Body, Name, ZoneName
+from moorage.bus.agents import HostAddress
 from moorage.model.aggregate import ZONE_KEY, Aggregate
-from moorage.model.errors import Invalid, NotBuilt, NotFound
+from moorage.model.errors import Invalid, NotFound
 from moorage.operations.nouns import aggregates as writes
 from moorage.store.region import aggregates as reads
 from moorage.store.region import conductors
@@ -19,6 +23,8 @@ from moorage.store.region import conductors
 RULE = "os_compute_api:os-aggregates:"
 ZONES = "os_compute_api:os-availability-zone:"
 INTERNAL_ZONE = "internal"
+IMAGES_MAX = 100
+"""Of one request to keep images."""
 UNSET = msgspec.UNSET
 UnsetType = msgspec.UnsetType
 
@@ -55,6 +61,14 @@ class RemoveHostBody(Body):
 
 class Metadata(Body):
     metadata: dict[str, str | None]
+
+
+class WantedImage(Body):
+    id: Uuid
+
+
+class CacheBody(Body):
+    cache: Annotated[list[WantedImage], Meta(min_length=1, max_length=IMAGES_MAX)]
 
 
 class SetMetadataBody(Body):
@@ -172,9 +186,22 @@ async def set_metadata(call: Call[SetMetadataBody]) -> Reply:
     return await _changed(call, changed)
 
 
-async def images(call: Call[None]) -> Reply:
+async def images(call: Call[CacheBody]) -> Reply:
+    """Hosts that are up and in service fetch the images in the background; every image is looked at first."""
     call.require("compute:aggregates:images", {})
-    raise NotBuilt("Hosts do not keep images ahead of servers yet.")
+    number, wanted = _number(call), [each.id for each in call.body.cache]
+    if len(set(wanted)) < len(wanted):
+        raise Invalid("Duplicate images in request")
+    aggregate = await call.desk.region.read(lambda tx: reads.get(tx, number))
+    for image in wanted:
+        try:
+            await call.desk.image.show(image, call.token)
+        except NotFound as missing:
+            raise Invalid(missing.public) from missing
+    hosts, _ = await every_host(call)
+    willing = [each for each in hosts if each.host in aggregate.hosts and is_up(call, each) and not each.disabled]
+    doors(call).cache_images([HostAddress(each.cell, each.host) for each in willing], wanted)
+    return Reply(202)
 
 
 # ------------------------------------------------------------------------------------------------ zones
@@ -231,7 +258,7 @@ ROUTES = (
     Route("POST", _ACTION, add_host, takes=AddHostBody, action="add_host"),
     Route("POST", _ACTION, remove_host, takes=RemoveHostBody, action="remove_host"),
     Route("POST", _ACTION, set_metadata, takes=SetMetadataBody, action="set_metadata"),
-    Route("POST", "/os-aggregates/{id}/images", images),
+    Route("POST", "/os-aggregates/{id}/images", images, takes=CacheBody),
     Route("GET", "/os-availability-zone", zones, params=Params()),
     Route("GET", "/os-availability-zone/detail", zones_detail, params=Params()),
 )

@@ -16,7 +16,7 @@ from moorage.model.boot import NicWish
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.network import Port
 from moorage.model.server import Nic, Server, VmState
-from moorage.operations.doors import StateCheck
+from moorage.operations.steps.servers import StateCheck
 
 RULE = "os_compute_api:os-attach-interfaces:"
 EXTERNAL = "network:attach_external_network"

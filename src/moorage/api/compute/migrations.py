@@ -1,27 +1,205 @@
-"""`/os-migrations`: moves of servers.  None is made yet, so the list is empty; its filters are judged all the same."""
+"""`/os-migrations`: moves of servers, of all cells as one list; `/servers/{id}/migrations`: the live ones under way of one server.
 
+A cell that does not answer is left out, as in lists of servers.
+"""
+
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import target_of, the_server
+from moorage.api.compute.server_filters import instant
+from moorage.api.gather import cells_of
+from moorage.api.past import v2_059_servers
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
-from moorage.model.errors import Invalid
+from moorage.api.when import micros
+from moorage.api.wire import TRUE
+from moorage.model.errors import Invalid, NotFound, Unavailable
+from moorage.model.ids import ServerId
+from moorage.model.migration import Migration, MigrationType, Progress
+from moorage.model.server import FlavorCopy, Server
+from moorage.sql import Database
+from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell.migrations import MigrationQuery, place_of
 
 RULE = "os_compute_api:os-migrations:index"
+OF_SERVER = "os_compute_api:servers:migrations:"
 MOMENT = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
+NUMBER_DIGITS_MAX = 10
+NUMBER_MAX = 2**31 - 1
+"""Of a migration; a longer one names none."""
+ENDS = ("dest_compute", "dest_host", "dest_node", "source_compute", "source_node")
+"""What only those who may know hosts are shown."""
 
 
 async def index(call: Call[Any]) -> Reply:
+    """Newest first since 2.59; before, in the order in which they began."""
     call.require(RULE)
-    if call.asker.project is None or call.first("project_id") not in {None, call.asker.project}:
+    if call.asker.project is None or call.first("project_id") != call.asker.project:
         call.require(RULE + ":all_projects")
     if call.first("host") or call.first("source_compute"):
         call.require(RULE + ":host")
+    query, paged = _wanted(call), call.version >= v2_059_servers.PAGED
+    marker = call.first("marker")
+    cells = cells_of(call.desk)
+    if marker:
+        query = msgspec.structs.replace(query, after=place_of(await _marked(call, marker)))
+    rows: list[Migration] = []
+    if query.limit > 0 and (call.first("hidden") or "").lower() not in TRUE:
+        for answer in await asyncio.gather(*(_of_cell(each, query) for each in cells.values())):
+            rows += answer
+    rows = sorted(rows, key=place_of, reverse=True)[: query.limit]
+    hosts = call.allows(RULE + ":host")
+    body: dict[str, Any] = {"migrations": [_row(call, each, hosts=hosts) for each in (rows if paged else rows[::-1])]}
+    links = call.next_links("os-migrations", rows, rows[-1].uuid, query.limit) if rows and paged else []
+    return Reply(200, {**body, "migrations_links": links} if links else body)
+
+
+def _wanted(call: Call[Any]) -> MigrationQuery:
     since, before = call.first("changes-since"), call.first("changes-before")
-    if since and before and before < since:
+    low = instant(since, "changes-since") if since else None
+    high = instant(before, "changes-before") if before else None
+    if low is not None and high is not None and high < low:
         raise Invalid("The value of changes-since must be less than or equal to changes-before.")
-    if marker := call.first("marker"):
-        raise Invalid(f"Marker {marker} could not be found.")
-    return Reply(body={"migrations": []})
+    host = call.first("host")
+    limit, _ = call.page()
+    return MigrationQuery(
+        limit=limit,
+        server=call.first("instance_uuid"),
+        type=call.first("migration_type"),
+        status=call.first("status"),
+        host=host,
+        source_host=None if host is not None else call.first("source_compute"),
+        user=call.first("user_id"),
+        project=call.first("project_id"),
+        changes_since=low,
+        changes_before=high,
+    )
+
+
+async def _of_cell(database: Database, query: MigrationQuery) -> Sequence[Migration]:
+    try:
+        return await database.read(lambda tx: cell_migrations.listed(tx, query))
+    except (Unavailable, OSError):
+        return ()
+
+
+async def _marked(call: Call[Any], marker: str) -> Migration:
+    """Raises Invalid when there is no such migration, Unavailable when a cell that may have it is out."""
+    out: Unavailable | None = None
+    for database in cells_of(call.desk).values():
+        try:
+            found = await database.read(lambda tx: cell_migrations.get(tx, marker))
+        except Unavailable as problem:
+            out = problem
+            continue
+        if found is not None:
+            return found
+    if out is not None:
+        raise out
+    raise Invalid(f"Marker {marker} could not be found.")
+
+
+def _row(call: Call[Any], migration: Migration, *, hosts: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "created_at": micros(migration.created_at),
+        "dest_compute": migration.dest_host,
+        "dest_host": migration.dest_address,
+        "dest_node": migration.dest_node,
+        "id": migration.number,
+        "instance_uuid": migration.server,
+        "new_instance_type_id": _number(migration.new_flavor),
+        "old_instance_type_id": _number(migration.old_flavor),
+        "source_compute": migration.source_host,
+        "source_node": migration.source_node,
+        "status": migration.status.value,
+        "migration_type": migration.type.value,
+        "updated_at": micros(migration.updated_at),
+        "uuid": migration.uuid,
+        "user_id": migration.user,
+        "project_id": migration.project,
+    }
+    if not hosts:
+        row |= dict.fromkeys(ENDS)
+    if migration.live_in_progress:
+        row["links"] = call.links(f"servers/{migration.server}/migrations/{migration.number}")
+    return row
+
+
+def _number(flavor: FlavorCopy | None) -> int | None:
+    return None if flavor is None else flavor.number
+
+
+# ------------------------------------------------------------------------------------------------- of one server
+
+
+async def of_server(call: Call[Any]) -> Reply:
+    """The live migrations of it that are under way."""
+    server = await the_server(call, OF_SERVER + "index")
+    hosts = call.allows(OF_SERVER + "index:host", target_of(server))
+    database = cells_of(call.desk).get(server.cell or "")
+    found = [] if database is None else await database.read(lambda tx: cell_migrations.open_of(tx, server.id))
+    return Reply(200, {"migrations": [_live_row(each, hosts=hosts) for each in found if each.live_in_progress]})
+
+
+async def show(call: Call[Any]) -> Reply:
+    server = await the_server(call, OF_SERVER + "show")
+    asked = call.path["migration"]
+    found = await _of_number(call, server, asked)
+    if found is None:
+        raise NotFound(f"In-progress live migration {asked} is not found for server {server.id}.")
+    if found.type is not MigrationType.LIVE_MIGRATION:
+        raise NotFound(f"Migration {asked} for server {server.id} is not live-migration.")
+    if not found.live_in_progress:
+        raise NotFound(f"Live migration {asked} for server {server.id} is not in progress.")
+    return Reply(200, {"migration": _live_row(found, hosts=True)})
+
+
+async def _of_number(call: Call[Any], server: Server, asked: str) -> Migration | None:
+    database = cells_of(call.desk).get(server.cell or "")
+    if database is None or not asked.isdecimal() or len(asked) > NUMBER_DIGITS_MAX or int(asked) > NUMBER_MAX:
+        return None
+    number, id = int(asked), ServerId(server.id)
+    return await database.read(lambda tx: cell_migrations.of_number(tx, id, number))
+
+
+def _live_row(migration: Migration, *, hosts: bool) -> dict[str, Any]:
+    sent = migration.progress or Progress()
+    row: dict[str, Any] = {
+        "created_at": micros(migration.created_at),
+        "dest_compute": migration.dest_host,
+        "dest_host": migration.dest_address,
+        "dest_node": migration.dest_node,
+        "disk_processed_bytes": sent.disk_processed,
+        "disk_remaining_bytes": sent.disk_remaining,
+        "disk_total_bytes": sent.disk_total,
+        "id": migration.number,
+        "memory_processed_bytes": sent.memory_processed,
+        "memory_remaining_bytes": sent.memory_remaining,
+        "memory_total_bytes": sent.memory_total,
+        "server_uuid": migration.server,
+        "source_compute": migration.source_host,
+        "source_node": migration.source_node,
+        "status": migration.status.value,
+        "updated_at": micros(migration.updated_at),
+        "uuid": migration.uuid,
+        "user_id": migration.user,
+        "project_id": migration.project,
+    }
+    return row if hosts else row | dict.fromkeys(ENDS)
+
+
+def _unknown(rule: str) -> Any:
+    """What can be done to a live migration: none is made yet."""
+
+    async def answer(call: Call[Any]) -> Reply:
+        server = await the_server(call, OF_SERVER + rule)
+        raise NotFound(f"Migration {call.path['migration']} not found for server {server.id}.")
+
+    return answer
 
 
 def _moment(since: tuple[int, int]) -> Param:
@@ -48,4 +226,8 @@ ROUTES = (
             strict=(2, 59),
         ),
     ),
+    Route("GET", "/servers/{id}/migrations", of_server),
+    Route("GET", "/servers/{id}/migrations/{migration}", show),
+    Route("DELETE", "/servers/{id}/migrations/{migration}", _unknown("delete")),
+    Route("POST", "/servers/{id}/migrations/{migration}/action", _unknown("force_complete"), action="force_complete"),
 )

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from moorage.api.call import Call
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
+from moorage.clients.volume import VolumeClient
 from moorage.model.errors import Invalid, NotBuilt
 
 
@@ -22,6 +23,14 @@ def images_of(call: Call[Any]) -> ImageClient:
     found: ImageClient | None = call.desk.image
     if found is None:
         raise NotBuilt("This front desk has no image service to ask.")
+    return found
+
+
+def volumes_of(call: Call[Any]) -> VolumeClient:
+    """The volume service. Raises NotBuilt at a front desk that has none."""
+    found: VolumeClient | None = call.desk.volume
+    if found is None:
+        raise NotBuilt("This front desk has no volume service to ask.")
     return found
 
 

@@ -1,6 +1,7 @@
 """`POST /servers/{id}/action`: what may be done to a server, one route per name of action."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from moorage.api.wire import Body, NovaInt
 from moorage.model.action import Action, Event
 from moorage.model.errors import Conflict, HostFailed, NotBuilt
 from moorage.model.server import Server, TaskState, VmState
+from moorage.operations.life_doors import cannot
 from moorage.operations.nouns import servers as writes
 from moorage.operations.power import PowerVerb
 
@@ -156,9 +158,13 @@ async def force_delete(call: Call[Any]) -> Reply:
 
 
 async def restore(call: Call[Any]) -> Reply:
-    """Deletes are not deferred, so there is never anything to restore; the refusal says so as Nova's does."""
+    """Of a server that was deleted so that it can be; the project's quota must have room for it again."""
     server = await the_server(call, "os_compute_api:os-deferred-delete:restore")
-    raise Conflict(f"Cannot 'restore' instance {server.id} while it is in vm_state {server.vm_state.value}")
+    not_locked(call, server)
+    check = partial(in_state, action="restore", states=(VmState.SOFT_DELETED,))
+    check(server)
+    await doors(call).restore(call.asker, server, check=check, request_id=call.request_id)
+    return Reply(202)
 
 
 class ConsoleLength(Body):
@@ -178,25 +184,12 @@ async def console_output(call: Call[ConsoleBody]) -> Reply:
     try:
         output = await doors(call).console(server, lines)
     except HostFailed as failure:
+        if cannot(failure):
+            raise NotBuilt("The requested functionality is not supported.", private=str(failure)) from failure
         raise Conflict(
             f"The host of instance {server.id} cannot tell its console now.", private=str(failure)
         ) from failure
     return Reply(200, {"output": output})
-
-
-class NewPassword(Body):
-    admin_pass: str = msgspec.field(name="adminPass")
-
-
-class PasswordBody(Body):
-    change: NewPassword = msgspec.field(name="changePassword")
-
-
-async def change_password(call: Call[PasswordBody]) -> Reply:
-    server = await the_server(call, "os_compute_api:os-admin-password")
-    not_locked(call, server)
-    in_state(server, "changePassword", (VmState.ACTIVE,))
-    raise NotBuilt("Unable to set password on instance: no hypervisor here can.")
 
 
 ROUTES = (
@@ -209,5 +202,4 @@ ROUTES = (
     Route("POST", PATH, force_delete, action="forceDelete"),
     Route("POST", PATH, restore, action="restore"),
     Route("POST", PATH, console_output, takes=ConsoleBody, action="os-getConsoleOutput"),
-    Route("POST", PATH, change_password, takes=PasswordBody, action="changePassword"),
 )

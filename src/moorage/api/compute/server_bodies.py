@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from moorage.api.call import Call
 from moorage.api.microversions import unexpected
-from moorage.api.past import v2_033_servers, v2_037_servers, v2_042_servers, v2_072_servers
+from moorage.api.past import v2_033_servers, v2_037_servers, v2_042_servers, v2_060_volumes_servers, v2_072_servers
 from moorage.api.wire import Body, Name, NovaBool, NovaInt, Positive, Positive32
 from moorage.model.boot import BootRequest, NicWish, NicWishes
 from moorage.model.errors import Invalid
@@ -30,6 +30,8 @@ DeviceName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255, patter
 TAGS_MAX = 50
 USER_DATA_CHARACTERS_MAX = 65_535
 CERTIFICATES_MAX = 50
+FILES_MAX = 100
+"""Whatever a project's quota says."""
 NO = NovaBool(False)
 
 
@@ -67,6 +69,13 @@ class WantedGroup(Body):
     name: Name
 
 
+class WantedFile(Body):
+    """One of `personality`."""
+
+    path: Text255
+    contents: str
+
+
 class NewServer(Body):
     name: Name
     flavor_ref: str | int = msgspec.field(name="flavorRef")
@@ -77,7 +86,7 @@ class NewServer(Body):
     disk_config: Literal["AUTO", "MANUAL"] | None = msgspec.field(name="OS-DCF:diskConfig", default=None)
     access_ip_v4: str | None = msgspec.field(name="accessIPv4", default=None)
     access_ip_v6: str | None = msgspec.field(name="accessIPv6", default=None)
-    personality: list[Any] = msgspec.field(default_factory=list)
+    personality: Annotated[list[WantedFile], Meta(max_length=FILES_MAX)] = msgspec.field(default_factory=list)
     availability_zone: Name | None = None
     block_device_mapping: list[WantedDevice] = msgspec.field(default_factory=list)
     block_device_mapping_v2: list[WantedDevice] = msgspec.field(default_factory=list)
@@ -122,14 +131,12 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
     """The order, before anything is looked up. Raises Invalid."""
     new = call.body.server
     _refuse_what_then_was_unknown(call, new)
-    if new.personality:
-        raise Invalid("Files cannot be put into servers (personality); use user_data or a config drive.")
     low = int(new.min_count or 1)
     high = int(new.max_count or low)
     if low > high:
         raise Invalid("min_count must be <= max_count")
     if new.user_data is not None:
-        _checked_base64(new.user_data)
+        checked_base64(new.user_data)
     return BootRequest(
         name=str(new.name),
         flavor_ref=str(new.flavor_ref).rsplit("/", 1)[-1],
@@ -154,6 +161,7 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
         access_ip_v6=checked_address(new.access_ip_v6, 6, "accessIPv6"),
         disk_config=new.disk_config,
         trusted_certs=tuple(new.trusted_image_certificates or ()),
+        multiattach_allowed=call.version >= v2_060_volumes_servers.MULTIATTACH,
         qos_ports_allowed=call.version >= v2_072_servers.QOS_PORTS,
     )
 
@@ -242,12 +250,18 @@ def _devices(new: NewServer) -> tuple[BlockDevice, ...]:
     if new.block_device_mapping and new.block_device_mapping_v2:
         raise Invalid("Using different block_device_mapping syntaxes is not allowed in the same request.")
     if new.block_device_mapping:
-        return tuple(_older_device(each) for each in new.block_device_mapping if not each.no_device)
+        older = tuple(_older_device(each) for each in new.block_device_mapping if not each.no_device)
+        if new.image_ref and not any(each.boot_index == 0 for each in older):  # the older form leaves the image out
+            older = (BlockDevice("image", "local", 0, new.image_ref, delete_on_termination=True), *older)
+        return older
     return tuple(_device(each) for each in new.block_device_mapping_v2 if not each.no_device)
 
 
 def _older_device(each: WantedDevice) -> BlockDevice:
     source = "volume" if each.volume_id else "snapshot" if each.snapshot_id else "blank"
+    kind = each.virtual_name or ""
+    if source == "blank" and kind != "swap" and not kind.startswith("ephemeral"):
+        raise Invalid("Block Device Mapping is Invalid: Unrecognized legacy format.")
     return BlockDevice(
         source=source,
         destination="volume" if source != "blank" else "local",
@@ -255,7 +269,8 @@ def _older_device(each: WantedDevice) -> BlockDevice:
         uuid=each.volume_id or each.snapshot_id,
         size_gib=None if each.volume_size is None else int(each.volume_size),
         device=each.device_name,
-        delete_on_termination=bool(each.delete_on_termination),
+        delete_on_termination=bool(each.delete_on_termination) or source == "blank",
+        guest_format="swap" if kind == "swap" else None,
     )
 
 
@@ -289,8 +304,9 @@ def _device(each: WantedDevice) -> BlockDevice:
     )
 
 
-def _checked_base64(text: str) -> None:
+def checked_base64(text: str, field: str = "user_data") -> None:
+    """Raises Invalid."""
     try:
         base64.b64decode(text.replace("\n", ""), validate=True)
     except (binascii.Error, ValueError):
-        raise Invalid("Invalid input for field/attribute user_data. The value is not a 'base64'") from None
+        raise Invalid(f"Invalid input for field/attribute {field}. The value is not a 'base64'") from None

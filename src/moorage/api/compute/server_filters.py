@@ -169,6 +169,8 @@ def _deletion(call: Call[Any], fields: dict[str, str], found: dict[str, Any]) ->
         if not call.is_admin:
             raise Forbidden("Only administrators may list deleted instances")
         found["deleted"] = True
+    if found.get("vm_states") == (VmState.SOFT_DELETED.value,) and call.is_admin:
+        found["soft_deleted"] = True  # others are shown none, as in Nova
     if "soft_deleted" in fields:
         found["soft_deleted"] = fields["soft_deleted"] in TRUE
 

@@ -131,9 +131,7 @@ def full(call: Call[Any], server: Server, rights: Rights, host_status: str = "")
         "OS-EXT-STS:vm_state": server.vm_state,
         "OS-EXT-STS:power_state": server.power_state,
         "os-extended-volumes:volumes_attached": [
-            {"id": each.uuid, "delete_on_termination": each.delete_on_termination}
-            for each in server.block_devices
-            if each.destination == "volume" and each.uuid
+            {"id": each.volume, "delete_on_termination": each.delete_on_termination} for each in server.volumes
         ],
         "locked": server.locked,
         "locked_reason": server.locked_reason,

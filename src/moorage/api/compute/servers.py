@@ -10,6 +10,7 @@ from msgspec import UNSET
 from moorage.api.call import Call, Reply
 from moorage.api.compute.server_access import doors, not_locked, telling, the_server
 from moorage.api.compute.server_bodies import CreateBody, UpdateBody, boot_request, checked_address
+from moorage.api.compute.server_files import files_of
 from moorage.api.compute.server_filters import LISTING, wanted
 from moorage.api.compute.server_metadata import metadata_most
 from moorage.api.compute.server_view import Ready, basic, full, rights_of
@@ -43,7 +44,10 @@ def new_password() -> str:
 async def create(call: Call[CreateBody]) -> Reply:
     """Write the order down, begin the boot, answer at once."""
     call.require(RULE + "create")
-    request = boot_request(call)
+    password = call.body.server.admin_pass or new_password()
+    request = msgspec.structs.replace(boot_request(call), admin_password=password)
+    files = await files_of(call, call.body.server.personality)
+    request = msgspec.structs.replace(request, files=files)
     rights = BootRights(
         may_force_host=call.allows(RULE + "create:forced_host"),
         may_request_host=call.allows("compute:servers:create:requested_destination"),
@@ -72,8 +76,9 @@ async def create(call: Call[CreateBody]) -> Reply:
         "links": call.links(f"servers/{first.id}"),
         "OS-DCF:diskConfig": first.disk_config,
         "security_groups": [{"name": name} for name in request.security_groups or ("default",)],
-        "adminPass": call.body.server.admin_pass or new_password(),
     }
+    if call.desk.config.enable_instance_password:
+        body["adminPass"] = password
     return Reply(202, {"server": body}, {"Location": call.self_link(f"servers/{first.id}")})
 
 

@@ -9,5 +9,6 @@ CHANGE = Change(
         "GET /servers/detail": {"servers": ("locked",)},
         "GET /servers/{id}": {"server": ("locked",)},
         "PUT /servers/{id}": {"server": ("locked",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("locked",)},
     },
 )

@@ -9,5 +9,6 @@ CHANGE = Change(
         "GET /servers/detail": {"servers": ("host_status",)},
         "GET /servers/{id}": {"server": ("host_status",)},
         "PUT /servers/{id}": {"server": ("host_status",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("host_status",)},
     },
 )

@@ -9,6 +9,11 @@ CHANGE = Change(
         "GET /servers/detail": {"servers": ("description",)},
         "GET /servers/{id}": {"server": ("description",)},
         "PUT /servers/{id}": {"server": ("description",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("description",)},
     },
-    refuses={"POST /servers": {"server": ("description",)}, "PUT /servers/{id}": {"server": ("description",)}},
+    refuses={
+        "POST /servers": {"server": ("description",)},
+        "PUT /servers/{id}": {"server": ("description",)},
+        "POST /servers/{id}/action:rebuild": {"rebuild": ("description",)},
+    },
 )

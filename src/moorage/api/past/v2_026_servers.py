@@ -9,6 +9,7 @@ CHANGE = Change(
         "GET /servers/detail": {"servers": ("tags",)},
         "GET /servers/{id}": {"server": ("tags",)},
         "PUT /servers/{id}": {"server": ("tags",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("tags",)},
     },
     begins=(
         "GET /servers/{id}/tags",

@@ -17,6 +17,12 @@ CHANGE = Change(
         "GET /servers/detail": {"servers": ("past_flavor",)},
         "GET /servers/{id}": {"server": ("past_flavor",)},
         "PUT /servers/{id}": {"server": ("past_flavor",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("past_flavor",)},
     },
-    response={"GET /servers/detail": a_link, "GET /servers/{id}": a_link, "PUT /servers/{id}": a_link},
+    response={
+        "GET /servers/detail": a_link,
+        "GET /servers/{id}": a_link,
+        "PUT /servers/{id}": a_link,
+        "POST /servers/{id}/action:rebuild": a_link,
+    },
 )

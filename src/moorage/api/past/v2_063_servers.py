@@ -9,6 +9,10 @@ CHANGE = Change(
         "GET /servers/detail": {"servers": ("trusted_image_certificates",)},
         "GET /servers/{id}": {"server": ("trusted_image_certificates",)},
         "PUT /servers/{id}": {"server": ("trusted_image_certificates",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("trusted_image_certificates",)},
     },
-    refuses={"POST /servers": {"server": ("trusted_image_certificates",)}},
+    refuses={
+        "POST /servers": {"server": ("trusted_image_certificates",)},
+        "POST /servers/{id}/action:rebuild": {"rebuild": ("trusted_image_certificates",)},
+    },
 )

@@ -8,6 +8,7 @@ CHANGE = Change(
     adds={
         "GET /servers/{id}": {"server": ("server_groups",)},
         "PUT /servers/{id}": {"server": ("server_groups",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("server_groups",)},
         "GET /servers/detail": {"servers": ("server_groups",)},
     },
     # No version shows it in lists: neither those before it was added, nor those since.

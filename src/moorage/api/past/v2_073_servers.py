@@ -17,6 +17,7 @@ CHANGE = Change(
         "GET /servers/detail": {"servers": ("locked_reason",)},
         "GET /servers/{id}": {"server": ("locked_reason",)},
         "PUT /servers/{id}": {"server": ("locked_reason",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("locked_reason",)},
     },
     request={"POST /servers/{id}/action:lock": whatever_it_holds},
 )

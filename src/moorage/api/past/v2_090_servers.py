@@ -7,6 +7,10 @@ HOSTNAME_FOR_ALL = (2, 90)
 CHANGE = Change(
     at=(2, 90),
     says="A server may be given a hostname, and everybody who sees the server sees it.",
-    refuses={"POST /servers": {"server": ("hostname",)}, "PUT /servers/{id}": {"server": ("hostname",)}},
+    refuses={
+        "POST /servers": {"server": ("hostname",)},
+        "PUT /servers/{id}": {"server": ("hostname",)},
+        "POST /servers/{id}/action:rebuild": {"rebuild": ("hostname",)},
+    },
     behaviour=("HOSTNAME_FOR_ALL: before, the hostname was shown to administrators",),
 )

@@ -10,7 +10,7 @@ LABEL_MAX = 63
 
 
 def a_label(body: Json) -> None:
-    for server in rows_at(body, "server"):
+    for server in (*rows_at(body, "server"), *rows_at(body, "rebuild")):
         name = server.get("hostname")
         if isinstance(name, str) and (len(name) > LABEL_MAX or not LABEL.fullmatch(name)):
             raise Invalid(
@@ -22,5 +22,5 @@ def a_label(body: Json) -> None:
 CHANGE = Change(
     at=(2, 94),
     says="A hostname may be a fully qualified name.",
-    loosens={"POST /servers": a_label, "PUT /servers/{id}": a_label},
+    loosens={"POST /servers": a_label, "PUT /servers/{id}": a_label, "POST /servers/{id}/action:rebuild": a_label},
 )

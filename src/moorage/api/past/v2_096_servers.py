@@ -9,5 +9,6 @@ CHANGE = Change(
         "GET /servers/detail": {"servers": ("pinned_availability_zone",)},
         "GET /servers/{id}": {"server": ("pinned_availability_zone",)},
         "PUT /servers/{id}": {"server": ("pinned_availability_zone",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("pinned_availability_zone",)},
     },
 )

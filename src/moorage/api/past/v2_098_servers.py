@@ -17,5 +17,6 @@ CHANGE = Change(
         "GET /servers/detail": without_properties,
         "GET /servers/{id}": without_properties,
         "PUT /servers/{id}": without_properties,
+        "POST /servers/{id}/action:rebuild": without_properties,
     },
 )

@@ -9,5 +9,6 @@ CHANGE = Change(
         "GET /servers/detail": {"servers": ("scheduler_hints",)},
         "GET /servers/{id}": {"server": ("scheduler_hints",)},
         "PUT /servers/{id}": {"server": ("scheduler_hints",)},
+        "POST /servers/{id}/action:rebuild": {"server": ("scheduler_hints",)},
     },
 )

@@ -251,6 +251,8 @@ class PlacementApp:
         try:
             path = self._inside(scope["path"])
             asker = None if not path.strip("/") else await self._authenticate(headers)
+            if asker is not None:
+                asker.require_call("placement", method, path, scope["path"])
             version = negotiate(headers.get(HEADER))
             if asker is None:
                 if method != "GET":

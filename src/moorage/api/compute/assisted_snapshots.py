@@ -1,0 +1,110 @@
+"""`/os-assisted-volume-snapshots`: the volume service asks the host of a server to take, or drop, a snapshot of an attached volume.
+
+What can be refused is refused as Nova refuses it, with 400.  The answer comes when the operation is accepted; how it ended is told to the
+volume service (`os-update_snapshot_status`), also when the host or its driver cannot do it.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors
+from moorage.api.gather import cells_of
+from moorage.api.routes import Param, Params, Route
+from moorage.api.wire import Body, read_json
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.server import Server, VmState
+from moorage.operations.assisted_snapshot import SnapshotWish
+from moorage.store.cell import servers as cell_servers
+
+RULE = "os_compute_api:os-assisted-volume-snapshots:"
+PATH = "/os-assisted-volume-snapshots"
+FILE_CHARS_MAX = 4096
+Said = Annotated[str, Meta(min_length=1, max_length=FILE_CHARS_MAX)]
+
+
+class CreateInfo(Body):
+    snapshot_id: Said
+    type: Literal["qcow2"]
+    new_file: Said
+    id: Said | None = None
+
+
+class Snapshot(Body):
+    volume_id: Said
+    create_info: CreateInfo
+
+
+class CreateBody(Body):
+    snapshot: Snapshot
+
+
+async def _with_volume(call: Call[Any], wish: SnapshotWish) -> Server:
+    """The server that the volume is attached to. Raises Invalid: there is none, several, or one that is on no host or busy."""
+    volume = wish.volume
+    found: list[Server] = []
+    for cell in cells_of(call.desk).values():
+        found += await cell.read(lambda tx: cell_servers.with_volume(tx, volume))
+    if not found:
+        raise Invalid(f"No volume Block Device Mapping with id {volume}.")
+    if len(found) > 1:
+        raise Invalid(f"Block Device Mapping {volume} is a multi-attach volume and is not valid for this operation.")
+    (server,) = found
+    _ready(server, wish)
+    return server
+
+
+def _ready(server: Server, wish: SnapshotWish) -> None:
+    """Raises Invalid for a server that is on no host or busy, and for a merge under a guest that does not run."""
+    if server.host is None:
+        raise Invalid(f"Instance {server.id} is not ready")
+    if server.task_state is not None:
+        raise Invalid(f"Instance {server.id} in task_state {server.task_state.value}.")
+    if not any(each.volume == wish.volume for each in server.volumes):
+        raise Invalid(f"No volume Block Device Mapping with id {wish.volume}.")
+    if wish.merge_target is not None and server.vm_state is not VmState.ACTIVE:
+        raise Invalid(f"Instance {server.id} in vm_state {server.vm_state.value}.")
+
+
+async def _begin(call: Call[Any], server: Server, wish: SnapshotWish) -> None:
+    """Raises Invalid, as Nova does, where a server that is busy is a conflict elsewhere."""
+
+    def check(now: Server) -> None:
+        _ready(now, wish)
+
+    try:
+        await doors(call).assisted_snapshot(call.asker, server, wish, check=check, request_id=call.request_id)
+    except (Conflict, NotFound) as busy:
+        raise Invalid(busy.public, private=busy.private) from busy
+
+
+async def create(call: Call[CreateBody]) -> Reply:
+    call.require(RULE + "create", {})
+    asked = call.body.snapshot
+    info = asked.create_info
+    wish = SnapshotWish(asked.volume_id, info.snapshot_id, new_file=info.new_file)
+    await _begin(call, await _with_volume(call, wish), wish)
+    return Reply(200, {"snapshot": {"id": info.id, "volumeId": asked.volume_id}})
+
+
+async def delete(call: Call[None]) -> Reply:
+    call.require(RULE + "delete", {})
+    info: Any = read_json((call.first("delete_info") or "").encode())
+    if not isinstance(info, dict):
+        raise Invalid("'delete_info' is not an object.")
+    volume = info.get("volume_id")
+    if not isinstance(volume, str):
+        raise Invalid("'volume_id' is a required property of 'delete_info'.")
+    files = [info.get(name) for name in ("file_to_merge", "merge_target_file")]
+    if any(each is not None and not (isinstance(each, str) and 0 < len(each) <= FILE_CHARS_MAX) for each in files):
+        raise Invalid("'file_to_merge' and 'merge_target_file' of 'delete_info' are names of files.")
+    wish = SnapshotWish(volume, call.path["id"], drop=True, merge_file=files[0], merge_target=files[1])
+    await _begin(call, await _with_volume(call, wish), wish)
+    return Reply(204)
+
+
+ROUTES = (
+    Route("POST", PATH, create, takes=CreateBody),
+    Route("DELETE", PATH + "/{id}", delete, params=Params({"delete_info": Param(many=False)}, strict=(2, 75))),
+)

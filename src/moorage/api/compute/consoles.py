@@ -1,0 +1,122 @@
+"""Consoles: `POST /servers/{id}/remote-consoles` (2.6) and the actions before it, and what a token stands for (Compute API)."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import the_server
+from moorage.api.past import v2_031_servers
+from moorage.api.routes import Params, Route
+from moorage.api.wire import Body
+from moorage.model.console import ConsoleType
+from moorage.model.errors import Invalid, NotBuilt, NotFound
+from moorage.operations.consoles import Consoles
+
+RULE = "os_compute_api:os-remote-consoles"
+KINDS: dict[str, tuple[ConsoleType, ...]] = {
+    "vnc": (ConsoleType.NOVNC,),
+    "spice": (ConsoleType.SPICE_HTML5, ConsoleType.SPICE_DIRECT),
+    "serial": (ConsoleType.SERIAL,),
+    "mks": (ConsoleType.WEBMKS,),
+}
+"""Protocol → its types."""
+
+
+class WantedConsole(Body):
+    protocol: Literal["vnc", "spice", "serial", "rdp", "mks"]
+    type: Literal["novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5", "webmks", "spice-direct"]
+
+
+class ConsoleBody(Body):
+    remote_console: WantedConsole
+
+
+class VncType(Body):
+    type: Literal["novnc", "xvpvnc"]
+
+
+class SpiceType(Body):
+    type: Literal["spice-html5"]
+
+
+class SerialType(Body):
+    type: Literal["serial"]
+
+
+class VncBody(Body):
+    console: VncType = msgspec.field(name="os-getVNCConsole")
+
+
+class SpiceBody(Body):
+    console: SpiceType = msgspec.field(name="os-getSPICEConsole")
+
+
+class SerialBody(Body):
+    console: SerialType = msgspec.field(name="os-getSerialConsole")
+
+
+def _consoles(call: Call[Any]) -> Consoles:
+    found: Consoles | None = call.desk.nouns.get("consoles")
+    if found is None:
+        raise NotBuilt("This front desk gives no consoles.")
+    return found
+
+
+def _kind(protocol: str, name: str) -> ConsoleType:
+    if protocol == "rdp":
+        raise Invalid("Unavailable console type rdp.")
+    for kind in KINDS[protocol]:
+        if kind.value == name:
+            return kind
+    raise Invalid(f"Invalid console type {name}")
+
+
+async def create(call: Call[ConsoleBody]) -> Reply:
+    server = await the_server(call, RULE)
+    asked = call.body.remote_console
+    url = await _consoles(call).open(server, _kind(asked.protocol, asked.type))
+    return Reply(200, {"remote_console": {"protocol": asked.protocol, "type": asked.type, "url": url}})
+
+
+def _older(protocol: str) -> Callable[[Call[Any]], Awaitable[Reply]]:
+    async def act(call: Call[Any]) -> Reply:
+        server = await the_server(call, RULE)
+        name = call.body.console.type
+        url = await _consoles(call).open(server, _kind(protocol, name))
+        return Reply(200, {"console": {"type": name, "url": url}})
+
+    return act
+
+
+async def token(call: Call[None]) -> Reply:
+    """What a token stands for, for proxies of others (`spice-direct`); looking does not use it up."""
+    call.require("os_compute_api:os-console-auth-tokens")
+    if call.version < v2_031_servers.EVERY_TYPE:
+        raise Invalid(
+            "The server could not comply with the request since it is either malformed or otherwise incorrect."
+        )
+    try:
+        found = await _consoles(call).look_up(call.path["id"])
+    except NotFound as missing:
+        raise NotFound("Token not found", private=missing.public) from missing
+    told: dict[str, Any] = {
+        "instance_uuid": found.server,
+        "host": found.socket.host,
+        "port": found.socket.port,
+        "internal_access_path": found.socket.path,
+    }
+    if found.type == ConsoleType.SPICE_DIRECT:
+        told["tls_port"] = found.socket.tls_port
+    return Reply(200, {"console": told})
+
+
+ACTION = "/servers/{id}/action"
+ROUTES = (
+    Route("POST", "/servers/{id}/remote-consoles", create, takes=ConsoleBody),
+    Route("POST", ACTION, _older("vnc"), takes=VncBody, action="os-getVNCConsole"),
+    Route("POST", ACTION, _older("spice"), takes=SpiceBody, action="os-getSPICEConsole"),
+    Route("POST", ACTION, _older("serial"), takes=SerialBody, action="os-getSerialConsole"),
+    Route("GET", "/os-console-auth-tokens/{id}", token, params=Params(strict=(2, 99))),
+)

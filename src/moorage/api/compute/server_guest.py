@@ -1,0 +1,106 @@
+"""What is asked of a guest that runs: its password, a crash dump, its diagnostics (Compute API: changePassword, trigger_crash_dump,
+`GET /servers/{id}/diagnostics`)."""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors, in_state, not_locked, the_server
+from moorage.api.past import v2_048_servers
+from moorage.api.routes import Params, Route
+from moorage.api.wire import Body
+from moorage.model.diagnostics import GuestDiagnostics
+from moorage.model.errors import Conflict, HostFailed, NotBuilt
+from moorage.model.server import VmState
+from moorage.operations.life_doors import cannot
+
+ACTION = "/servers/{id}/action"
+DUMP_FROM = (VmState.ACTIVE, VmState.PAUSED, VmState.RESCUED, VmState.RESIZED, VmState.ERROR)
+KIB_PER_MIB = 1024
+
+
+class NewPassword(Body):
+    admin_pass: str = msgspec.field(name="adminPass")
+
+
+class PasswordBody(Body):
+    change: NewPassword = msgspec.field(name="changePassword")
+
+
+async def change_password(call: Call[PasswordBody]) -> Reply:
+    """Set while the asker waits, for a password is kept nowhere; so it is done when this is answered."""
+    server = await the_server(call, "os_compute_api:os-admin-password")
+    not_locked(call, server)
+    in_state(server, "changePassword", (VmState.ACTIVE,))
+    try:
+        await doors(call).change_password(call.asker, server, call.body.change.admin_pass, call.request_id)
+    except HostFailed as failure:
+        why = "its host has no way to do that" if cannot(failure) else failure.public
+        raise Conflict(f"Failed to set admin password on {server.id}: {why}.", private=str(failure)) from failure
+    return Reply(202)
+
+
+async def crash_dump(call: Call[Any]) -> Reply:
+    server = await the_server(call, "os_compute_api:servers:trigger_crash_dump")
+    not_locked(call, server)
+    if server.host is None:
+        raise Conflict(f"Instance {server.id} is not ready")
+    check = partial(in_state, action="trigger_crash_dump", states=DUMP_FROM)
+    check(server)
+    await doors(call).crash_dump(call.asker, server, check=check, request_id=call.request_id)
+    return Reply(202)
+
+
+async def diagnostics(call: Call[None]) -> Reply:
+    """Asked of the host now; the free form of old versions is made of the fixed one."""
+    server = await the_server(call, "os_compute_api:os-server-diagnostics")
+    if server.host is None:
+        raise Conflict(f"Instance {server.id} is not ready")
+    try:
+        told = await doors(call).diagnostics(server)
+    except HostFailed as failure:
+        if cannot(failure):
+            raise NotBuilt("The requested functionality is not supported.") from failure
+        why = f"Cannot 'get_diagnostics' instance {server.id}: {failure.public}."
+        raise Conflict(why, private=str(failure)) from failure
+    if call.version < v2_048_servers.FIXED_FORM:
+        return Reply(200, _free_form(told))
+    counts = {
+        "num_cpus": len(told.cpu_details),
+        "num_nics": len(told.nic_details),
+        "num_disks": len(told.disk_details),
+    }
+    return Reply(200, {**msgspec.to_builtins(told), **counts})
+
+
+def _free_form(told: GuestDiagnostics) -> dict[str, int]:
+    """Whatever the hypervisor said, in libvirt's names, as tools know it."""
+    found: dict[str, int | None] = {}
+    for cpu in told.cpu_details:
+        found[f"cpu{cpu.id}_time"] = cpu.time
+    if told.memory_details.maximum is not None:
+        found["memory"] = told.memory_details.maximum * KIB_PER_MIB
+    for place, disk in enumerate(told.disk_details):
+        name = f"vd{chr(ord('a') + place % 26)}"
+        found[f"{name}_read"] = disk.read_bytes
+        found[f"{name}_read_req"] = disk.read_requests
+        found[f"{name}_write"] = disk.write_bytes
+        found[f"{name}_write_req"] = disk.write_requests
+        found[f"{name}_errors"] = -1 if disk.errors_count is None else disk.errors_count
+    for place, nic in enumerate(told.nic_details):
+        name = f"vnet{place}"
+        found[f"{name}_rx"] = nic.rx_octets
+        found[f"{name}_tx"] = nic.tx_octets
+        for way in ("rx", "tx"):
+            for what in ("drop", "errors", "packets"):
+                found[f"{name}_{way}_{what}"] = getattr(nic, f"{way}_{what}")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+ROUTES = (
+    Route("POST", ACTION, change_password, takes=PasswordBody, action="changePassword"),
+    Route("POST", ACTION, crash_dump, action="trigger_crash_dump"),
+    Route("GET", "/servers/{id}/diagnostics", diagnostics, params=Params()),
+)

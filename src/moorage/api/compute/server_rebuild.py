@@ -1,0 +1,115 @@
+"""`POST /servers/{id}/action` `rebuild`: every microversion's body, and the server in the shape of that version."""
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
+from moorage.api.compute.server_bodies import (
+    CERTIFICATES_MAX,
+    FILES_MAX,
+    NO,
+    USER_DATA_CHARACTERS_MAX,
+    Description,
+    Fqdn,
+    Metadata,
+    Uuid,
+    WantedFile,
+    checked_address,
+    checked_base64,
+)
+from moorage.api.compute.server_files import files_of
+from moorage.api.compute.server_metadata import metadata_most
+from moorage.api.compute.server_view import full, rights_of
+from moorage.api.compute.servers import new_password
+from moorage.api.host_status import status_of_host
+from moorage.api.past import v2_057_servers
+from moorage.api.routes import Route
+from moorage.api.wire import Body, Name, NovaBool, plain
+from moorage.model.server import VmState
+from moorage.operations.nouns import servers as writes
+from moorage.operations.rebuild import RebuildRequest
+
+VOLUMES_WRITTEN_ANEW = (2, 93)
+RULE = "os_compute_api:servers:"
+FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.ERROR)
+Certificates = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1, max_length=CERTIFICATES_MAX)]
+
+
+class Wanted(Body):
+    image_ref: Uuid = msgspec.field(name="imageRef")
+    name: Name | UnsetType = UNSET
+    admin_pass: str | None = msgspec.field(name="adminPass", default=None)
+    metadata: Metadata | UnsetType = UNSET
+    preserve_ephemeral: NovaBool = NO
+    disk_config: Literal["AUTO", "MANUAL"] | None = msgspec.field(name="OS-DCF:diskConfig", default=None)
+    access_ip_v4: str | UnsetType | None = msgspec.field(name="accessIPv4", default=UNSET)
+    access_ip_v6: str | UnsetType | None = msgspec.field(name="accessIPv6", default=UNSET)
+    personality: Annotated[list[WantedFile], Meta(max_length=FILES_MAX)] = msgspec.field(default_factory=list)
+    description: Description | UnsetType | None = UNSET
+    key_name: Name | UnsetType | None = UNSET
+    user_data: Annotated[str, Meta(max_length=USER_DATA_CHARACTERS_MAX)] | UnsetType | None = UNSET
+    trusted_image_certificates: Certificates | UnsetType | None = UNSET
+    hostname: Fqdn | UnsetType = UNSET
+
+
+class RebuildBody(Body):
+    rebuild: Wanted
+
+
+async def rebuild(call: Call[RebuildBody]) -> Reply:
+    """Accepted when it is answered; the answer is the server as it is to be."""
+    server = await the_server(call, RULE + "rebuild")
+    asked = call.body.rebuild
+    if asked.trusted_image_certificates is not UNSET:
+        call.require(RULE + "rebuild:trusted_certs", target_of(server))
+    not_locked(call, server)
+    check = partial(in_state, action="rebuild", states=FROM)
+    check(server)
+    request = await _request(call, asked)
+    password = asked.admin_pass or new_password()
+    request = msgspec.structs.replace(request, admin_password=password)
+    becomes = await doors(call).rebuild(
+        call.asker, call.token, server, request, check=check, request_id=call.request_id
+    )
+    rights = rights_of(call, becomes.project)
+    on = await status_of_host(call.desk, becomes) if rights.host_status != "none" else ""
+    shown: dict[str, Any] = plain(full(call, becomes, rights, on))
+    if call.version >= v2_057_servers.REBUILD_SHOWS_USER_DATA:
+        shown.pop("OS-EXT-SRV-ATTR:user_data", None)
+        shown["user_data"] = becomes.user_data
+    if call.desk.config.enable_instance_password:
+        shown["adminPass"] = password
+    return Reply(202, {"server": shown}, {"Location": call.self_link(f"servers/{server.id}")})
+
+
+async def _request(call: Call[RebuildBody], asked: Wanted) -> RebuildRequest:
+    if isinstance(asked.user_data, str):
+        checked_base64(asked.user_data)
+    if not isinstance(asked.metadata, UnsetType):
+        writes.check_count(asked.metadata, await metadata_most(call, call.project))
+    certs = asked.trusted_image_certificates
+    v4, v6 = asked.access_ip_v4, asked.access_ip_v6
+    return RebuildRequest(
+        image=asked.image_ref,
+        name=UNSET if isinstance(asked.name, UnsetType) else str(asked.name),
+        description=asked.description,
+        metadata=UNSET if isinstance(asked.metadata, UnsetType) else dict(asked.metadata),
+        key_name=asked.key_name if isinstance(asked.key_name, UnsetType | None) else str(asked.key_name),
+        user_data=asked.user_data,
+        trusted_certs=UNSET if isinstance(certs, UnsetType) else tuple(certs or ()),
+        hostname=asked.hostname,
+        access_ip_v4=UNSET if isinstance(v4, UnsetType) else checked_address(v4, 4, "accessIPv4"),
+        access_ip_v6=UNSET if isinstance(v6, UnsetType) else checked_address(v6, 6, "accessIPv6"),
+        disk_config=asked.disk_config,
+        preserve_ephemeral=bool(asked.preserve_ephemeral),
+        files=await files_of(call, asked.personality),
+        reimage=call.version >= VOLUMES_WRITTEN_ANEW,
+        may_zero_disk=call.allows(RULE + "create:zero_disk_flavor"),
+    )
+
+
+ROUTES = (Route("POST", "/servers/{id}/action", rebuild, takes=RebuildBody, action="rebuild"),)

@@ -1,0 +1,63 @@
+"""The actions `rescue` and `unrescue`."""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors, in_state, not_locked, the_server
+from moorage.api.compute.server_bodies import Uuid
+from moorage.api.compute.servers import new_password
+from moorage.api.routes import Route
+from moorage.api.wire import Body
+from moorage.model.server import VmState
+
+SERVERS_ON_VOLUMES = (2, 87)
+ACTION = "/servers/{id}/action"
+FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.ERROR)
+
+
+class Wanted(Body):
+    admin_pass: str | None = msgspec.field(name="adminPass", default=None)
+    rescue_image_ref: Uuid | None = None
+
+
+class RescueBody(Body):
+    rescue: Wanted | None
+
+
+async def rescue(call: Call[RescueBody]) -> Reply:
+    """200, and not 202, as Nova answers; it is accepted when it is answered."""
+    server = await the_server(call, "os_compute_api:os-rescue")
+    not_locked(call, server)
+    check = partial(in_state, action="rescue", states=FROM)
+    check(server)
+    asked = call.body.rescue or Wanted()
+    await doors(call).rescue(
+        call.asker,
+        call.token,
+        server,
+        asked.rescue_image_ref,
+        may_boot_from_volume=call.version >= SERVERS_ON_VOLUMES,
+        check=check,
+        request_id=call.request_id,
+    )
+    if not call.desk.config.enable_instance_password:
+        return Reply(200, {})
+    return Reply(200, {"adminPass": asked.admin_pass or new_password()})
+
+
+async def unrescue(call: Call[Any]) -> Reply:
+    server = await the_server(call, "os_compute_api:os-unrescue")
+    not_locked(call, server)
+    check = partial(in_state, action="unrescue", states=(VmState.RESCUED,))
+    check(server)
+    await doors(call).unrescue(call.asker, server, check=check, request_id=call.request_id)
+    return Reply(202)
+
+
+ROUTES = (
+    Route("POST", ACTION, rescue, takes=RescueBody, action="rescue"),
+    Route("POST", ACTION, unrescue, action="unrescue"),
+)

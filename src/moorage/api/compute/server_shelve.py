@@ -1,0 +1,84 @@
+"""Actions `shelve`, `shelveOffload` and `unshelve`."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
+from moorage.api.routes import Route
+from moorage.api.wire import Body
+from moorage.model.errors import Conflict
+from moorage.model.server import Server, VmState
+from moorage.operations.steps.servers import StateCheck
+from moorage.operations.unshelve import UnshelveWish
+
+PATH = "/servers/{id}/action"
+RULE = "os_compute_api:os-shelve:"
+SHELVE_FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.PAUSED, VmState.SUSPENDED)
+UNSHELVE_FROM = (VmState.SHELVED, VmState.SHELVED_OFFLOADED)
+HOST_MAX_CHARS = 255
+
+
+class Place(Body):
+    availability_zone: str | UnsetType | None = UNSET
+    host: Annotated[str, Meta(max_length=HOST_MAX_CHARS)] | UnsetType = UNSET
+
+
+class UnshelveBody(Body):
+    unshelve: Place | None
+
+
+async def shelve(call: Call[Any]) -> Reply:
+    server = await the_server(call, RULE + "shelve")
+    check = _check(call, "shelve", SHELVE_FROM)
+    check(server)
+    await doors(call).shelve(call.asker, call.token, server, check=check, request_id=call.request_id)
+    return Reply(202)
+
+
+async def shelve_offload(call: Call[Any]) -> Reply:
+    server = await the_server(call, RULE + "shelve_offload")
+    check = _check(call, "shelveOffload", (VmState.SHELVED,))
+    check(server)
+    await doors(call).shelve_offload(call.asker, server, check=check, request_id=call.request_id)
+    return Reply(202)
+
+
+async def unshelve(call: Call[UnshelveBody]) -> Reply:
+    server = await the_server(call, RULE + "unshelve")
+    wish = _wish(call.body.unshelve)
+    check = _check(call, "unshelve", UNSHELVE_FROM)
+    check(server)
+    if wish != UnshelveWish() and server.vm_state is not VmState.SHELVED_OFFLOADED:
+        raise Conflict(
+            f'Specifying an availability zone or a host when unshelving server "{server.id}" with status '
+            f'"{server.vm_state.value}" is not supported. The server status must be SHELVED_OFFLOADED.'
+        )
+    if wish.host is not None:
+        call.require(RULE + "unshelve_to_host", target_of(server))
+    await doors(call).unshelve(call.asker, server, wish, check=check, request_id=call.request_id)
+    return Reply(202)
+
+
+def _wish(asked: Place | None) -> UnshelveWish:
+    if asked is None:
+        return UnshelveWish()
+    zone = msgspec.UNSET if asked.availability_zone is UNSET else asked.availability_zone
+    return UnshelveWish(zone, None if asked.host is UNSET else asked.host or None)
+
+
+def _check(call: Call[Any], action: str, states: tuple[VmState, ...]) -> StateCheck:
+    def check(server: Server) -> None:
+        not_locked(call, server)
+        in_state(server, action, states)
+
+    return check
+
+
+ROUTES = (
+    Route("POST", PATH, shelve, action="shelve"),
+    Route("POST", PATH, shelve_offload, action="shelveOffload"),
+    Route("POST", PATH, unshelve, takes=UnshelveBody, action="unshelve"),
+)

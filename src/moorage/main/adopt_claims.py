@@ -1,0 +1,127 @@
+"""Claims after the region's database was restored: made again of what cells have on their hosts (RULES §5).
+
+A claim follows from the server's record: the flavor of the host, and of each card its addresses on a segment and what its port is
+guaranteed.  What is in use is counted though it be more than there is.  Hosts are made known first, as their cells have them, also
+that an administrator has disabled them.  What a record does not say is left as it is, and said: which virtual function a port has,
+and which providers gave the suffixed groups of a flavor.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from moorage.model.ids import CellId, ProviderId
+from moorage.model.network_providers import GUARANTEED
+from moorage.model.request_groups import SRIOV_NET_VF
+from moorage.model.resources import IPV4_ADDRESS, Inventory
+from moorage.model.server import Server
+from moorage.model.world import GroupAsk
+from moorage.operations.boot_request import needs_of_flavor
+from moorage.operations.port_truth import asks_itself
+from moorage.operations.steps.ports import held_by_all
+from moorage.placement import claims
+from moorage.placement.inventory import HostReport, report_host
+from moorage.sql import Database, Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.identity import Recorded
+from moorage.store.region import server_groups
+from moorage.store.region.placement import claims as sql
+from moorage.store.region.placement.claims import Key, Owner
+
+FUNCTIONS = frozenset({"direct", "macvtap", "direct-physical"})
+
+
+class Reclaimed(msgspec.Struct):
+    """How many claims were made or mended, and of which servers a part could not be."""
+
+    made: int = 0
+    in_part: list[str] = []
+
+
+async def know_hosts(region: Database, cell: CellId, database: Database) -> None:
+    """Hosts that came after the region's backup, and whether they are disabled, as their cell has them."""
+    for host in await database.read(cell_hosts.listed):
+        inventories = {
+            name: Inventory(
+                total=each.total,
+                reserved=each.reserved,
+                ratio=each.allocation_ratio,
+                min_unit=each.min_unit,
+                max_unit=each.max_unit,
+                step=each.step_size,
+            )
+            for name, each in host.inventory.items()
+        }
+        told = HostReport(
+            host=host.host,
+            node=host.node,
+            cell=cell,
+            inventories=inventories,
+            traits=host.traits,
+            zone=host.zone,
+            physnets=host.physical_networks,
+            level=host.level,
+            enabled=not host.disabled,
+        )
+        await region.write(lambda tx, told=told: report_host(tx, told))  # type: ignore[misc]
+
+
+async def claim_again(
+    region: Database, database: Database, page: Sequence[Recorded], done: Reclaimed, *, behind: bool
+) -> None:
+    """Claims of a page of records. `behind`: the region is older than the cells, so claims that differ are wrong, too."""
+    living = [each.id for each in page if not each.deleted]
+    found = await database.read(lambda tx: [cell_servers.get(tx, each) for each in living])
+    on_hosts = [each for each in found if each is not None and each.host is not None and each.provider is not None]
+
+    def work(tx: Tx) -> list[tuple[str, bool]]:
+        return [(str(each.id), whole) for each in on_hosts if (whole := _claim(tx, each, behind)) is not None]
+
+    for server, whole in await region.write(work) if on_hosts else []:
+        done.made += 1
+        if not whole:
+            done.in_part.append(server)
+
+
+def _claim(tx: Tx, server: Server, behind: bool) -> bool | None:
+    """None: it holds what it should. False: a part of it could not be claimed."""
+    owner, held = sql.owner(tx, server.id), sql.held(tx, server.id)
+    if owner is not None and held and not behind:
+        return None
+    truth, kept = _truth(server), _not_judged(server, held)
+    if held == truth | kept:
+        return None
+    if owner is None:
+        owner = Owner(server.id, server.project, server.user, operation=str(server.operation or "adopted"))
+    group = None if server.group is None else server_groups.get(tx, server.group)
+    ask = None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)
+    assert server.provider is not None  # the caller has looked
+    left_out = claims.restore(tx, owner, server.provider, truth | kept, ask)
+    return not left_out and not _says_less(server, kept)
+
+
+def _truth(server: Server) -> dict[Key, int]:
+    needs = needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
+    own = {(ProviderId(str(server.provider)), name): amount for name, amount in needs.resources.items() if amount > 0}
+    return own | held_by_all(server.nics)
+
+
+def _not_judged(server: Server, held: Mapping[Key, int]) -> dict[Key, int]:
+    """What it holds that its record does not speak of."""
+    in_groups = {
+        name
+        for group in needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed).groups
+        for name in group.resources
+    }
+    unsaid = {SRIOV_NET_VF} | in_groups | (GUARANTEED if asks_itself(server) else frozenset())
+    return {
+        key: amount
+        for key, amount in held.items()
+        if key[1] in unsaid - {IPV4_ADDRESS} and str(key[0]) != str(server.provider)
+    }
+
+
+def _says_less(server: Server, kept: Mapping[Key, int]) -> bool:
+    needs = needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
+    return not kept and (bool(needs.groups) or any(nic.vnic_type in FUNCTIONS for nic in server.nics))

@@ -1,0 +1,135 @@
+"""Operations that were open when the region's database was backed up, held against what the cells have seen since (RULES §22).
+
+Their steps are idempotent, so one that was interrupted goes on, counting above all tellers that cells and hosts have heard of.  One
+that a cell contradicts is ended, and takes nothing back: what it would do or undo belongs to somebody later.  Contradicted is
+
+    any        the record is deleted, or a later operation or a later teller wrote it
+    boot       the record is no longer being built, or is on another host than the last claim that is known here
+    the others the action has ended in the cell
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from moorage.model.ids import CellId, OperationId, ServerId
+from moorage.model.operation import OPEN_STATUSES, Operation, OperationStatus
+from moorage.model.server import VmState
+from moorage.saga.log import Ended, Result, decode_lines, encode_lines
+from moorage.sql import Database, Tx
+from moorage.store.cell import identity as cell_identities
+from moorage.store.cell.identity import Seen
+from moorage.store.cell.servers import EPOCHS_PER_OPERATION
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+PAGE_ROWS = 500
+EPOCHS_BETWEEN = 1_000
+"""Tellers that hosts may have heard of and cells not."""
+
+
+async def settle_operations(region: Database, cells: Mapping[CellId, Database], now_us: int) -> tuple[int, list[str]]:
+    """How many go on, and a line for each that was ended."""
+    going, said = 0, list[str]()
+    for operation in await _open(region):
+        seen = {cell: await _look(database, operation) for cell, database in cells.items()}
+        why, status = contradicted(operation, list(seen.values()))
+        if why:
+            where = next((cell for cell, each in seen.items() if each.record is not None), None)
+            await _end(region, operation, where, seen, why, status, now_us)
+            said.append(f"operation {operation.id} ({operation.saga} of server {operation.server}) was ended: {why}")
+            continue
+        known = max((each.rank for each in seen.values()), default=0)
+        epoch = known % EPOCHS_PER_OPERATION if known // EPOCHS_PER_OPERATION == operation.seq else 0
+        above = max(operation.epoch, epoch) + EPOCHS_BETWEEN
+        await region.write(lambda tx, id=operation.id, above=above: region_operations.raise_epoch(tx, id, above))  # type: ignore[misc]
+        going += 1
+    return going, said
+
+
+async def _open(region: Database) -> list[Operation]:
+    found: list[Operation] = []
+    marker: OperationId | None = None
+    statuses = tuple(OPEN_STATUSES)
+    while page := await region.read(
+        lambda tx, marker=marker: region_operations.listed(tx, statuses=statuses, marker=marker, limit=PAGE_ROWS)  # type: ignore[misc]
+    ):
+        marker = page[-1].id
+        found += await region.read(lambda tx, page=page: region_operations.by_ids(tx, [each.id for each in page]))  # type: ignore[misc]
+    return sorted(found, key=lambda each: (each.server, each.seq))
+
+
+async def _look(database: Database, operation: Operation) -> Seen:
+    request_id = operation.request_id or f"req-{operation.id}"
+    return await database.read(lambda tx: cell_identities.seen(tx, ServerId(operation.server), request_id))
+
+
+def contradicted(operation: Operation, seen: Sequence[Seen]) -> tuple[str, OperationStatus]:
+    """Why it must not go on, and how it ended; an empty sentence: it may."""
+    record = next((each.record for each in seen if each.record is not None), None)
+    rank = max((each.rank for each in seen), default=0)
+    own = operation.seq * EPOCHS_PER_OPERATION + operation.epoch
+    name = operation.saga.partition("/")[0]
+    if record is not None and record.deleted:
+        return "its server was deleted", OperationStatus.DONE if name == "delete" else OperationStatus.UNDONE
+    if name == "boot":
+        if record is None:
+            return "", OperationStatus.OPEN
+        if record.vm_state is not VmState.BUILDING or rank // EPOCHS_PER_OPERATION > operation.seq:
+            return f"its server is {record.vm_state.value} in its cell", OperationStatus.DONE
+        if record.host != _claimed_host(operation):
+            return f"its server is being built on {record.host}, which was chosen since", OperationStatus.UNDONE
+        return "", OperationStatus.OPEN
+    if rank > own and record is not None:
+        return "its server was changed by somebody later", OperationStatus.UNDONE
+    if name != "delete" and any(each.finished for each in seen):
+        failed = any(each.failed for each in seen)
+        return "its action has ended in the cell", OperationStatus.UNDONE if failed else OperationStatus.DONE
+    return "", OperationStatus.OPEN
+
+
+def _claimed_host(operation: Operation) -> str | None:
+    """The host of the last claim in a boot's journal."""
+    names = [
+        msgspec.json.decode(line.value).get("name")
+        for line in decode_lines(operation.journal)
+        if isinstance(line, Result) and line.step == "claim_host"
+    ]
+    return None if not names else str(names[-1])
+
+
+async def _end(
+    region: Database,
+    operation: Operation,
+    where: CellId | None,
+    seen: Mapping[CellId, Seen],
+    why: str,
+    status: OperationStatus,
+    now_us: int,
+) -> None:
+    line = encode_lines([Ended("done" if status is OperationStatus.DONE else "unwound")]).encode()
+    server = ServerId(operation.server)
+    deleted = any(each.record is not None and each.record.deleted for each in seen.values())
+
+    def work(tx: Tx) -> None:
+        region_operations.append(
+            tx,
+            operation.id,
+            epoch=operation.epoch,
+            head=operation.head,
+            after=operation.head + 1,
+            more=line,
+            spill=len(operation.journal) > region_operations.JOURNAL_MAX_BYTES,
+            status=status,
+            ended=True,
+            fault=f"the region's database was restored, and {why}",
+        )
+        heir = region_servers.let_go(tx, server, operation.id, drop_order=where is not None)
+        if heir is not None:
+            region_operations.let_begin(tx, heir)
+        if where is not None:
+            region_servers.recorded_in(tx, server, where)
+        if deleted:
+            region_servers.mark_deleted(tx, server, now_us)
+
+    await region.write(work)

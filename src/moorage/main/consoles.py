@@ -1,0 +1,97 @@
+"""Consoles of one process: what the API gives tokens for, and the proxy that takes them (`moorage console`)."""
+
+import asyncio
+import uuid
+from pathlib import Path
+
+from moorage.api.console.app import ConsoleProxy, ProxySettings
+from moorage.bus.agents import HostCaller
+from moorage.main.config import OPTIONAL_PORTS, Config
+from moorage.main.databases import Databases, open_databases
+from moorage.main.region import Region, open_bus
+from moorage.main.servers import Doorway
+from moorage.main.store_watch import StoreWatch
+from moorage.model.clock import Clock, SystemClock
+from moorage.model.console import ConsoleType
+from moorage.model.errors import Invalid
+from moorage.model.ids import ConductorId
+from moorage.operations.consoles import Consoles, ConsoleSettings
+from moorage.operations.presence import Presence
+
+ROLE = "console"
+
+
+def urls(config: Config) -> dict[str, str]:
+    """Where people reach the proxy of each type; without an entry of its own, ours."""
+    mine = config.console
+    listen = config.api.console
+    scheme = "https" if mine.certificate else "http"
+    own = listen.public_url or f"{scheme}://{listen.host}:{listen.port or OPTIONAL_PORTS[ROLE]}"
+    return {
+        ConsoleType.NOVNC: mine.novnc_url or f"{own}/vnc_lite.html",
+        ConsoleType.SERIAL: mine.serial_url or f"{own.replace('http', 'ws', 1)}/",
+        ConsoleType.SPICE_HTML5: mine.spice_html5_url,
+        ConsoleType.SPICE_DIRECT: mine.spice_direct_url,
+        ConsoleType.WEBMKS: mine.mks_url,
+    }
+
+
+def make_consoles(config: Config, databases: Databases, hosts: HostCaller, clock: Clock) -> Consoles:
+    """What gives tokens and knows what they are good for."""
+    settings = ConsoleSettings(urls(config), config.console.token_life_s, config.console.single_use)
+    cells = {str(cell): database for cell, database in databases.cells.items()}
+    return Consoles(databases.region, cells, hosts, clock, settings)
+
+
+def make_proxy(config: Config, consoles: Consoles) -> ConsoleProxy:
+    """The proxy over them. Raises Invalid for a directory that is not there."""
+    mine = config.console
+    directory = mine.novnc_directory and str(config.data / mine.novnc_directory)
+    if directory and not Path(directory).is_dir():
+        raise Invalid(f"[console] novnc_directory {directory} is no directory")
+    settings = ProxySettings(
+        allowed_origins=mine.allowed_origins,
+        novnc_directory=directory,
+        connections_max=mine.connections_max,
+        connections_of_a_server_max=mine.connections_of_a_server_max,
+        enforce_expiry=mine.enforce_session_timeout,
+    )
+    return ConsoleProxy(consoles, settings)
+
+
+def consoles_of(region: Region) -> Consoles:
+    return make_consoles(region.config, region.databases, region.rooms.hosts, region.clock)
+
+
+async def open_proxy(door: Doorway, config: Config, consoles: Consoles) -> None:
+    """Serve it, with TLS where a certificate is configured."""
+    await door.open(
+        make_proxy(config, consoles),
+        websockets=True,
+        certificate=config.console.certificate,
+        key=config.console.key,
+    )
+
+
+async def console(config: Config, stopping: asyncio.Event) -> None:
+    """The role: databases to look tokens up in, a bus to ask hosts; no scheduler, no neighbours."""
+    door = Doorway(ROLE, config.api.console)
+    databases = await open_databases(config)
+    clock = SystemClock()
+    stores = StoreWatch(databases.region, databases.cells, clock)
+    await stores.start()
+    bus = await open_bus(config.bus.url)
+    me = f"{ROLE}-{uuid.uuid4().hex[:12]}"
+    hosts = HostCaller(bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s)
+    await hosts.start()
+    await open_proxy(door, config, make_consoles(config, databases, hosts, clock))
+    presence = Presence(databases.region, clock, me, ROLE)
+    await presence.start()
+    print(f"moorage: console on {config.api.console.url}: ready", flush=True)
+    await stopping.wait()
+    await door.close()
+    await presence.stop()
+    await hosts.stop()
+    await bus.close()
+    await stores.stop()
+    await databases.close()

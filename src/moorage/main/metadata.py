@@ -1,0 +1,73 @@
+"""The metadata service of one process: beside the rest of a cloud, or alone (`moorage metadata`)."""
+
+import asyncio
+import time
+import uuid
+
+from moorage.api.metadata.app import MetadataApp
+from moorage.api.metadata.guests import Guests
+from moorage.clients.network import NetworkClient
+from moorage.clients.vendor_data import VendorData
+from moorage.main.config import Config, secret
+from moorage.main.databases import Databases, open_databases
+from moorage.main.flat import flat_network, pools_of
+from moorage.main.neighbours import make_clients
+from moorage.main.servers import Doorway
+from moorage.main.store_watch import StoreWatch
+from moorage.main.vendor_data import static_vendor_data
+from moorage.model.clock import SystemClock
+from moorage.operations.presence import Presence
+
+ROLE = "metadata"
+
+
+def shared_secret(config: Config) -> str:
+    """What Neutron's proxy signs with: the configured one, or one made once and kept in the data directory."""
+    return config.metadata.shared_secret or secret(config.data, "metadata-secret")
+
+
+def make_metadata(
+    config: Config, databases: Databases, network: NetworkClient, vendor_data: VendorData | None
+) -> MetadataApp:
+    """The service over these databases and clients."""
+    flat = config.network.backend == "flat"
+    guests = Guests(
+        databases.region,
+        {str(cell): database for cell, database in databases.cells.items()},
+        network=network.network,
+        clock=time.monotonic,
+        now_us=lambda: time.time_ns() // 1000,
+        kept_s=config.metadata.kept_s,
+        domain=config.metadata.dhcp_domain,
+        static_vendor_data=static_vendor_data(config),
+        vendor_data=vendor_data,
+        pools=pools_of(config) if flat else (),
+    )
+    return MetadataApp(
+        guests,
+        shared_secret="" if flat else shared_secret(config),
+        by_address=flat,
+        trusted_proxies=config.metadata.trusted_proxies,
+    )
+
+
+async def metadata(config: Config, stopping: asyncio.Event) -> None:
+    """The role: databases to read and a network service to ask; no scheduler, no bus, no hosts."""
+    door = Doorway(ROLE, config.api.metadata)
+    databases = await open_databases(config)
+    clock = SystemClock()
+    stores = StoreWatch(databases.region, databases.cells, clock)
+    await stores.start()
+    clients = make_clients(config)
+    flat = config.network.backend == "flat"
+    network = flat_network(config, databases.region, lambda _: None) if flat else clients.network
+    await door.open(make_metadata(config, databases, network, clients.vendor_data))
+    presence = Presence(databases.region, clock, f"{ROLE}-{uuid.uuid4().hex[:12]}", ROLE)
+    await presence.start()
+    print(f"moorage: metadata on {config.api.metadata.url}: ready", flush=True)
+    await stopping.wait()
+    await door.close()
+    await presence.stop()
+    await clients.close()
+    await stores.stop()
+    await databases.close()

@@ -1,0 +1,31 @@
+"""How the embedded volume service asks compute whether a server still uses a volume, as Cinder does before a user detaches it."""
+
+from urllib.parse import quote
+
+from moorage.clients.http import Neighbour
+from moorage.model.errors import NotFound, Problem, Unavailable
+
+VERSION = "2.89"
+"""Of the Compute API: the first that says which attachment of the volume service a server has."""
+
+
+class ServerVolumesOverHttp:
+    """`embedded.volume.neighbours.ServerVolumes`, with credentials of its own."""
+
+    def __init__(self, compute: Neighbour) -> None:
+        self._compute = compute
+
+    async def __call__(self, server: str, volume: str) -> str | None:
+        """The attachment that compute keeps for the two; None: it knows of none. Raises Unavailable when it does not say."""
+        path = f"/servers/{quote(server, safe='')}/os-volume_attachments/{quote(volume, safe='')}"
+        headers = {"OpenStack-API-Version": f"compute {VERSION}"}
+        try:
+            reply = await self._compute.call("GET", path, headers=headers)
+        except NotFound:
+            return None
+        except Problem as problem:
+            raise Unavailable(
+                f"compute does not say whether server {server} uses the volume: {problem.public}"
+            ) from problem
+        held = reply.body.get("volumeAttachment", {}).get("attachment_id")
+        return None if held is None else str(held)

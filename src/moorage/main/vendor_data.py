@@ -1,0 +1,40 @@
+"""Vendor data of a region: the file that every guest is told, and the services that are asked about each."""
+
+from typing import Any
+
+import msgspec
+
+from moorage.clients.http import Neighbour, ServiceTokens
+from moorage.clients.vendor_data import VendorData
+from moorage.main.config import Config
+from moorage.model.errors import Invalid
+from moorage.model.instance_metadata import VENDOR_DATA_MAX_BYTES
+
+
+def static_vendor_data(config: Config) -> dict[str, Any]:
+    """What the configured file says. Raises Invalid for one that cannot be read, is no JSON object or is too large."""
+    name = config.metadata.vendor_data_file
+    if not name:
+        return {}
+    path = config.data / name
+    try:
+        said = path.read_bytes()
+    except OSError as unreadable:
+        raise Invalid(f"[metadata] vendor_data_file {path} cannot be read: {unreadable.strerror}") from unreadable
+    if len(said) > VENDOR_DATA_MAX_BYTES:
+        raise Invalid(f"[metadata] vendor_data_file {path} has {len(said)} bytes: {VENDOR_DATA_MAX_BYTES} are possible")
+    try:
+        return msgspec.json.decode(said, type=dict[str, Any])
+    except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
+        raise Invalid(f"[metadata] vendor_data_file {path} is no JSON object: {wrong}") from wrong
+
+
+def vendor_services(config: Config, tokens: ServiceTokens) -> VendorData | None:
+    """The configured services, asked with our own token; None without any."""
+    mine = config.metadata
+    if not mine.vendor_data_targets:
+        return None
+    services = [
+        (each.name, Neighbour(f"vendor data {each.name}", each.url, tokens=tokens)) for each in mine.vendor_data_targets
+    ]
+    return VendorData(services, timeout_s=mine.vendor_data_timeout_s, fatal=mine.vendor_data_failure_fatal)

@@ -1,0 +1,32 @@
+"""What the embedded volume service asks of images: the embedded image service of the same process, beside HTTP.
+
+Data goes from file to file, piece by piece; over HTTP in one process it would be held whole.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from moorage.embedded.image.app import ImageService
+from moorage.model.asker import Asker
+
+
+class EmbeddedImages:
+    """`embedded.volume.neighbours.Images`."""
+
+    def __init__(self, service: ImageService) -> None:
+        self._service = service
+
+    async def show(self, asker: Asker, id: str) -> dict[str, Any] | None:
+        return await self._service.look(asker, id)
+
+    async def named(self, asker: Asker, name: str) -> list[dict[str, Any]]:
+        return await self._service.named(asker, name)
+
+    def read(self, id: str) -> AsyncIterator[bytes]:
+        return self._service.read(id)
+
+    async def create(self, asker: Asker, said: dict[str, Any]) -> dict[str, Any]:
+        return await self._service.create(asker, said)
+
+    async def fill(self, id: str, pieces: AsyncIterator[bytes]) -> None:
+        await self._service.fill(id, pieces)
