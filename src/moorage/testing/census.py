@@ -1,4 +1,5 @@
-"""What a whole cloud holds, counted where it is held: guests on hosts, ports in the network, claims and quota in SQL.
+"""What a whole cloud holds, counted where it is held: guests on hosts, ports in the network, claims and quota in SQL,
+and, by `census_stores`, attachments, volumes and images that are ours.
 
 `leaks` compares that with the servers people see; an empty answer means that nothing was lost and nothing left behind.
 """
@@ -22,11 +23,13 @@ from moorage.sql import Tx, open_database
 from moorage.store.region import flat_addresses, operations, quotas
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.tables import allocations
+from moorage.testing.census_stores import HeldBy, Stores, known, leaks_of, servers_named, stores_of
 from moorage.testing.person import Person
 
 LOOK_EVERY_S = 0.1
+SHELVED_OFFLOADED = "SHELVED_OFFLOADED"
 OF_PORTS = GUARANTEED | {IPV4_ADDRESS}
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -38,6 +41,7 @@ class Seen(msgspec.Struct, frozen=True):
     project: str
     vcpus: int
     ram_mib: int
+    volumes: tuple[str, ...] = ()
 
 
 class Census(msgspec.Struct, frozen=True):
@@ -54,6 +58,18 @@ class Census(msgspec.Struct, frozen=True):
     open_operations: list[str]
     segments: dict[str, str] = {}
     """Subnet → the segment it is on, of IPv4 on routed networks."""
+    drives: tuple[str, ...] = ()
+    """Config drives on hosts that have no such guest."""
+    stores: Stores = Stores()
+
+
+def drives_alone(hosts: Path) -> tuple[str, ...]:
+    """Config drives without their guest, below the simulated hosts' directories."""
+    return tuple(
+        f"{file.stem} on {file.parent.parent.name}"
+        for file in sorted(hosts.glob("*/config-drives/*"))
+        if not (file.parent.parent / "guests" / f"{file.stem}.json").exists()
+    )
 
 
 def guests_on_disk(data: Path) -> dict[str, list[str]]:
@@ -70,12 +86,16 @@ async def census(config: Config, admin: Person) -> Census:
     try:
         held, drift, used, unended = await region.read(in_region_of)
         flat = await region.read(_flat) if config.network.backend == "flat" else None
+        stores = await stores_of(config, admin)
+        if named := servers_named(stores):
+            stores = msgspec.structs.replace(stores, known=await region.read(lambda tx: known(tx, named)))
     finally:
         await region.close()
     servers = await _servers(admin)
     ports = await _ports(admin) if flat is None else flat
     segments = await _segments(admin) if flat is None else {}
-    return Census(servers, guests_on_disk(config.data), ports, held, drift, used, unended, segments)
+    drives = drives_alone(config.data / "hosts")
+    return Census(servers, guests_on_disk(config.data), ports, held, drift, used, unended, segments, drives, stores)
 
 
 async def _segments(admin: Person) -> dict[str, str]:
@@ -129,7 +149,7 @@ async def _servers(admin: Person) -> dict[str, Seen]:
     found: dict[str, Seen] = {}
     marker: dict[str, str] = {}
     while True:
-        reply = await admin.compute("GET", "/servers/detail", all_tenants="1", **marker)
+        reply = await admin.compute("GET", "/servers/detail", all_tenants="1", soft_deleted="True", **marker)
         reply.raise_for_status()
         page = reply.json()["servers"]
         for each in page:
@@ -140,6 +160,7 @@ async def _servers(admin: Person) -> dict[str, Seen]:
                 each["tenant_id"],
                 each["flavor"]["vcpus"],
                 each["flavor"]["ram"],
+                tuple(one["id"] for one in each.get("os-extended-volumes:volumes_attached", ())),
             )
         if "servers_links" not in reply.json():
             return found
@@ -157,10 +178,18 @@ def leaks(seen: Census) -> list[str]:
         if seen.guests.get(server.id) != [server.host]
     ]
     wrong += [f"a guest of nobody: {each} on {hosts}" for each, hosts in seen.guests.items() if each not in placed]
-    wrong += [f"a claim of nobody: {each} {held}" for each, held in seen.claims.items() if each not in placed]
+    wrong += [f"a config drive of nobody: {each}" for each in seen.drives]
+    shelved = {server.id for server in seen.servers.values() if server.status == SHELVED_OFFLOADED}
+    wrong += [
+        f"a claim of nobody: {each} {held}"
+        for each, held in seen.claims.items()
+        if each not in placed and not (each in shelved and held == _wanted_by(seen.ports.get(each, ()), seen.segments))
+    ]
     wrong += [f"{each} holds nothing" for each in placed if each not in seen.claims]
     wrong += _wrong_claims(seen, placed)
     wrong += _wrong_ports(seen, placed)
+    held_by = {each.id: HeldBy(each.status, each.host, each.volumes) for each in seen.servers.values()}
+    wrong += leaks_of(seen.stores, held_by)
     return wrong + _wrong_quota(seen)
 
 
@@ -206,6 +235,10 @@ def _wrong_ports(seen: Census, placed: dict[str, Seen]) -> list[str]:
             bound = port.get("binding:host_id") or ""
             if device in placed and bound != placed[device].host:
                 wrong.append(f"port {port['id']} of {device} is bound to {bound!r}, not {placed[device].host}")
+            if device in seen.servers and seen.servers[device].status == SHELVED_OFFLOADED:
+                if bound and "/" not in str(port["id"]):  # an address of a flat network stays where it was given
+                    wrong.append(f"port {port['id']} of {device}, which is shelved, is bound to {bound!r}")
+                continue
             made = device not in placed and port["mac_address"] in minted_macs(device)
             if device not in placed and (made or bound or str(port["device_owner"]).startswith("compute:")):
                 wrong.append(f"port {port['id']} of no server: device {device!r}, host {bound!r}, {port['name']!r}")
@@ -216,6 +249,8 @@ def _wrong_quota(seen: Census) -> list[str]:
     counted: dict[str, Counter[str]] = {project: Counter() for project in seen.quota}
     for server in seen.servers.values():
         counts = counted.setdefault(server.project, Counter())
+        if server.status == "SOFT_DELETED":
+            continue  # it weighs nothing until it is restored
         counts.update({"instances": 1, "cores": server.vcpus, "ram": server.ram_mib})
     return [
         f"project {project} is charged {seen.quota.get(project)}, and has {dict(counts)}"

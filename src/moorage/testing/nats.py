@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-START_S = 15.0
+START_S = 120.0
 
 
 def nats_server_program() -> str | None:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from moorage.agent.legacy import PORTS_ARRIVE_BOUND, Plumbing
 from moorage.bus.agents import Errand, HostAddress
-from moorage.bus.messages import NO_NETWORK_CLIENT, DestroyGuest, GuestNow
+from moorage.bus.messages import NO_NETWORK_CLIENT, DestroyGuest, GuestNow, Verb
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import OperationId, ServerId
@@ -24,6 +24,24 @@ from moorage.model.server import Server
 from moorage.operations.gates import ConductorCredentials, Credentials, GateFacts, Gates, HostLevel, decide
 from moorage.placement.inventory import HostReport
 from moorage.testing.small_region import HOSTS, DictHosts, DictNetwork, SmallRegion
+
+FIRST_READS = frozenset({Verb.CONSOLE_OUTPUT})
+FIRST_VERBS = FIRST_READS | {
+    Verb.START_GUEST,
+    Verb.DESTROY_GUEST,
+    Verb.POWER_ON,
+    Verb.POWER_OFF,
+    Verb.REBOOT,
+    Verb.PAUSE,
+    Verb.UNPAUSE,
+    Verb.SUSPEND,
+    Verb.RESUME,
+    Verb.ATTACH_INTERFACE,
+    Verb.DETACH_INTERFACE,
+    Verb.ATTACH_VOLUME,
+    Verb.DETACH_VOLUME,
+}
+"""What the first release's agents know."""
 
 
 class CountingNetwork(DictNetwork):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -13,8 +13,9 @@ from moorage.main.embedded import admin_password, demo_password
 
 VERSION = "2.104"
 PATIENCE_S = 180.0
-LOOK_EVERY_S = 0.05
-CALL_S = 30.0
+LOOK_FIRST_S, LOOK_MOST_S = 0.05, 0.4
+"""Between two looks at a server; longer each time, for many are often waited for at once, and each look is a request."""
+CALL_S = 120.0
 CONNECTIONS = 64
 
 
@@ -68,6 +69,12 @@ class Person:
     async def network(self, method: str, path: str, body: Any = None, **params: str) -> httpx.Response:
         return await self.http.request(method, f"{self.config.api.network.url}/v2.0{path}", json=body, params=params)
 
+    async def volume(self, method: str, path: str, body: Any = None, **params: str) -> httpx.Response:
+        """One call to the volume service, at the newest version."""
+        headers = {"OpenStack-API-Version": "volume 3.71"}
+        url = f"{self.config.api.volume.url}/v3/{self.project}{path}"
+        return await self.http.request(method, url, json=body, params=params, headers=headers)
+
     async def id_of(self, kind: str, name: str) -> str:
         """The id of an image, network, subnet or flavor with this name."""
         if (kind, name) not in self._names:
@@ -120,7 +127,7 @@ class Person:
 
     async def settled(self, server: str, patience_s: float = PATIENCE_S) -> dict[str, Any]:
         """The server when it is no longer being built."""
-        deadline = time.monotonic() + patience_s
+        deadline, pause_s = time.monotonic() + patience_s, LOOK_FIRST_S
         while True:
             found = await self.server(server)
             if found is None:
@@ -128,8 +135,50 @@ class Person:
             if found["status"] != "BUILD" and found["OS-EXT-STS:task_state"] is None:
                 return found
             if time.monotonic() > deadline:
-                raise AssertionError(f"{server} is still {found['status']} {found['OS-EXT-STS:task_state']}")
-            await asyncio.sleep(LOOK_EVERY_S)
+                now = f"{found['status']} {found['OS-EXT-STS:task_state']}"
+                raise AssertionError(f"{server} is still {now}: {await self.operations_of(server)}")
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.3, LOOK_MOST_S)
+
+    async def operations_of(self, server: str) -> list[dict[str, Any]]:
+        """With the last lines of their journals, to see what they wait for."""
+        reply = await self.compute("GET", "/ext/operations", server=server, all_projects="1")
+        found = []
+        for each in reply.json()["operations"][:3]:
+            shown = (await self.compute("GET", f"/ext/operations/{each['id']}")).json()["operation"]
+            found.append({**shown, "lines": shown.get("lines", [])[-6:]})
+        return found
+
+    async def images(self) -> list[str]:
+        """The ids of all that are shown."""
+        reply = await self.http.get(f"{self.config.api.image.url}/v2/images")
+        reply.raise_for_status()
+        return [str(each["id"]) for each in reply.json()["images"]]
+
+    async def volumes(self) -> list[dict[str, Any]]:
+        """Those of every project, in detail."""
+        reply = await self.volume("GET", "/volumes/detail", all_tenants="1")
+        reply.raise_for_status()
+        return list(reply.json()["volumes"])
+
+    async def leave_nothing(self, images: Collection[str]) -> None:
+        """Delete every server of every project, and wait until they are gone; every volume, and every image but these."""
+        reply = await self.compute("GET", "/servers", all_tenants="true")
+        reply.raise_for_status()
+        await asyncio.gather(*(self.gone(each["id"]) for each in reply.json()["servers"]))
+        for each in await self.volumes():
+            reply = await self.volume("DELETE", f"/volumes/{each['id']}", cascade="true")
+            if reply.status_code not in {202, 404}:
+                raise AssertionError(f"volume {each['id']} is {each['status']}: {reply.text}")
+        for image in await self.images():
+            if image not in images:
+                url = f"{self.config.api.image.url}/v2/images/{image}"
+                await self.http.patch(
+                    url,
+                    json=[{"op": "replace", "path": "/protected", "value": False}],
+                    headers={"Content-Type": "application/openstack-images-v2.1-json-patch"},
+                )
+                (await self.http.delete(url)).raise_for_status()
 
     async def active(self, name: str = "a", **more: Any) -> dict[str, Any]:
         """Boot one and see it ACTIVE."""
@@ -151,8 +200,10 @@ class Person:
 
     async def absent(self, server: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until nobody is shown it any more."""
-        deadline = time.monotonic() + patience_s
+        deadline, pause_s = time.monotonic() + patience_s, LOOK_FIRST_S
         while await self.server(server) is not None:
             if time.monotonic() > deadline:
-                raise AssertionError(f"{server} is still there: {await self.server(server)}")
-            await asyncio.sleep(LOOK_EVERY_S)
+                left = await self.server(server)
+                raise AssertionError(f"{server} is still there: {left}; {await self.operations_of(server)}")
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.3, LOOK_MOST_S)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-START_PATIENCE_S = 60.0
-STOP_PATIENCE_S = 20.0
+START_PATIENCE_S = 180.0
+STOP_PATIENCE_S = 60.0
 
 Durability = Literal["power", "none"]
 

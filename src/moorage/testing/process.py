@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 20.0
+START_DEADLINE_S = 180.0
+STOP_DEADLINE_S = 60.0
 PROBE_PAUSE_S = 0.02
 
 

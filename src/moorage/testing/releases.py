@@ -22,6 +22,8 @@ from moorage.testing.peers.install import REPOSITORY, cache, held
 RELEASES = REPOSITORY / "tests" / "upgrade" / "RELEASES"
 INSTALL_DEADLINE_S = 600.0
 GIT_DEADLINE_S = 60.0
+TABLES_SINCE = {"0.1.0": ("[api.volume]", "[volume]", "[api.metadata]", "[api.console]")}
+"""Release → tables of settings that it does not know."""
 EXTRAS = "client,nats,notifications,postgres"
 
 
@@ -42,6 +44,18 @@ class Installed:
     release: Release
     python: Path
     environment: dict[str, str]
+
+    def configuration(self, path: Path) -> Path:
+        """The same settings without the tables that came after it: it refuses what it does not know."""
+        kept, keep = [], True
+        for line in path.read_text().splitlines(keepends=True):
+            if line.startswith("["):
+                keep = line.strip() not in TABLES_SINCE.get(self.release.version, ())
+            if keep:
+                kept.append(line)
+        mine = path.with_name(f"{path.stem}-{self.release.version}{path.suffix}")
+        mine.write_text("".join(kept))
+        return mine
 
 
 def _order(version: str) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
 from moorage.model.ids import OperationId
-from moorage.saga import Fenced, Killed, Paper, Saga, Step, Stuck, Unwound, first_lines, tell
+from moorage.saga import Fenced, Killed, Limits, Paper, Saga, Step, Stuck, Unwound, first_lines, tell
 from moorage.testing.stage import CANCEL_WORD, Fault, HeldClock, Springs, StagedLog, Trapdoor, When, is_commit, staged
 
 AskedT = TypeVar("AskedT", bound=Struct)
@@ -33,6 +33,8 @@ Rooms_co = TypeVar("Rooms_co", covariant=True)
 PROVED_OPERATION = OperationId("proved-operation")
 WAIT_S_MAX = 10.0
 Way: TypeAlias = Literal["failing", "repeating", "dying at commits", "dying", "cancelling", "overtaken"]
+SELDOM = Limits(pause_most_s=900.0)
+"""A patience of a day is a hundred tries, and not the six thousand that it is outside: what they would find is all the same."""
 WHEN: tuple[When, ...] = ("before", "after")
 
 
@@ -153,6 +155,7 @@ class _Act(Generic[RoomsT]):
             self.world.rooms,
             self.log,
             clock=HeldClock(),
+            limits=SELDOM,
             cancel_hint=door.hint,
             herald=getattr(self.world, "heard", None),
         )
@@ -249,7 +252,7 @@ class _Prover(Generic[AskedT, RoomsT]):
         elif at == self.no_return_at and when == "before":
             await self._fails(Fault(step.name, when, _refusal), whole=False)
         if self._elsewhere(at):
-            await self._fails(Fault(step.name, when, _refusal, attempts=1), whole=True)
+            await self._fails(Fault(step.name, when, self._moving, attempts=1), whole=True)
             await self._fails(Fault(step.name, when, _outage, attempts=1), whole=step.host_local or committed)
         if at > self.no_return_at:
             await self._fails(Fault(step.name, when, _refusal, times=2), whole=True)
@@ -318,14 +321,20 @@ class _Prover(Generic[AskedT, RoomsT]):
     def _elsewhere(self, at: int) -> bool:
         return at in self.saga.group_at and at != self.saga.group_at.start
 
+    def _moving(self) -> Problem:
+        """What another attempt is made after: a refusal, or where there is one attempt, one that says what to go without."""
+        refused = _refusal()
+        if self.saga.group is not None and self.saga.group.max_attempts == 1:
+            refused.without = ("planted",)
+        return refused
+
     def plots(self) -> Iterator[_Plot]:
         """Forward; the second attempt; and the way back from every step that can still turn."""
         yield _Plot("told", tuple, whole=True, told_on=True)
         for at, step in enumerate(self.saga.steps):
             if self._elsewhere(at):
-                yield _Plot(
-                    f"{step.name} failing once", _fault(step.name, "after", attempts=1), whole=True, told_on=True
-                )
+                once = _fault(step.name, "after", attempts=1, problem=self._moving)
+                yield _Plot(f"{step.name} failing once", once, whole=True, told_on=True)
             if at < self.no_return_at:
                 told_on = None if step.region else False
                 yield _Plot(f"{step.name} failing", _fault(step.name, "after"), whole=False, told_on=told_on)
@@ -417,12 +426,14 @@ class _Prover(Generic[AskedT, RoomsT]):
             raise Disproved(f"{what}: holds {held}, and should hold {meant}")
 
 
-def _fault(step: str, when: When, attempts: int | None = None) -> Callable[[], Sequence[Fault]]:
-    return lambda: (Fault(step, when, _refusal, attempts=attempts),)
-
-
 def _refusal() -> Problem:
     return Problem("planted")
+
+
+def _fault(
+    step: str, when: When, attempts: int | None = None, problem: Callable[[], Problem] = _refusal
+) -> Callable[[], Sequence[Fault]]:
+    return lambda: (Fault(step, when, problem, attempts=attempts),)
 
 
 def _lost_reply() -> Problem:

@@ -11,15 +11,22 @@ from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest, NicWish
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import CellId, FlavorId, ImageId, NetworkId, PortId, ServerId
-from moorage.model.server import Address, FlavorCopy, Nic, PowerState, Server, VmState
+from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
+from moorage.model.server import Address, BlockDevice, FlavorCopy, Nic, PowerState, Server, VmState
+from moorage.operations.assisted_snapshot import SnapshotWish
+from moorage.operations.attach_volume import VolumeWish
 from moorage.operations.boot_request import BootRights
-from moorage.operations.doors import StateCheck
 from moorage.operations.power import PowerVerb
+from moorage.operations.snapshot import Wish
+from moorage.operations.steps.servers import StateCheck
+from moorage.operations.unshelve import UnshelveWish
 from moorage.sql import Database, Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 from moorage.store.servers import server_values
+from moorage.testing.servers_life import LifeBook
 
+SNAPSHOT_IMAGE = "70a599e0-31e7-49b7-b260-868f441e0005"
 IMAGE = ImageId("70a599e0-31e7-49b7-b260-868f441e862b")
 NETWORK = NetworkId("d32019d3-bc6e-4319-9c1d-6722fc136a22")
 CELL = CellId("cell1")
@@ -67,6 +74,35 @@ def a_server(number: int = 1, **fields: Any) -> Server:
     return msgspec.structs.replace(plain, **fields)
 
 
+def a_migration(
+    number: int = 1,
+    type: MigrationType = MigrationType.LIVE_MIGRATION,
+    status: MigrationStatus = MigrationStatus.RUNNING,
+    **fields: Any,
+) -> Migration:
+    """A move of the first server, from host1 to host2; `fields` differ."""
+    server, at = a_server(), 1_767_225_600_000_000 + number * 1_000_000
+    plain = Migration(
+        uuid=f"10000000-0000-4000-8000-{number:012d}",
+        server=server.id,
+        type=type,
+        status=status,
+        user=server.user,
+        project=server.project,
+        created_at=at,
+        updated_at=at,
+        source_host="host1",
+        source_node="node1",
+        dest_host="host2",
+        dest_node="node2",
+        dest_address="192.0.2.2",
+        old_flavor=msgspec.structs.replace(server.flavor, number=1),
+        new_flavor=msgspec.structs.replace(server.flavor, number=2),
+        progress=Progress(1_000, 400, 600, 2_000, 500, 1_500),
+    )
+    return msgspec.structs.replace(plain, **fields)
+
+
 async def keep(region: Database, cell: Database | None, *servers: Server) -> None:
     """Write servers where they belong: with a cell there (and the region knows where), else in the region alone."""
 
@@ -84,7 +120,7 @@ async def keep(region: Database, cell: Database | None, *servers: Server) -> Non
 
 
 @dataclass
-class OrderBook:
+class OrderBook(LifeBook):
     """Stands where `operations.doors.Doors` stands: orders are written, told to nobody."""
 
     region: Database
@@ -96,10 +132,56 @@ class OrderBook:
     powered: list[tuple[str, str]] = field(default_factory=list)
     attached: list[tuple[str, NicWish]] = field(default_factory=list)
     detached: list[tuple[str, str]] = field(default_factory=list)
+    shelved: list[tuple[str, str, UnshelveWish | None]] = field(default_factory=list)
+    snapshots: list[tuple[str, Wish]] = field(default_factory=list)
+
+    volumes: list[tuple[str, VolumeWish]] = field(default_factory=list)
+    """Volumes that were to be attached."""
+    swapped: list[tuple[str, str, str]] = field(default_factory=list)
+    """(server, old volume, new volume)."""
+
+    assisted: list[tuple[str, SnapshotWish]] = field(default_factory=list)
+    """Snapshots that the volume service asked for."""
 
     def untouched(self) -> bool:
         """Nothing was asked of any server that is there."""
-        return not (self.deleted or self.powered or self.attached or self.detached)
+        asked = (
+            self.deleted,
+            self.powered,
+            self.attached,
+            self.detached,
+            self.snapshots,
+            self.shelved,
+            self.volumes,
+            self.swapped,
+            self.assisted,
+        )
+        return not any(asked)
+
+    async def attach_volume(
+        self, asker: Asker, token: str, server: Server, wish: VolumeWish, *, check: StateCheck, request_id: str
+    ) -> BlockDevice:
+        check(server)
+        self.volumes.append((server.id, wish))
+        return BlockDevice("volume", "volume", volume=wish.volume, device="/dev/vdb", tag=wish.tag, bdm="mapping")
+
+    async def detach_volume(
+        self, asker: Asker, token: str, server: Server, volume: str, *, check: StateCheck, request_id: str
+    ) -> None:
+        check(server)
+        self.detached.append((server.id, volume))
+
+    async def swap_volume(
+        self, asker: Asker, token: str, server: Server, old: str, new: str, *, check: StateCheck, request_id: str
+    ) -> None:
+        check(server)
+        self.swapped.append((server.id, old, new))
+
+    async def assisted_snapshot(
+        self, asker: Asker, server: Server, wish: SnapshotWish, *, check: StateCheck, request_id: str
+    ) -> None:
+        check(server)
+        self.assisted.append((server.id, wish))
 
     async def boot(
         self, asker: Asker, token: str, request: BootRequest, rights: BootRights, request_id: str
@@ -162,9 +244,28 @@ class OrderBook:
             raise NotFound(f"Instance {server.id} does not have fixed IP '{address}'.")
         self.addressed.append((server.id, address))
 
+    async def shelve(self, asker: Asker, token: str, server: Server, *, check: StateCheck, request_id: str) -> None:
+        self.shelved.append((server.id, "shelve", None))
+
+    async def shelve_offload(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
+        self.shelved.append((server.id, "offload", None))
+
+    async def unshelve(
+        self, asker: Asker, server: Server, wish: UnshelveWish, *, check: StateCheck, request_id: str
+    ) -> None:
+        self.shelved.append((server.id, "unshelve", wish))
+
+    async def snapshot(
+        self, asker: Asker, token: str, server: Server, wish: Wish, *, check: StateCheck, request_id: str
+    ) -> str:
+        self.snapshots.append((server.id, wish))
+        return SNAPSHOT_IMAGE
+
     async def console(self, server: Server, lines: int | None) -> str:
         if self.silent:
             raise HostFailed(f"host {server.host} is silent", code="host_silent")
+        if self.host_says is not None:
+            raise self.host_says
         return "login:"
 
     async def event_arrived(self, server: ServerId, name: str, tag: str | None) -> None:

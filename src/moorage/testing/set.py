@@ -28,7 +28,7 @@ from moorage.testing.postgres import Durability, Server, start_postgres
 from moorage.testing.releases import Installed
 
 READY_S = 180.0
-STOP_S = 20.0
+STOP_S = 60.0
 
 CONFIG = """\
 # Written by `moorage set`.
@@ -68,6 +68,15 @@ port = {image}
 
 [api.network]
 port = {network}
+
+[api.volume]
+port = {volume}
+
+[api.metadata]
+port = {metadata}
+
+[api.console]
+port = {console}
 """
 
 
@@ -84,6 +93,8 @@ class TrialSet:
     """Of every agent; None: what the settings say."""
     settings: str = ""
     """More of the TOML file: tables that it does not have yet."""
+    guests_ask: bool = False
+    """With a metadata service and a console proxy."""
     durability: Durability = "power"
     releases: dict[str, Installed] = field(default_factory=dict)
     """Which processes, by name, run another release than ours."""
@@ -104,8 +115,8 @@ class TrialSet:
         self._stack.callback(self.postgres.stop)
         self.nats = self._stack.enter_context(NatsServer())
         urls = {name: self.postgres.create_database(name) for name in ("region", "cell1", "cell2")}
-        names = ("identity", "image", "network", "compute", "placement")
-        usual = [base + self.port_shift for base in (5000, 9292, 9696, 8774, 8778)]
+        names = ("identity", "image", "network", "volume", "compute", "placement", "metadata", "console")
+        usual = [base + self.port_shift for base in (5000, 9292, 9696, 8776, 8774, 8778, 8775, 6080)]
         ports = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
@@ -122,6 +133,7 @@ class TrialSet:
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_words(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_words(number)) for number in range(self.apis)]
+        begun += [self.launch(name, name) for name in ("metadata", "console") if self.guests_ask]
         for each in begun:
             self.wait_ready(*each)
         self._wait_for_hosts()
@@ -161,7 +173,8 @@ class TrialSet:
         log = self.directory / f"{name}.log"
         other = self.releases.get(name)
         python, environment = (sys.executable, None) if other is None else (str(other.python), other.environment)
-        command = [python, "-m", "moorage", words[0], "--config", str(self.config_path), *words[1:]]
+        path = self.config_path if other is None else other.configuration(self.config_path)
+        command = [python, "-m", "moorage", words[0], "--config", str(path), *words[1:]]
         with log.open("ab") as out:
             at = out.tell()
             self.processes[name] = subprocess.Popen(
@@ -178,17 +191,22 @@ class TrialSet:
             time.sleep(0.02)
 
     def _wait_for_hosts(self) -> None:
-        """Agents are ready when they speak; servers can be booted when their cells have heard them."""
-        headers = {"X-Auth-Token": self.token()}
+        """Agents are ready when they speak; servers can be booted when their cells have heard them, and what they guarantee is known."""
         deadline = time.monotonic() + READY_S
-        while True:
-            reply = httpx.get(f"{self.api_urls()[0]}/os-hypervisors", headers=headers, timeout=READY_S)
-            reply.raise_for_status()
-            if len(reply.json()["hypervisors"]) >= self.hosts:
-                return
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"of {self.hosts} hosts only these reported: {reply.text}")
-            time.sleep(0.05)
+        told = self.config.hosts
+        of_host = {"": True, ":Open vSwitch agent": told.bandwidth_kbps or told.packet_rate_kpps}
+        wanted = {plan.host + kind for plan in planned_hosts(self.config) for kind, has in of_host.items() if has}
+        headers = {"X-Auth-Token": self.token()}
+        with httpx.Client(headers=headers, timeout=READY_S) as client:
+            while True:
+                reply = client.get(f"{self.placement_urls()[0]}/resource_providers")
+                reply.raise_for_status()
+                missing = wanted - {each["name"] for each in reply.json()["resource_providers"]}
+                if not missing:
+                    return
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"these did not report: {', '.join(sorted(missing))}")
+                time.sleep(0.05)
 
     def kill(self, name: str) -> None:
         """`kill -9`."""
@@ -263,7 +281,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--port-shift", type=int, default=0, help="added to the usual ports (0: free ports are taken)")
     arguments = parser.parse_args(argv)
-    trial = TrialSet(arguments.directory.resolve(), hosts=arguments.hosts, port_shift=arguments.port_shift)
+    trial = TrialSet(
+        arguments.directory.resolve(), hosts=arguments.hosts, port_shift=arguments.port_shift, guests_ask=True
+    )
     for sign in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with SIGINT ignored
         signal.signal(sign, signal.default_int_handler)
     try:
@@ -278,7 +298,8 @@ def main(argv: Sequence[str]) -> int:
         )
         sys.stdout.write(
             f"\n{len(trial.processes)} processes, PostgreSQL and NATS are up; logs in {trial.directory}\n"
-            f"compute API: {', '.join(trial.api_urls())}\nplacement API: {', '.join(trial.placement_urls())}\nclouds: {path} (OS_CLOUD={ADMIN})\nCtrl-C stops all of it.\n"
+            f"compute API: {', '.join(trial.api_urls())}\nplacement API: {', '.join(trial.placement_urls())}\n"
+            f"metadata: {config.api.metadata.url}, consoles: {config.api.console.url}\nclouds: {path} (OS_CLOUD={ADMIN})\nCtrl-C stops all of it.\n"
         )
         sys.stdout.flush()
         signal.pause()

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
-import sqlalchemy as sa
+from typing_extensions import override
 
 from moorage.bus.agents import Errand, HostAddress
-from moorage.bus.messages import DestroyGuest
+from moorage.bus.messages import DestroyGuest, RebuildGuest, RescueGuest, UnrescueGuest, Verb
+from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.errors import HostFailed, NotFound, Stale
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import CellId, FlavorId, OperationId, ProviderId, SegmentId, ServerId
 from moorage.model.network import (
-    FixedIp,
     NetworkFacts,
     NicAsk,
     Port,
@@ -46,7 +46,7 @@ from moorage.saga import Line, Run, Saga
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
-from moorage.store.cell import actions, servers
+from moorage.store.cell import servers
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.region import aggregates, quotas
 from moorage.store.region import servers as region_servers
@@ -54,6 +54,11 @@ from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 from moorage.testing.inline import InlineDatabase
+from moorage.testing.small_images import DictImages, SnapshotVerbs
+from moorage.testing.small_ports import DictBindings, addresses_of, taken_off
+from moorage.testing.small_said import said_amiss
+from moorage.testing.small_statements import ALLOCATED, CELL, CLAIMS, EMPTY_CELL, EMPTY_REGION, OPERATION, USED
+from moorage.testing.small_volumes import DictVolumes, Disks
 
 T = TypeVar("T")
 
@@ -102,10 +107,9 @@ def _devices(host: str) -> list[DeviceReport]:
 
 
 @dataclass
-class DictNetwork:
+class DictNetwork(DictBindings):
     """The network service, as far as the stories use it."""
 
-    ports: dict[str, Port] = field(default_factory=dict)
     guarantees: bool = False
     """Our ports follow their network's policy (bandwidth and packets, in groups), the user's have one (the older form)."""
     blind: bool = False
@@ -161,7 +165,7 @@ class DictNetwork:
                 host=host,
                 profile=dict((profiles or {}).get(port.index, {})),
                 vif_type="ovs",
-                fixed_ips=(FixedIp((subnets or {}).get(port.index, SUBNET), f"10.0.0.{port.index + 2}"),),
+                fixed_ips=addresses_of(self.ports[port.id], port.index, (subnets or {}).get(port.index), SUBNET),
                 revision=self.ports[port.id].revision + 1,
             )
             for port in ports
@@ -177,6 +181,9 @@ class DictNetwork:
                 self.ports[port.id] = msgspec.structs.replace(
                     now, host="", vif_type="unbound", device_id=device, profile={}, revision=now.revision + 1
                 )
+
+    async def take_off_host(self, server: str, ports: Collection[str]) -> None:
+        self.ports |= taken_off(self.ports, server, ports)
 
     async def release_ports(self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = ()) -> None:
         minted = minted_macs(server) | set(macs)
@@ -267,7 +274,7 @@ ROUTED_FACTS = NetworkFacts(
 
 
 @dataclass
-class DictHosts:
+class DictHosts(SnapshotVerbs, Disks):
     """Hosts with turns: a past one is refused, a repeated one answered from memory (RULES §10)."""
 
     guests: dict[tuple[str, ServerId], PowerState] = field(default_factory=dict)
@@ -275,7 +282,13 @@ class DictHosts:
     answers: dict[tuple[str, ServerId, Turn, str], PowerState] = field(default_factory=dict)
     vifs: set[tuple[str, ServerId, str]] = field(default_factory=set)
     """(host, server, port) of every interface that was plugged into a running guest."""
+    rebuilt: dict[tuple[str, ServerId], RebuildGuest] = field(default_factory=dict)
+    """The last order by which a guest was made anew."""
+    counting: list[tuple[str, ServerId, int]] = field(default_factory=list)
+    """(host, server, place of the operation) of every start that was said to count."""
+    rescued: set[tuple[str, ServerId]] = field(default_factory=set)
 
+    @override
     def _obey(self, to: HostAddress, errand: Errand, server: ServerId, do: Callable[[], PowerState]) -> PowerState:
         key, now = (to.host, server), errand.turn
         if now < self.turns.get(key, now):
@@ -287,19 +300,30 @@ class DictHosts:
         return self.answers[said]
 
     async def start_guest(self, to: HostAddress, errand: Errand, guest: GuestSpec) -> PowerState:
-        return self._obey(to, errand, guest.server, lambda: self._set(to, guest.server, PowerState.RUNNING))
+        def do() -> PowerState:
+            self.disks |= {(to.host, guest.server, disk.volume) for disk in guest.volumes}
+            return self._set(to, guest.server, PowerState.RUNNING)
+
+        return self._obey(to, errand, guest.server, do)
+
+    def start_counts(self, host: str, server: ServerId, operation_seq: int) -> None:
+        self.counting.append((host, server, operation_seq))
 
     async def destroy_guest(
         self, to: HostAddress, errand: Errand, server: ServerId, release: DestroyGuest | None = None
     ) -> None:
         def do() -> PowerState:
             self.guests.pop((to.host, server), None)
+            self.copies.pop((to.host, server), None)
             self.vifs -= {each for each in self.vifs if each[:2] == (to.host, server)}
+            self.disks -= {each for each in self.disks if each[:2] == (to.host, server)}
             return PowerState.NOSTATE
 
         self._obey(to, errand, server, do)
 
-    async def power_off(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
+    async def power_off(
+        self, to: HostAddress, errand: Errand, server: ServerId, graceful_s: float = 60.0
+    ) -> PowerState:
         return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.SHUTDOWN))
 
     async def power_on(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
@@ -331,8 +355,28 @@ class DictHosts:
 
         self._obey(to, errand, server, do)
 
+    async def tell(
+        self, to: HostAddress, errand: Errand, server: ServerId, verb: Verb, payload: msgspec.Struct | None = None
+    ) -> PowerState:
+        def do() -> PowerState:
+            if (to.host, server) not in self.guests:
+                raise HostFailed("no guest", code="guest_not_found")
+            if isinstance(payload, RebuildGuest):
+                self.rebuilt[to.host, server] = payload
+                return self._set(to, server, PowerState.RUNNING if payload.guest.power_on else PowerState.SHUTDOWN)
+            if isinstance(payload, RescueGuest):
+                self.rescued.add((to.host, server))
+                return self._set(to, server, PowerState.RUNNING)
+            if isinstance(payload, UnrescueGuest):
+                self.rescued.discard((to.host, server))
+                return self._set(to, server, PowerState.RUNNING if payload.power_on else PowerState.SHUTDOWN)
+            return self.guests[to.host, server]
+
+        return self._obey(to, errand, server, do)
+
     def held(self) -> dict[str, Any]:
-        return {"guests": len(self.guests), "vifs": sorted(self.vifs)}
+        made = {"copies": len(self.copies), "guests": len(self.guests), "rescued": len(self.rescued)}
+        return {**made, "vifs": sorted(self.vifs), "disks": sorted(each[2] for each in self.disks)}
 
     def _set(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:
         self.guests[to.host, server] = state
@@ -344,7 +388,8 @@ class SmallRegion:
 
     def __init__(self, region: Database, cells: dict[CellId, Database], engine: Engine) -> None:
         self.region, self.cells, self.engine = region, cells, engine
-        self.network, self.hosts = DictNetwork(), DictHosts()
+        self.network, self.images, self.volumes = DictNetwork(), DictImages(), DictVolumes()
+        self.hosts = DictHosts(images=self.images)
         self._wired: set[str] = set()
         self.herald = Herald("conductor1", "vm_and_task_state")
         self.rooms = self._rooms()
@@ -401,7 +446,8 @@ class SmallRegion:
             cells=Cells(self.cells),
             placement=self.engine,
             network=cast("Any", self.network),
-            images=cast("Any", None),
+            images=cast("Any", self.images),
+            volumes=cast("Any", self.volumes),
             hosts=cast("Any", self.hosts),
             tellers=cast("Any", None),
             herald=self.herald,
@@ -413,27 +459,23 @@ class SmallRegion:
         """An empty region, with the record of one server that the operation holds."""
         if guarantees:
             await self.wire_devices()
-        self.network, self.hosts = DictNetwork(guarantees=guarantees), DictHosts()
+        self.network, self.images, self.volumes = DictNetwork(guarantees=guarantees), DictImages(), DictVolumes()
+        self.hosts = DictHosts(images=self.images)
         self.rooms = self._rooms()
         for last, key in enumerate((USERS_PORT, SPARE_PORT), start=1):
             mac = f"fa:16:3e:00:00:{last:02x}"
             self.network.ports[key] = Port(id=key, network=NETWORK, mac=mac, ours=False)
 
         def empty(tx: Tx) -> None:
-            for name in ("allocations", "consumers"):
-                tx.run(sa.delete(placement_metadata.tables[name]))
-            tx.run(sa.update(placement_metadata.tables["inventories"]).values(used=0))
-            tx.run(sa.delete(region_servers.servers))
-            tx.run(sa.delete(quotas.quota_usage))
-            tx.run(sa.delete(OUTBOX.table))
+            for each in EMPTY_REGION:
+                tx.run(each)
             if server is not None:
                 quotas.reserve(tx, PROJECT, {"instances": 1, "cores": 1, "ram": 64})
                 region_servers.insert(tx, [msgspec.structs.replace(server, operation=operation)])
 
         def empty_cell(tx: Tx) -> None:
-            tx.run(sa.delete(servers.servers))
-            tx.run(sa.delete(servers.fences))
-            tx.run(sa.delete(actions.actions))
+            for each in EMPTY_CELL:
+                tx.run(each)
 
         await self.region.write(empty)
         for database in self.cells.values():
@@ -460,32 +502,40 @@ class SmallRegion:
     async def settle(self) -> None:
         """One round of the reconcilers."""
         await StrayPorts(self.rooms).run()
+        await StrayAttachments(self.rooms).run()
 
     async def held(self) -> dict[str, Any]:
-        """Ports and bindings, claims and their sum, rows in cells, guests, quota."""
+        """Ports and bindings, claims and their sum, rows in cells, guests, quota, images that nobody is filling any more."""
 
         def in_region(tx: Tx) -> dict[str, Any]:
-            inventories = placement_metadata.tables["inventories"]
             return {
-                "claims": tx.scalar(sa.select(sa.func.count()).select_from(placement_metadata.tables["allocations"])),
-                "used": tx.scalar(sa.select(sa.func.sum(inventories.c.used))),
-                "cell": bool(tx.scalar(sa.select(region_servers.servers.c.cell))),
+                "claims": tx.scalar(CLAIMS),
+                "used": tx.scalar(USED),
+                "cell": bool(tx.scalar(CELL)),
                 "quota": quotas.usage(tx, PROJECT),
                 "guarantees": _guaranteed(tx, self.network.ports.values()),
             }
 
         found = await self.region.read(in_region)
-        rows, cards = 0, 0
+        held = await self.region.read(lambda tx: tx.scalar(OPERATION))
+        rows, cards, devices = 0, 0, 0
         for database in self.cells.values():
             living = [each for host, _ in HOSTS for each in await database.read(partial(servers.on_host, host=host))]
             rows += len(living)
             cards += sum(len(each.nics) for each in living)
+            devices += sum(len(each.block_devices) for each in living)
         bound = sorted((port.ours, bool(port.host), bool(port.device_id)) for port in self.network.ports.values())
         return {
             **found,
             "rows": rows,
             "cards": cards,
+            "devices": devices,
+            "volumes": self.volumes.held(),
+            "snapshots": [] if held else sorted(self.volumes.snapshots),
             "ports": bound,
+            "inactive bindings": len(self.network.left_inactive()),
+            "images": sorted(image for image, whole in self.images.whole.items() if whole),
+            "half images": sorted(image for image, whole in self.images.whole.items() if not (whole or held)),
             **self.hosts.held(),
             "said": {**said_amiss(await self.said()), "unworded": self.herald.unworded},
         }
@@ -493,9 +543,8 @@ class SmallRegion:
 
 def _guaranteed(tx: Tx, ports: Iterable[Port]) -> dict[str, Any]:
     """What is claimed of devices, and whether the ports' bindings name the providers it is claimed of."""
-    allocations = placement_metadata.tables["allocations"].c
     claimed: Counter[tuple[str, str]] = Counter()
-    for provider, resource, amount in tx.rows(sa.select(allocations.provider, allocations["class"], allocations.used)):
+    for provider, resource, amount in tx.rows(ALLOCATED):
         if resource in {BANDWIDTH, PACKETS}:
             claimed[provider, resource] += amount
     named: Counter[tuple[str, str]] = Counter()
@@ -504,20 +553,6 @@ def _guaranteed(tx: Tx, ports: Iterable[Port]) -> dict[str, Any]:
     return {
         "claimed": sorted((resource, amount) for (_, resource), amount in claimed.items()),
         "as named": claimed == named,
-    }
-
-
-def said_amiss(said: Sequence[Notification]) -> dict[str, Any]:
-    """What a reader would make of it: whether the server came to be or went, and what was said twice or left open."""
-    ids = Counter(each.id for each in said)
-    words = Counter(each.event for each in said)
-    begun = {each.id for each in said if each.event == "create.start"}
-    ended = [each.id.replace("create.error", "create.end") for each in said if each.event.startswith("create.e")]
-    return {
-        "done": sorted((event, times) for event, times in words.items() if event.endswith(".end")),
-        "twice": sorted(each for each, times in ids.items() if times > 1),
-        "open": sorted(begun ^ {each.replace("create.end", "create.start") for each in ended}),
-        "ended twice": sorted(each for each, times in Counter(ended).items() if times > 1),
     }
 
 

@@ -11,8 +11,8 @@ from moorage.testing.releases import Installed
 from moorage.testing.set import free_ports
 
 READY_S = 60.0
-STOP_S = 30.0
-SERVICES = ("identity", "image", "network", "compute", "placement")
+STOP_S = 90.0
+SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 
 
 class Upped:
@@ -39,13 +39,16 @@ class Upped:
 
     def start(self) -> None:
         """Returns when it says that it is up."""
-        python, environment = sys.executable, None
+        python, environment, path = sys.executable, None, self.path
         if self.release is not None:
             python, environment = str(self.release.python), self.release.environment
+            path = self.release.configuration(path)
+        without = ["--metadata-port", "0", "--console-port", "0"]
+        ours = [] if self.release is not None else without  # which earlier ones do not know
         with self.log.open("ab") as out:
             at = out.tell()
             self.process = subprocess.Popen(
-                [python, "-m", "moorage", "up", "--config", str(self.path)],
+                [python, "-m", "moorage", "up", "--config", str(path), *ours],
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ from moorage.main.config import (
     Compute,
     Config,
     Hosts,
+    Image,
     Listen,
     Neighbour,
     Network,
@@ -40,7 +41,7 @@ SETTLE_S = 180.0
 FLAVOR = "42"
 """The smallest of the seeded ones, so that many servers fit on few hosts."""
 WARM_BOOTS = 8
-DOORS = 5
+DOORS = 6
 
 Kind = Literal["sqlite", "postgresql"]
 
@@ -203,9 +204,10 @@ def config_of(
             identity=Listen(port=ports[2]),
             image=Listen(port=ports[3]),
             network=Listen(port=ports[4]),
+            volume=Listen(port=ports[5]),
         ),
         identity=Neighbour(real.identity),
-        image=Neighbour(real.image),
+        image=Image(real.image),
         network=Network(real.network),
         service_user=real.user,
         log_level="info",

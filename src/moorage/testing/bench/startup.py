@@ -26,7 +26,7 @@ def start_up(table: Table) -> None:
 
 def _once(room: Path) -> float:
     words = ["--data-dir", str(room / "data"), "--no-clouds-yaml", "--log-level", "error"]
-    ports = dict(zip(("compute", "placement", "identity", "image", "network"), free_ports(5), strict=True))
+    ports = dict(zip(("compute", "placement", "identity", "image", "network", "volume"), free_ports(6), strict=True))
     for name, port in ports.items():
         words += [f"--{name}-port", str(port)]
     began = time.perf_counter()

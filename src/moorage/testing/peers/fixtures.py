@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from moorage.testing.peers.stack import Login, Stack, start_stack
+from moorage.testing.peers.stack import Login, Stack, start_cinder, start_stack
 
-__all__ = ["real_identity", "real_image", "real_network", "real_placement", "real_stack"]
+__all__ = ["real_identity", "real_image", "real_network", "real_placement", "real_stack", "real_volume"]
 
 _running: list[Stack] = []
 
@@ -59,3 +59,10 @@ def real_network(real_stack: Stack) -> RealService:
 @pytest.fixture(scope="session")
 def real_placement(real_stack: Stack) -> RealService:
     return _service(real_stack, real_stack.placement_url)
+
+
+@pytest.fixture(scope="session")
+def real_volume(real_stack: Stack) -> RealService:
+    """A real Cinder; it starts with the first test that asks for it. Its API is below `url` + `/v3/{project}`."""
+    start_cinder(real_stack)
+    return _service(real_stack, real_stack.volume_url)

@@ -25,6 +25,7 @@ class Site:
     placement_port: int
     our_compute_port: int
     our_placement_port: int
+    volume_port: int
 
     @property
     def identity_url(self) -> str:
@@ -42,13 +43,23 @@ class Site:
 
 def write_settings(site: Site) -> None:
     """Write every file and make every directory that the neighbours expect to find."""
-    for name in ("state/images", "state/staging", "state/tasks", "state/lock", "log", "etc/fernet", "etc/credential"):
+    for name in (
+        "state/images",
+        "state/staging",
+        "state/tasks",
+        "state/lock",
+        "state/volumes",
+        "log",
+        "etc/fernet",
+        "etc/credential",
+    ):
         (site.root / name).mkdir(parents=True, exist_ok=True, mode=0o700)
     _write(site.etc("keystone") / "keystone.conf", _keystone(site))
     _write(site.etc("glance") / "glance-api.conf", _glance(site))
     _write(site.etc("placement") / "placement.conf", _placement(site))
     _write(site.etc("neutron") / "neutron.conf", _neutron(site))
     _write(site.etc("neutron") / "ml2.ini", _ml2())
+    _write(site.etc("cinder") / "cinder.conf", _cinder(site))
 
 
 def _write(path: Path, sections: Sections) -> None:
@@ -145,6 +156,37 @@ def _neutron(site: Site) -> Sections:
         "nova": _account(site, "neutron", OURS),
         "oslo_concurrency": {"lock_path": str(state / "lock")},
         "oslo_policy": {"policy_file": str(site.etc("neutron") / "policy.yaml")},  # absent: the defaults
+    }
+
+
+def _cinder(site: Site) -> Sections:
+    state = site.root / "state"
+    return {
+        "DEFAULT": {
+            "auth_strategy": "keystone",
+            "enabled_backends": "files",
+            "glance_api_servers": f"http://127.0.0.1:{site.image_port}",
+            "state_path": str(state),
+            "host": "cinder",
+            "transport_url": "fake:/",  # no broker: only its own process listens
+            "api_paste_config": f"{site.venv}/etc/cinder/api-paste.ini",
+            "resource_query_filters_file": f"{site.venv}/etc/cinder/resource_filters.json",
+            "enable_force_upload": "true",
+            "service_down_time": DAY_S,
+            "report_interval": 3600,
+            "use_stderr": "true",
+        },
+        "files": {
+            "volume_driver": "cinder_files.Driver",
+            "volume_backend_name": "files",
+            "files_directory": str(state / "volumes"),
+        },
+        "database": _database(site, "cinder"),
+        "coordination": {"backend_url": f"file://{state}/coordination"},
+        "keystone_authtoken": _middleware(site, "cinder"),
+        "nova": {**_account(site, "cinder", OURS), "token_auth_url": site.identity_url},
+        "oslo_concurrency": {"lock_path": str(state / "lock")},
+        "oslo_messaging_notifications": {"driver": "noop"},
     }
 
 

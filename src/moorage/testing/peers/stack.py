@@ -75,6 +75,11 @@ class Stack:
         return f"http://127.0.0.1:{self.site.network_port}"
 
     @property
+    def volume_url(self) -> str:
+        """Of Cinder's API; it serves when somebody asked for it (`start_cinder`)."""
+        return f"http://127.0.0.1:{self.site.volume_port}"
+
+    @property
     def placement_url(self) -> str:
         return f"http://127.0.0.1:{self.site.placement_port}"
 
@@ -117,7 +122,7 @@ def start_stack(root: Path | None = None) -> Stack:
     python = install()
     root = root or Path(tempfile.mkdtemp(prefix="moorage-real-"))
     shutil.rmtree(root, ignore_errors=True)
-    ports = _free_ports(6)
+    ports = _free_ports(7)
     site = Site(root, python.parent.parent, secrets.token_hex(12), *ports)
     write_settings(site)
     stack = Stack(site)
@@ -236,6 +241,17 @@ def _neutron_tables(site: Site) -> None:
     _command(site, "neutron-setup", site.venv / "bin" / "python", INSIDE / "neutron_tables.py", *files, "--", *hosts)
 
 
+def start_cinder(stack: Stack) -> None:
+    """Beside the others, for the tests that ask for it. Raises RuntimeError when it does not come up."""
+    if "cinder" in stack.processes:
+        return
+    site = stack.site
+    settings = site.etc("cinder") / "cinder.conf"
+    _command(site, "cinder-setup", site.venv / "bin" / "cinder-manage", "--config-file", settings, "db", "sync")
+    _start(stack, "cinder", ("cinder_in_one.py", str(site.volume_port), str(settings)))
+    _wait(stack, "cinder", stack.volume_url)
+
+
 def _serve(stack: Stack, name: str, module: str, port: int, threads: int, **environment: str | Path) -> None:
     _start(stack, name, ("serve.py", module, str(port), str(threads)), **environment)
 
@@ -271,7 +287,7 @@ def _make_accounts(stack: Stack) -> None:
     with httpx.Client(headers={"X-Auth-Token": stack.token_of(admin)}, timeout=30) as client:
         accounts = _Accounts(client, stack.identity_url)
         stack.logins["admin"] = accounts.described(admin)
-        for user in ("neutron", "glance", "placement", "moorage"):
+        for user in ("neutron", "glance", "placement", "cinder", "moorage"):
             stack.logins[user] = accounts.make(Login(user, stack.site.password, "service"), SERVICE_ROLES)
         for user, project, role in (
             ("alice", "harbour", "member"),
@@ -281,6 +297,8 @@ def _make_accounts(stack: Stack) -> None:
             stack.logins[user] = accounts.make(Login(user, stack.site.password, project), (role,))
         accounts.service("image", stack.image_url)
         accounts.service("network", stack.network_url)
+        for kind in ("volumev3", "block-storage"):
+            accounts.service(kind, f"{stack.volume_url}/v3/$(project_id)s")
         accounts.service("placement", stack.placement_url)
         accounts.service("compute", f"http://127.0.0.1:{stack.site.our_compute_port}/v2.1", OURS)
         accounts.service("placement", f"http://127.0.0.1:{stack.site.our_placement_port}/placement", OURS)

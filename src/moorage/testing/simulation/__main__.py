@@ -20,7 +20,9 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--seed", type=int, action="append", default=[], help="run this seed and show its trace")
     options.add_argument("--seeds", help="run these and say which fail: 0-299")
     options.add_argument("--but", type=int, action="append", default=[], help="of --seeds: not this one")
-    options.add_argument("--plan", type=Path, help="run the plan in this file (JSON) and show its trace")
+    options.add_argument(
+        "--plan", type=Path, action="append", default=[], help="run the plan in this file (JSON) and show its trace"
+    )
     options.add_argument("--save", type=Path, help="write the plan of --seed, shortened if it fails, to this file")
     options.add_argument("--whole", action="store_true", help="do not look for the shortest plan that fails")
     return options
@@ -36,8 +38,7 @@ def main(argv: list[str]) -> int:
         first, _, last = arguments.seeds.partition("-")
         return _many([each for each in range(int(first), int(last or first) + 1) if each not in arguments.but])
     plans = [drawn(seed) for seed in arguments.seed]
-    if arguments.plan:
-        plans.append(msgspec.json.decode(arguments.plan.read_bytes(), type=Plan))
+    plans += [msgspec.json.decode(each.read_bytes(), type=Plan) for each in arguments.plan]
     failed = [_one(plan, arguments) for plan in plans]
     return int(any(failed))
 

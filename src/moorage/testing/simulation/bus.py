@@ -1,6 +1,7 @@
 """The bus of a simulated cloud: each process has its own way to it, which can be cut; messages are lost, doubled, late or overtaken."""
 
 import asyncio
+import contextvars
 import random
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ WAY_S = (0.0002, 0.002)
 EVERYBODY = "*"
 NOTICED_S = 1.0
 """How long a process takes to notice that its way to the bus is cut."""
+_WAY = contextvars.Context()
+"""Of what is under way: it belongs to no process, so a machine that sleeps holds up nothing of it."""
 
 
 @dataclass
@@ -79,7 +82,7 @@ class Hub:
         self._trace = trace
         self._exact: dict[str, list[_Listener]] = {}
         self._patterns: list[_Listener] = []
-        self._arrived: dict[tuple[int, int], float] = {}
+        self._arrived: dict[tuple[Process | None, _Listener], float] = {}
 
     def cut_off(self, name: str) -> None:
         self.cut.setdefault(name, self._loop.now)
@@ -127,17 +130,16 @@ class Hub:
         copies = 2 if weather.duplicate and dice.random() < weather.duplicate else 1
         for _ in range(copies):
             at = self._loop.now + dice.uniform(*WAY_S) + (dice.uniform(0.0, weather.late_s) if weather.late_s else 0.0)
-            way = id(sender), id(listener)
+            way = sender, listener  # the objects: a number may be that of one that is gone
             if weather.overtaken and dice.random() < weather.overtaken:
                 at += dice.uniform(0.0, 0.5)
             else:
                 at = max(at, self._arrived.get(way, 0.0))
                 self._arrived[way] = at
-            self._loop.call_later(
-                at - self._loop.now, self._arrive, listener, subject, payload, context=listener.context
-            )
+            self._loop.call_later(at - self._loop.now, self._arrive, listener, subject, payload, context=_WAY)
 
     def _arrive(self, listener: _Listener, subject: str, payload: bytes) -> None:
+        """On the listener's side of the connection, which keeps the order also while its process or its machine stands still."""
         if not self.reaches(listener.process):
             self.lost += 1
             return

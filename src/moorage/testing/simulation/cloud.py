@@ -1,6 +1,7 @@
 """One simulated cloud: its machines, stores, bus and doors, and the processes that run the product's own code on them."""
 
 import asyncio
+import math
 import random
 import shutil
 from collections.abc import Mapping
@@ -8,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 
 from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.main.config import Config
-from moorage.main.databases import Databases
+from moorage.main.databases import Databases, open_databases
 from moorage.main.hosts import HostPlan, planned_hosts
-from moorage.main.stores import bring_together
 from moorage.model.guest import PowerState
-from moorage.model.ids import CellId, ServerId
-from moorage.operations.cells import CellDatabase
-from moorage.sql import Database
+from moorage.model.ids import ServerId
+from moorage.sql import Database, Ready
 from moorage.testing.simulation.bus import Hub, SimulatedBus
 from moorage.testing.simulation.clock import Machine, MachineProcess, VirtualClock
 from moorage.testing.simulation.database import SimulatedDatabase, Store
@@ -26,14 +26,17 @@ from moorage.testing.simulation.memory import Disk
 from moorage.testing.simulation.trace import Trace
 from moorage.testing.simulation.wires import Door, RemoteTransport
 
-SERVICES = ("identity", "image", "network", "compute", "placement")
-EMBEDDED = ("identity", "image", "network")
+SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
+_ASKED = Ready(sa.select(sa.literal_column("1")))
+EMBEDDED = ("identity", "image", "network", "volume")
+WAKES_S = 0.5
+"""After a freeze an agent notices within a tenth of a second that it stood still; a driver takes its time to let go."""
 RESTART_S = 2.0
 """How long the supervisor of a process waits before it starts it again."""
 
 
 class Violation(Exception):
-    """Something that must hold does not."""
+    """Something that must hold does not: the run ends."""
 
 
 class Role:
@@ -46,6 +49,14 @@ class Role:
         self.process: MachineProcess | None = None
         self.ready = False
         self.wanted = True
+        self.woke_at = -math.inf
+        self.barred = False
+        """It must not be started now, whoever wants it."""
+
+    @property
+    def is_well(self) -> bool:
+        """Nothing is wrong with what it works with."""
+        return True
 
     async def open(self, process: MachineProcess) -> None:
         """Begin to serve; returns when it does."""
@@ -59,7 +70,7 @@ class Role:
     def start(self) -> None:
         """A new process of this name."""
         self.wanted = True
-        if self.process is not None:
+        if self.process is not None or self.barred:
             return
         process = self.process = MachineProcess(self.name, self.machine)
         self.cloud.processes.append(process)
@@ -114,6 +125,7 @@ class Role:
         """Go on, if it is still the process that was frozen."""
         if process is not None and process.frozen and not process.dead:
             self.cloud.loop.thaw(process, suspended_s=suspended_s)
+            self.woke_at = self.cloud.loop.now
 
 
 class Cloud:
@@ -137,10 +149,17 @@ class Cloud:
         self.roles: dict[str, Role] = {}
         self.guests: dict[ServerId, dict[str, PowerState]] = {}
         """Server → host → what its guest there is doing."""
+        self.lost: set[ServerId] = set()
+        """Servers whose machine was taken away."""
+        self.half_done: set[str] = set()
+        """Hosts whose hypervisors may have done what they say they did not."""
         self.violations: list[str] = []
         self.known: Any = None
         self.watch: Any = None
         """What the template left: ids and tokens."""
+        self.restores: Any = None
+        self.work: asyncio.Future[None] | None = None
+        """A restore that is under way, or was."""
         self._world = MachineProcess("world", self.machine("world"))
         self._context = context_of(self._world)
 
@@ -162,6 +181,7 @@ class Cloud:
         """Say so; the run ends."""
         self.trace.note("VIOLATION", what)
         self.violations.append(what)
+        self.loop.ended = Violation(what)
 
     # ------------------------------------------------------------------------------------------------- what processes get
 
@@ -175,12 +195,14 @@ class Cloud:
         return SimulatedDatabase(self.stores[name])
 
     async def databases(self) -> Databases:
-        """As `open_databases` gives them: examined, brought forward, each cell behind its circuit."""
-        region = self.database("region")
-        cells = {CellId(cell.name): self.database(cell.name) for cell in self.config.cells}
-        await bring_together(region, cells)
-        behind: dict[CellId, Database] = {cell: CellDatabase(cell, database) for cell, database in cells.items()}
-        return Databases(region, behind)
+        """As every process opens them: examined, brought forward, each cell behind its circuit, one that is out left out."""
+        return await open_databases(self.config, opened=self.connected)
+
+    async def connected(self, name: str) -> Database:
+        """Raises Unavailable when it does not answer whoever runs now."""
+        database = self.database(name)
+        await database.read(lambda tx: tx.row(_ASKED))
+        return database
 
     def neighbours(self) -> Mapping[str, Any]:
         """Ways to the embedded services, for a client."""
@@ -197,10 +219,18 @@ class Cloud:
             where.pop(host, None)
             if not where:
                 del self.guests[server]
+            if self.restores is not None:
+                self.restores.gone(host, server)
         else:
             where[host] = power
         self.trace.note("guest", f"{server[:8]} on {host}: {'gone' if power is None else power.name}")
         self._one_runs(server)
+
+    def take_away(self, machine: str) -> None:
+        """It is switched off for ever, with what ran there: nobody can say any more what became of those servers."""
+        for server in [each for each, where in self.guests.items() if machine in where]:
+            self.lost.add(server)
+            self.guest_is(machine, server, None)
 
     def check_guests(self) -> None:
         """At most one running guest of a server: after a machine woke up."""
@@ -213,11 +243,21 @@ class Cloud:
         awake = sorted(each for each in running if not self.machine(each).asleep)
         return awake if len(awake) > 1 else []
 
+    def acts(self, host: str) -> bool:
+        """Whether its agent runs: one that does not can stop no guest."""
+        role = self.roles.get(host)
+        return role is not None and role.ready and role.process is not None and not role.process.frozen
+
     def heard(self, host: str) -> bool:
-        """Whether its agent runs and reaches the bus: one that does not cannot be told to stop a guest."""
+        """Whether its agent runs and reaches the bus, and has not woken just now: what a hypervisor had begun goes on as it wakes."""
+        if not self.acts(host):
+            return False
         role = self.roles[host]
-        alive = role.ready and role.process is not None and not role.process.frozen
-        return alive and self.hub.reaches(role.process)
+        return self.hub.reaches(role.process) and self.loop.now - role.woke_at >= WAKES_S
+
+    def is_well(self, host: str) -> bool:
+        """Whether its hypervisor is."""
+        return self.roles[host].is_well
 
     def _one_runs(self, server: ServerId) -> None:
         """Where one of them cannot be heard, `progress.watch_guests` waits until it can."""

@@ -103,6 +103,16 @@ class Store:
         """Become this."""
         self.raw.deserialize(whole)
 
+    def become(self, whole: bytes) -> None:
+        """It is restored, with nobody connected to it; what hung is gone."""
+        self._waiting.clear()
+        source = sqlite3.connect(":memory:")
+        try:
+            source.deserialize(whole)
+            source.backup(self.raw)  # page by page: statements that were made for it are made again
+        finally:
+            source.close()
+
     def dump(self) -> bytes:
         """All of it, to be loaded later."""
         return self.raw.serialize()

@@ -12,8 +12,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import bcrypt
@@ -27,8 +28,21 @@ _REAL_DATETIME = datetimes.datetime
 _REAL_RANDOM = random.Random
 _REAL_TIME, _REAL_MONOTONIC = time.time, time.monotonic
 Bound = tuple[tuple[Any, ...] | None, dict[str, Any] | None]
-_functions: dict[int, list[FunctionType]] = {}
-"""By the number of modules there were: functions with one of the machine's clocks as a default."""
+
+
+@dataclass
+class _Found:
+    """What of the project's modules must be changed while a simulation runs."""
+
+    functions: list[FunctionType]
+    """With one of the machine's clocks as a default."""
+    dice: list[random.Random]
+    datetimes: list[ModuleType]
+    uuids: list[ModuleType]
+
+
+_found: dict[int, _Found] = {}
+"""By the number of modules there were."""
 
 
 SALT = b"$2b$04$abcdefghijklmnopqrstuu"
@@ -94,20 +108,13 @@ def determined(loop: VirtualLoop, seed: str, elsewhere: Machine) -> Iterator[ran
         (bcrypt, "gensalt", lambda *_: SALT),
         (bcrypt, "hashpw", lambda password, salt: _hashed(bytes(password), bytes(salt))),
     ]
-    patches += [
-        (module, "datetime", _VirtualDatetime)
-        for name, module in list(sys.modules.items())
-        if name.startswith("moorage.") and getattr(module, "datetime", None) is _REAL_DATETIME
-    ]
-    patches += [
-        (module, "uuid4", lambda: uuid.UUID(bytes=random_bytes(16), version=4))
-        for name, module in list(sys.modules.items())
-        if name.startswith("moorage.") and hasattr(module, "uuid4")
-    ]
+    found = _looked_through()
+    patches += [(module, "datetime", _VirtualDatetime) for module in found.datetimes]
+    patches += [(module, "uuid4", lambda: uuid.UUID(bytes=random_bytes(16), version=4)) for module in found.uuids]
     patches.append((random, "Random", _dice_of(chance)))
-    for each in _dice_of_modules():
+    for each in found.dice:
         each.seed(chance.getrandbits(128))
-    defaults = _bound_clocks({_REAL_TIME: now, _REAL_MONOTONIC: loop.time})
+    defaults = _bound_clocks(found.functions, {_REAL_TIME: now, _REAL_MONOTONIC: loop.time})
     before = [(where, name, getattr(where, name)) for where, name, _ in patches]
     for where, name, value in patches:
         setattr(where, name, value)
@@ -126,17 +133,22 @@ def determined(loop: VirtualLoop, seed: str, elsewhere: Machine) -> Iterator[ran
         ids._randomness.forget()  # pyright: ignore[reportPrivateUsage]
 
 
-def _functions_with_clocks() -> list[FunctionType]:
-    modules = [module for name, module in sys.modules.items() if name.startswith("moorage.")]
-    if len(modules) not in _functions:
-        found: dict[int, FunctionType] = {}
-        for module in modules:
-            for value in list(vars(module).values()):
-                for each in [value, *(vars(value).values() if isinstance(value, type) else ())]:
-                    if isinstance(each, FunctionType) and _has_a_clock(each):
-                        found[id(each)] = each
-        _functions[len(modules)] = list(found.values())
-    return _functions[len(modules)]
+def _looked_through() -> _Found:
+    if len(sys.modules) not in _found:
+        modules = [module for name, module in sys.modules.items() if name.startswith("moorage.")]
+        values = [value for module in modules for value in vars(module).values()]
+        functions: dict[int, FunctionType] = {}
+        for value in values:
+            for each in [value, *(vars(value).values() if isinstance(value, type) else ())]:
+                if isinstance(each, FunctionType) and _has_a_clock(each):
+                    functions[id(each)] = each
+        _found[len(sys.modules)] = _Found(
+            list(functions.values()),
+            [value for value in values if isinstance(value, _REAL_RANDOM)],
+            [module for module in modules if getattr(module, "datetime", None) is _REAL_DATETIME],
+            [module for module in modules if hasattr(module, "uuid4")],
+        )
+    return _found[len(sys.modules)]
 
 
 def _has_a_clock(function: FunctionType) -> bool:
@@ -144,14 +156,14 @@ def _has_a_clock(function: FunctionType) -> bool:
     return any(each is _REAL_TIME or each is _REAL_MONOTONIC for each in said)
 
 
-def _bound_clocks(instead: dict[Any, Any]) -> list[tuple[FunctionType, Bound, Bound]]:
+def _bound_clocks(functions: list[FunctionType], instead: dict[Any, Any]) -> list[tuple[FunctionType, Bound, Bound]]:
     """(function, its defaults, the same with virtual clocks)."""
 
     def swap(value: Any) -> Any:
         return instead[value] if value is _REAL_TIME or value is _REAL_MONOTONIC else value
 
     found: list[tuple[FunctionType, Bound, Bound]] = []
-    for each in _functions_with_clocks():
+    for each in functions:
         plain, named = each.__defaults__, each.__kwdefaults__
         swapped = None if plain is None else tuple(map(swap, plain))
         swapped_named = None if named is None else {name: swap(value) for name, value in named.items()}
@@ -167,11 +179,6 @@ def _dice_of(chance: random.Random) -> type[random.Random]:
             super().__init__(chance.getrandbits(128) if x is None else x)
 
     return Dice
-
-
-def _dice_of_modules() -> list[random.Random]:
-    modules = [module for name, module in sys.modules.items() if name.startswith("moorage.")]
-    return [value for module in modules for value in vars(module).values() if isinstance(value, _REAL_RANDOM)]
 
 
 def _clock_gettime(loop: VirtualLoop, now: Callable[[], float]) -> Callable[[int], float]:

@@ -13,15 +13,11 @@ SCARCE = frozenset({"routed", "assured", "direct", "guaranteed", "two"})
 BOOTS_THAT_FIT = 8
 """Of the smallest flavor, on two of the four hosts."""
 
-CELL_OUT = frozenset({"database_hangs", "database_refuses", "database_slow", "database_cut", "commits_lost"})
-"""A cell that is out is a reason where no other can take the boot."""
-
 EXCUSES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
-    (re.compile(r"(?i)database of the host's cell"), CELL_OUT),
     (re.compile(r"(?i)not been heard of|did not answer in time|the host"), HOST_FAULTS),
     (re.compile(r"(?i)port|network|address|image|identity|service"), NEIGHBOURS | HOST_FAULTS),
 )
-"""What a fault's sentence is about, and which events may have led to it."""
+"""What a fault's sentence is about, and which events may have led to it. A database that is out is no excuse: who needs it waits."""
 NO_HOST = re.compile(r"(?i)no valid host|no host")
 
 

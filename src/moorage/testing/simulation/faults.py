@@ -316,6 +316,8 @@ async def host(cloud: Cloud, args: Arguments) -> None:
     assert isinstance(role, AgentRole)
     _said(cloud, f"{role.name}: {args['verb']} {args['dial']} for {args['for_s']} s")
     dial = msgspec.convert(args["dial"], VerbDial)
+    if args["verb"] in {"*", "power_off"}:
+        cloud.half_done.add(role.name)
     role.turn(msgspec.structs.replace(role.dials, verbs={**USUAL, args["verb"]: dial}))
     await asyncio.sleep(args["for_s"])
     role.turn(msgspec.structs.replace(role.dials, verbs=USUAL))
@@ -354,6 +356,7 @@ async def twin(cloud: Cloud, args: Arguments) -> None:
         _said(cloud, f"the second agent of {first.name} ends")
         second.wanted = False
         second.kill()
+        cloud.take_away(name)
         del cloud.roles[name]
 
 

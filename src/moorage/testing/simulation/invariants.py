@@ -10,7 +10,7 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.sql import Tx
 from moorage.store.region import operations
-from moorage.testing.census import Census, Seen, in_region_of, leaks
+from moorage.testing.census import Census, Seen, drives_alone, in_region_of, leaks
 from moorage.testing.simulation.book import Book, Booked
 from moorage.testing.simulation.client import Client, Reply
 from moorage.testing.simulation.cloud import Cloud
@@ -34,6 +34,14 @@ BEGIN INSERT INTO simulated_claims VALUES (new.consumer, new.provider, new.class
 """
 
 
+def _charged(servers: dict[str, Seen]) -> dict[str, dict[str, int]]:
+    counted: dict[str, Counter[str]] = {}
+    for each in servers.values():
+        counts = counted.setdefault(each.project, Counter())
+        counts.update({"instances": 1, "cores": each.vcpus, "ram": each.ram_mib})
+    return {project: dict(counts) for project, counts in counted.items()}
+
+
 class Watch:
     """Looks at every claim that is committed, and keeps what was promised."""
 
@@ -48,11 +56,14 @@ class Watch:
         """The host that each server claimed last."""
         self._shown_power: dict[str, int] = {}
         self._hosts = {provider: host for host, provider in cloud.known.providers.items()}
-        region = cloud.stores["region"]
-        region.raw.executescript(_LOG)
-        region.after_commit.append(self._committed)
+        self.listen()
+        cloud.stores["region"].after_commit.append(self._committed)
         for plan in cloud.plans[-2:]:
             self.book.word(plan.host, "zone", usual=True)
+
+    def listen(self) -> None:
+        """Claims that are made are noted from now on; to be said again when the region's database became another one."""
+        self.cloud.stores["region"].raw.executescript(_LOG)
 
     # ------------------------------------------------------------------------------------------------- promises
 
@@ -140,12 +151,14 @@ class Watch:
         seen = await self._census()
         if isinstance(seen, str):
             return [seen]
-        return [*leaks(seen), *self._broken_promises(seen), *self._not_as_shown(seen)]
+        wrong = [*leaks(seen), *self._broken_promises(seen), *self._not_as_shown(seen)]
+        return [each for each in wrong if not any(server in each for server in self.cloud.lost)]
 
     def _broken_promises(self, seen: Census) -> list[str]:
         wrong: list[str] = []
+        excepted = self.cloud.restores.excepted()
         for booked in self.book.servers.values():
-            if not booked.id:
+            if not booked.id or booked.id in excepted or (booked.id in self.cloud.restores.touched and booked.deleted):
                 continue
             shown = seen.servers.get(booked.id)
             if booked.deleted and shown is not None:
@@ -157,16 +170,20 @@ class Watch:
         return wrong
 
     def _not_as_shown(self, seen: Census) -> list[str]:
-        """What is shown of a server's power is what its guest does; ACTIVE is on or crashed, SHUTOFF is off."""
+        """What is shown of a server's power is what its guest does; ACTIVE is on or crashed, SHUTOFF is off.
+
+        A hypervisor that did what it was asked, and said that it did not, leaves the status as it was: the action ended in Error.
+        """
         wrong: list[str] = []
         for server, power in self._shown_power.items():
-            states = list(self.cloud.guests.get(ServerId(server), {}).values())
+            where = self.cloud.guests.get(ServerId(server), {})
             status = seen.servers[server].status
-            if len(states) != 1:
+            if len(where) != 1:
                 continue  # the census says what is wrong
-            (state,) = states
-            off = state is PowerState.SHUTDOWN
-            if power != state or (status == "ACTIVE" and off) or (status == "SHUTOFF" and state is PowerState.RUNNING):
+            ((host, state),) = where.items()
+            wrongly_off = status == "ACTIVE" and state is PowerState.SHUTDOWN
+            wrongly_on = status == "SHUTOFF" and state is PowerState.RUNNING
+            if power != state or ((wrongly_off or wrongly_on) and host not in self.cloud.half_done):
                 wrong.append(f"{server} is shown {status} with power state {power}, and its guest is {state.name}")
         return wrong
 
@@ -178,8 +195,13 @@ class Watch:
             if reply.status != 200:
                 return f"the cloud cannot be looked at: {reply.status} {str(reply.body)[:200]}"
         servers: dict[str, Seen] = {}
+        excepted = self.cloud.restores.excepted()
         self._shown_power.clear()
         for each in shown.body["servers"]:
+            if each["status"] == "UNKNOWN":
+                if each["id"] not in excepted:
+                    return f"{each['id']} is UNKNOWN"
+                continue
             servers[each["id"]] = Seen(
                 each["id"],
                 each["status"],
@@ -195,4 +217,10 @@ class Watch:
         segments = {each["id"]: each["segment_id"] for each in subnets.body["subnets"] if each.get("segment_id")}
         held, drift, used, open_ones = self.cloud.stores["region"].look(in_region_of)
         guests = {str(server): sorted(hosts) for server, hosts in self.cloud.guests.items()}
-        return Census(servers, guests, by_device, held, drift, used, open_ones, segments)
+        for each in excepted:
+            for found in (guests, by_device, held, servers):
+                found.pop(each, None)
+        if excepted:
+            used = _charged(servers)  # what is missing is charged, and not shown
+        drives = drives_alone(self.cloud.room / "hosts")
+        return Census(servers, guests, by_device, held, drift, used, open_ones, segments, drives)

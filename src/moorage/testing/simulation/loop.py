@@ -10,7 +10,7 @@ import heapq
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple, cast
 
@@ -101,6 +101,65 @@ class VirtualTask(asyncio.Task[T]):
         return self is other
 
 
+def _nothing() -> None:
+    """In place of a callback that was cancelled: what it held is let go of."""
+
+
+class _Handle(asyncio.Handle):
+    """asyncio's own, which asks its loop each time whether it is to be debugged: a simulation makes millions."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    @override
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback, self._args = _nothing, ()
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same of a timer."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+
+    @override
+    def cancel(self) -> None:
+        self._cancelled = True  # it is passed over when its time comes
+        self._callback, self._args = _nothing, ()
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """`run(coroutine)` drives it; every other member is asyncio's."""
 
@@ -111,8 +170,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now = START_S
         self.events = 0
         """Callbacks that ran."""
-        self.after_event: Callable[[], None] | None = None
-        """Called after each callback; what it raises ends the run."""
+        self.ended: BaseException | None = None
+        """Raised after the callback that set it: the run ends."""
         self.failures: list[BaseException] = []
         """What callbacks raised and nobody caught."""
         self._due: deque[asyncio.Handle] = deque()
@@ -128,40 +187,53 @@ class VirtualLoop(asyncio.BaseEventLoop):
         asyncio._set_running_loop(self)
         self._runs = True
         try:
-            while not task.done():
-                self._turn()
+            self._drive(task)
         finally:
             self._runs = False
             asyncio._set_running_loop(None)
         return task.result()
 
-    def _turn(self) -> None:
-        when: float | None = None
-        if self._due:
-            handle = self._due.popleft()
-            self._at_once += 1
-            if self._at_once > HANDLES_AT_ONCE_MAX:
-                raise Livelock(f"{HANDLES_AT_ONCE_MAX} callbacks at {self.now:.6f}: {handle!r}")
-        else:
-            if not self._alarms:
-                raise Starved("nothing is ready and no timer is set")
-            when, _, handle = heapq.heappop(self._alarms)
-            if handle.cancelled():
-                return
-            if when > self.now:
-                self.now = when
-                self._at_once = 0
-        if handle.cancelled():
-            return
-        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
-        if process is not None and (process.dead or process.frozen):
-            if not process.dead:
+    def _drive(self, task: asyncio.Task[Any]) -> None:
+        due = self._due
+        while not task.done():
+            when: float | None = None
+            handle: asyncio.Handle
+            if due:
+                handle = due.popleft()
+                self._at_once += 1
+                if self._at_once > HANDLES_AT_ONCE_MAX:
+                    raise Livelock(f"{HANDLES_AT_ONCE_MAX} callbacks at {self.now:.6f}: {handle!r}")
+            else:
+                when, handle = self._next_alarm()
+            if handle._cancelled:
+                continue
+            context: contextvars.Context = handle._context  # type: ignore[attr-defined]
+            process = context.get(PROCESS)
+            if process is None or not (process.dead or process.frozen):
+                self._carry_out(handle, context)
+            elif not process.dead:
                 process.held.append((when, handle))
-            return
+
+    def _next_alarm(self) -> tuple[float, asyncio.Handle]:
+        """The clock moves on to it."""
+        while self._alarms:
+            when, _, handle = heapq.heappop(self._alarms)
+            if not handle._cancelled:
+                if when > self.now:
+                    self.now, self._at_once = when, 0
+                return when, handle
+        raise Starved("nothing is ready and no timer is set")
+
+    def _carry_out(self, handle: asyncio.Handle, context: contextvars.Context) -> None:
         self.events += 1
-        handle._run()
-        if self.after_event is not None:
-            self.after_event()
+        try:
+            context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as failure:  # noqa: BLE001  as asyncio does: said, and the others go on
+            self.call_exception_handler({"message": "a callback failed", "exception": failure, "handle": handle})
+        if self.ended is not None:
+            raise self.ended
 
     # ------------------------------------------------------------------------------------------------- processes
 
@@ -210,7 +282,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._due.append(handle)
         return handle
 
@@ -228,7 +300,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._at(self.now + max(delay, 0.0), callback, *args, context=context)
+        return self._at(self.now + delay if delay > 0.0 else self.now, callback, args, context)
 
     @override
     def call_at(
@@ -240,23 +312,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         process = PROCESS.get()
         moment = when if process is None else when + process.suspended_s
-        return self._at(moment, callback, *args, context=context)
+        return self._at(moment, callback, args, context)
 
     def _at(
         self,
         moment: float,
-        callback: Callable[[*Ts], object],
-        *args: *Ts,
+        callback: Callable[..., object],
+        args: Sequence[Any],
         context: contextvars.Context | None,
     ) -> asyncio.TimerHandle:
         process = PROCESS.get()
         shown = moment if process is None else moment - process.suspended_s
-        handle = asyncio.TimerHandle(shown, callback, args, self, context)
+        handle = _Timer(shown, callback, args, self, context)
         heapq.heappush(self._alarms, (moment, next(self._sequence), handle))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
 
     # ------------------------------------------------------------------------------------------------- tasks
 

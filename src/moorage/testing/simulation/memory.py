@@ -24,7 +24,7 @@ class Disk:
 
     def wipe(self) -> None:
         """The host lost its disk."""
-        self.database.executescript("DELETE FROM turns; DELETE FROM results;")
+        self.database.executescript("DELETE FROM turns; DELETE FROM results; DELETE FROM starts; DELETE FROM lives;")
 
 
 class MemoryJournal(JournalFile):

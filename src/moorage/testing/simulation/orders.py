@@ -18,6 +18,8 @@ HOSTS = ("host1", "host2", "host3", "host4")
 NETWORKS = (
     "private", "private", "routed", "routed", "assured", "direct", "port", "guaranteed", "auto", "none", "two",
 )  # fmt: skip
+WITH_DRIVE = 3
+"""Every third server has a config drive."""
 order = ORDERS_BY_NAME.add
 
 
@@ -65,6 +67,8 @@ async def boot(cloud: Cloud, args: Arguments) -> None:
     }
     if "zone" in args:
         server["availability_zone"] = args["zone"]
+    if booked.ref % WITH_DRIVE == 0:
+        server["config_drive"] = True
     person = watch.admin if args["network"] in {"auto", "none"} else watch.demo
     reply = await person.ask("compute", "POST", "/servers", {"server": server})
     watch.answered(f"boot s{booked.ref}", reply)

@@ -10,22 +10,25 @@ LOOK_EVERY_S = 1.0
 SLACK_S = 5.0
 """Beside a lease and a beat: a request that was under way when the outage ended, and its time-out."""
 
-
-GUEST_GONE_S = 20.0
-"""After a host can be heard again: a few beats, an answer, and a destroy that takes its time."""
+GUEST_OFF_S = 5.0
+"""After an agent can act again: it asks, waits a second for the answer, and switches off what does not count yet."""
+TROUBLED_OFF_S = 25.0
+"""With a hypervisor that fails, hangs or takes its time."""
 
 
 async def watch_guests(cloud: Cloud) -> None:
-    """A guest that runs twice because one host could not be heard runs once soon after it can."""
+    """A guest that runs twice, because one host could not be heard, is off soon after its agent can act, heard or not."""
     since: dict[ServerId, float] = {}
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         for server in list(cloud.guests):
             hosts = cloud.run_twice(server)
-            if not hosts or not all(cloud.heard(each) for each in hosts):
+            if not hosts or not all(cloud.acts(each) for each in hosts):
                 since.pop(server, None)
-            elif cloud.loop.now - since.setdefault(server, cloud.loop.now) > GUEST_GONE_S:
-                cloud.violated(f"two guests of {server} run, and both hosts can be heard: {' and '.join(hosts)}")
+                continue
+            most_s = GUEST_OFF_S if all(cloud.is_well(each) for each in hosts) else TROUBLED_OFF_S
+            if cloud.loop.now - since.setdefault(server, cloud.loop.now) > most_s:
+                cloud.violated(f"two guests of {server} run, and their hosts could stop one: {' and '.join(hosts)}")
 
 
 async def watch_conductors(cloud: Cloud) -> None:

@@ -11,7 +11,8 @@ from moorage.agent.serve import Agent
 from moorage.clients.inside import Base
 from moorage.conductor.rounds import Rounds
 from moorage.drivers.dials import Dials, VerbDial
-from moorage.drivers.simulated import SimulatedDriver, SimulatedGuest
+from moorage.drivers.simulated import SimulatedDriver
+from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.main.api import make_frontdesk
 from moorage.main.embedded import Embedded, open_embedded
 from moorage.main.hosts import HostPlan, plumbing_of
@@ -196,6 +197,11 @@ class AgentRole(Role):
             await self.agent.stop()
         if self._clients is not None:
             await self._clients.close()
+
+    @property
+    @override
+    def is_well(self) -> bool:
+        return self.dials.verbs == USUAL
 
     def turn(self, dials: Dials) -> None:
         """What goes wrong on this host from now on."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from moorage.testing.simulation.cloud import EMBEDDED, Cloud, with_levels
+from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation, with_levels
 from moorage.testing.simulation.determinism import determined
 from moorage.testing.simulation.excuses import lost_interfaces, without_excuse
 from moorage.testing.simulation.faults import heal
@@ -21,7 +21,8 @@ from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
 from moorage.testing.simulation.orders import every_order
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
 from moorage.testing.simulation.progress import watch_conductors, watch_guests
-from moorage.testing.simulation.roles import people
+from moorage.testing.simulation.restores import Restores, tidy_up
+from moorage.testing.simulation.roles import RegionRole, people
 from moorage.testing.simulation.scenes import scene
 from moorage.testing.simulation.template import template
 
@@ -75,12 +76,12 @@ def _simulated(plan: Plan) -> Outcome:
                 cloud.stores[name].load(content)
                 cloud.stores[name].far_s = 0.0 if name in EMBEDDED else plan.far_s
             cloud.known = whole.known
+            cloud.restores = Restores(cloud)
             cloud.watch = Watch(cloud)
             people(cloud)
-            loop.after_event = lambda: _stop_at_a_violation(cloud)
             try:
                 loop.run(_story(cloud, plan))
-            except _Ended:
+            except Violation:
                 pass
             except (Livelock, Starved) as failure:
                 cloud.violated(str(failure))
@@ -108,20 +109,11 @@ def _settle_memory() -> None:
         gc.freeze()
 
 
-class _Ended(Exception):
-    """Something that must hold did not."""
-
-
-def _stop_at_a_violation(cloud: Cloud) -> None:
-    if cloud.violations:
-        raise _Ended
-
-
 async def _story(cloud: Cloud, plan: Plan) -> None:
     for role in cloud.roles.values():
         role.start()
     async with asyncio.timeout(READY_S):
-        while not all(role.ready for role in cloud.roles.values()):  # noqa: ASYNC110  virtual time costs nothing
+        while not all(role.ready for role in cloud.roles.values()) or not _levels_are_known(cloud):  # noqa: ASYNC110  virtual time costs nothing
             await asyncio.sleep(0.25)
     began = cloud.loop.now
     cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
@@ -140,6 +132,9 @@ async def _story(cloud: Cloud, plan: Plan) -> None:
     cloud.trace.note("plan", "all is healed")
     if orders_left:
         await asyncio.wait(orders_left)
+    if cloud.work is not None:
+        await asyncio.wait([cloud.work])
+        cloud.work.result()
     await _rest(cloud, plan)
     for each in watching:
         each.cancel()
@@ -148,12 +143,27 @@ async def _story(cloud: Cloud, plan: Plan) -> None:
             raise failure
 
 
+def _levels_are_known(cloud: Cloud) -> bool:
+    """Everybody has heard of what level the hosts are: no fleet is brought to another one in the moment before a boot."""
+    levels = {plan.host: plan.level for plan in cloud.plans}
+    for role in cloud.roles.values():
+        if isinstance(role, RegionRole) and role.region is not None:
+            world = role.region.engine.world()
+            if any(int(world.level[world.slots_by_name[host]]) != level for host, level in levels.items()):
+                return False
+    return True
+
+
 async def _rest(cloud: Cloud, plan: Plan) -> None:
     """Wait until all is as it must be."""
-    until, pause_s = cloud.loop.now + SETTLED_S, REST_FIRST_S
+    until, pause_s, tidied = cloud.loop.now + SETTLED_S, REST_FIRST_S, not cloud.restores.done
     while True:
         await asyncio.sleep(pause_s)
-        wrong = await cloud.watch.wrong()
+        if not tidied and not cloud.watch.unended():
+            tidied = await tidy_up(cloud)
+            wrong = ["what was changed since the backup is not deleted yet"]
+        else:
+            wrong = await cloud.watch.wrong()
         if not wrong:
             for each in [*await without_excuse(cloud, plan), *await lost_interfaces(cloud, plan)]:
                 cloud.violated(each)

@@ -191,6 +191,51 @@ def two_conductors_own_one_operation(dice: random.Random, draft: Draft) -> list[
 
 
 @scene
+def one_database_is_restored(dice: random.Random, draft: Draft) -> list[Event]:
+    """With servers of before the backup, some that were ordered since, and some that are deleted when all is back."""
+    at_s, age_s = _at(dice, draft), round(dice.uniform(4.0, 25.0), 3)
+    before = [_boot(draft, at_s + number * 0.3, dice.choice(("private", "routed", "none"))) for number in range(2)]
+    made_s = at_s + dice.uniform(2.0, 8.0)
+    store = dice.choice(("region", "cell1", "cell2"))
+    since = [
+        _boot(draft, made_s + dice.uniform(0.0, age_s), dice.choice(("private", "routed", "none")))
+        for _ in range(dice.choice((1, 2, 3)))
+    ]
+    events = [boot for _, boot in (*before, *since)]
+    events.append(_event(made_s, "restore", store=store, age_s=age_s, wrong=dice.random() < 0.5))
+    more_s = made_s + age_s + 20.0
+    for server, _ in before:
+        what = dice.choice(("delete", "power", "attach", ""))
+        more: Arguments = {"action": "os-stop"} if what == "power" else {}
+        more = {"network": "private"} if what == "attach" else more
+        if what:
+            events.append(_event(dice.choice((made_s + age_s / 2, more_s)), what, server=server, **more))
+    _lasts(draft, more_s, 15.0)
+    return events
+
+
+@scene
+def processes_start_while_a_cell_is_out(dice: random.Random, draft: Draft) -> list[Event]:
+    """It is taken in when it answers; servers go to the other cell meanwhile, and what is there already stays."""
+    at_s, for_s = _at(dice, draft), round(dice.uniform(15.0, 45.0), 3)
+    out_s = at_s + 5.0
+    events = [_boot(draft, at_s, "private")[1] for _ in range(2)]
+    store = dice.choice(("cell1", "cell2"))
+    roles = dice.choice((("conductor1", "conductor2"), ("api",), ("api", "conductor1", "conductor2")))
+    if dice.random() < 0.5:
+        events.append(_event(out_s, "database_hangs", store=store, for_s=for_s))
+    else:
+        events += [_event(out_s, "database_cut", store=store, role=role, for_s=for_s) for role in roles]
+    events += [_event(out_s + 1.0, "kill", role=role, for_s=round(dice.uniform(0.5, 4.0), 3)) for role in roles]
+    events += [_boot(draft, out_s + dice.uniform(5.0, for_s + 5.0), "private")[1] for _ in range(2)]
+    events.append(
+        _event(out_s + dice.uniform(5.0, for_s), dice.choice(("delete", "attach")), server=0, network="private")
+    )
+    _lasts(draft, out_s, for_s + 15.0)
+    return events
+
+
+@scene
 def two_agents_of_one_name(dice: random.Random, draft: Draft) -> list[Event]:
     """The second is refused: no command is obeyed twice."""
     at_s, for_s = _at(dice, draft), round(dice.uniform(15.0, 40.0), 3)

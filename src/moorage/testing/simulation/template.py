@@ -25,6 +25,8 @@ from moorage.testing.simulation.roles import Api, Neighbours, people
 from moorage.testing.simulation.setting import Known, set_up
 
 HOSTS = 4
+GOODBYE_S = 1.0
+"""An agent says that it leaves: the conductors write that down before they leave themselves."""
 READY_S = 120.0
 
 
@@ -106,6 +108,7 @@ async def _grow(cloud: Cloud) -> Known:
     await asyncio.sleep(60.0)  # every round has run: segments and devices are drawn
     for role in reversed(cloud.roles.values()):
         await role.stop()
+        await asyncio.sleep(GOODBYE_S)
     return known
 
 

@@ -1,0 +1,19 @@
+"""Consoles that lead nowhere: for tests of the front desk without hosts."""
+
+from moorage.model.console import ConsoleSocket, ConsoleToken, ConsoleType
+from moorage.model.errors import NotFound
+from moorage.model.server import Server
+from moorage.operations.consoles import access_url
+
+
+class PaperConsoles:
+    """Stands where `operations.consoles.Consoles` stands; the token of each kind is its name."""
+
+    async def open(self, server: Server, kind: ConsoleType) -> str:
+        return access_url(f"http://proxy/{kind.value}", kind, kind.value)
+
+    async def look_up(self, token: str) -> ConsoleToken:
+        if token not in list(ConsoleType):
+            raise NotFound("there is no such token")
+        socket = ConsoleSocket("192.0.2.1", 5900, 5901 if token == ConsoleType.SPICE_DIRECT else None)
+        return ConsoleToken("hash", "00000000-0000-4000-8000-000000000001", token, "host1", socket, 0)

@@ -1,0 +1,108 @@
+"""The half of the order book that is about a server's life after its boot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.model.asker import Asker
+from moorage.model.diagnostics import (
+    CpuDiagnostics,
+    DiskDiagnostics,
+    GuestDiagnostics,
+    MemoryDiagnostics,
+    NicDiagnostics,
+)
+from moorage.model.errors import HostFailed
+from moorage.model.ids import ImageId
+from moorage.model.server import Server, TaskState
+from moorage.operations.rebuild import RebuildRequest
+from moorage.operations.steps.servers import StateCheck
+
+DIAGNOSTICS = GuestDiagnostics(
+    state="running",
+    driver="simulated",
+    hypervisor="kvm",
+    hypervisor_os="linux",
+    uptime=46664,
+    config_drive=True,
+    cpu_details=(CpuDiagnostics(0, 17_300_000_000, 15),),
+    nic_details=(NicDiagnostics("01:23:45:67:89:ab", 2070139, 100, 200, 26701, 300, 140208, 400, 500, 662, 600),),
+    disk_details=(DiskDiagnostics(262144, 112, 5778432, 488, 1),),
+    memory_details=MemoryDiagnostics(512, 128),
+)
+
+
+@dataclass(kw_only=True)
+class LifeBook:
+    """What was asked, in order."""
+
+    passwords: list[tuple[str, str]] = field(default_factory=list)
+    dumped: list[str] = field(default_factory=list)
+    cached: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
+    rebuilt: list[tuple[str, RebuildRequest]] = field(default_factory=list)
+    rescued: list[tuple[str, str | None]] = field(default_factory=list)
+    unrescued: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
+    host_says: HostFailed | None = None
+    """With what every host fails."""
+
+    def _fail(self) -> None:
+        if self.host_says is not None:
+            raise self.host_says
+
+    async def change_password(self, asker: Asker, server: Server, password: str, request_id: str) -> None:
+        self._fail()
+        self.passwords.append((server.id, password))
+
+    async def diagnostics(self, server: Server) -> GuestDiagnostics:
+        self._fail()
+        return DIAGNOSTICS
+
+    async def crash_dump(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
+        check(server)
+        self.dumped.append(server.id)
+
+    async def rebuild(
+        self,
+        asker: Asker,
+        token: str,
+        server: Server,
+        request: RebuildRequest,
+        *,
+        check: StateCheck,
+        request_id: str,
+    ) -> Server:
+        check(server)
+        self.rebuilt.append((server.id, request))
+        plain = ("name", "description", "metadata", "user_data", "trusted_certs", "hostname", "key_name")
+        new = {name: value for name in plain if (value := getattr(request, name)) is not msgspec.UNSET}
+        return msgspec.structs.replace(
+            server, **new, image=ImageId(request.image), task_state=TaskState.REBUILDING, progress=0
+        )
+
+    async def rescue(
+        self,
+        asker: Asker,
+        token: str,
+        server: Server,
+        image: str | None,
+        *,
+        may_boot_from_volume: bool = False,
+        check: StateCheck,
+        request_id: str,
+    ) -> None:
+        check(server)
+        self.rescued.append((server.id, image))
+
+    async def unrescue(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
+        check(server)
+        self.unrescued.append(server.id)
+
+    async def restore(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
+        check(server)
+        self.restored.append(server.id)
+
+    def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None:
+        self.cached.append((tuple(each.host for each in hosts), tuple(images)))

@@ -1,0 +1,21 @@
+"""What was said to others in a proof, as a reader would make of it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from moorage.model.notification import Notification
+
+
+def said_amiss(said: Sequence[Notification]) -> dict[str, Any]:
+    """What a reader would make of it: whether the server came to be or went, and what was said twice or left open."""
+    ids = Counter(each.id for each in said)
+    words = Counter(each.event for each in said)
+    begun = {each.id for each in said if each.event == "create.start"}
+    ended = [each.id.replace("create.error", "create.end") for each in said if each.event.startswith("create.e")]
+    return {
+        "done": sorted((event, times) for event, times in words.items() if event.endswith(".end")),
+        "twice": sorted(each for each, times in ids.items() if times > 1),
+        "open": sorted(begun ^ {each.replace("create.end", "create.start") for each in ended}),
+        "ended twice": sorted(each for each, times in Counter(ended).items() if times > 1),
+    }

@@ -1,0 +1,89 @@
+"""A small region with servers that were shelved, for proofs."""
+
+import msgspec
+
+from moorage.model.ids import OperationId
+from moorage.model.resources import needs_of
+from moorage.model.server import Server, Shelved, VmState
+from moorage.operations.all import SAGAS
+from moorage.operations.shelve import Shelve, ShelveOffload
+from moorage.operations.steps import servers as records
+from moorage.operations.unshelve import Unshelve
+from moorage.operations.unshelve_in_place import UnshelveInPlace
+from moorage.saga import Paper, first_lines, tell
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_region import CELLS, SERVER, SmallRegion, a_server
+from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
+
+SHELVED = OperationId("shelved")
+
+
+def shelved_server(operation: OperationId = PROVED_OPERATION) -> Server:
+    """The record, as the front desk read it."""
+    return a_server(
+        operation=operation,
+        cell=CELLS[0],
+        vm_state=VmState.SHELVED_OFFLOADED,
+        task_state=None,
+        shelved=Shelved(1, IMAGE, "host1"),
+    )
+
+
+def shelving(*, offload: bool, operation: OperationId = PROVED_OPERATION) -> Shelve:
+    server = a_server(operation=operation, cell=CELLS[0], host="host1", vm_state=VmState.ACTIVE, task_state=None)
+    return Shelve(server, 2, IMAGE, offload, "req-shelve", "user-1")
+
+
+async def shelved(small: SmallRegion, *, offload: bool, routed: bool = False, guarantees: bool = False) -> SmallRegion:
+    """One server that was shelved, on its host still or not, held by the operation that is to be proved."""
+    await imaged(small, routed=routed, guarantees=guarantees, operation=SHELVED)
+    saga = SAGAS["shelve/1"]
+    asked = shelving(offload=offload, operation=SHELVED)
+    found = await records.find(small.rooms, SERVER)
+    assert found.server is not None
+    asked = msgspec.structs.replace(asked, server=found.server)
+    await tell(saga, SHELVED, asked, small.rooms, Paper(first_lines(saga), small.transact))
+    await small.hand_to(PROVED_OPERATION)
+    return small
+
+
+async def with_volumes(small: SmallRegion, *, shelved: bool = False, offload: bool = False) -> Server:
+    """A server that boots from a volume and has another one, perhaps shelved, and its record."""
+    await booted_from_volume(small, SHELVED)
+    server = await _recorded(small)
+    if shelved:
+        saga, asked = SAGAS["shelve/1"], Shelve(server, 2, None, offload, "req-shelve", "user-1")
+        await tell(saga, SHELVED, asked, small.rooms, Paper(first_lines(saga), small.transact))
+        server = await _recorded(small)
+    await small.hand_to(PROVED_OPERATION)
+    return server
+
+
+async def _recorded(small: SmallRegion) -> Server:
+    found = await records.find(small.rooms, SERVER)
+    assert found.server is not None
+    return found.server
+
+
+async def volumes_world(small: SmallRegion, *, shelved: bool = False, offload: bool = False) -> SmallRegion:
+    await with_volumes(small, shelved=shelved, offload=offload)
+    return small
+
+
+def offloading() -> ShelveOffload:
+    return ShelveOffload(shelved_server(), 3, "req-offload", "user-1")
+
+
+def unshelving() -> Unshelve:
+    return Unshelve(
+        server=shelved_server(),
+        seq=3,
+        image=IMAGE,
+        needs=needs_of(vcpus=1, memory_mb=64, disk_gb=1),
+        request_id="req-unshelve",
+        user="user-1",
+    )
+
+
+def unshelving_in_place() -> UnshelveInPlace:
+    return UnshelveInPlace(shelved_server(), 3, "req-unshelve", "user-1")
