@@ -1,13 +1,15 @@
 """What many tests share: a PostgreSQL server for the session, and fresh databases on it."""
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from moorage.sql import Database, open_database
 from moorage.testing.postgres import Server, find_binaries, start_postgres
+from moorage.testing.set import TrialSet
 
 _numbers = itertools.count(1)
 
@@ -15,21 +17,72 @@ _numbers = itertools.count(1)
 HERE = Path(__file__).parent
 PROCESSES = ("chaos", "upgrade")
 """Folders whose tests start and kill processes: all of them are slow."""
-LONGEST_FIRST = ("upgrade", "chaos", "simulation", "cloud", "sagas", "api", "contract", "store", "real", "pure")
+LOG_LINES, LOG_LINE_MAX = 25, 300
+"""Of each process of a failed test, as much is shown."""
+HEADS = {
+    2: (("upgrade", "chaos", "sagas"), ("simulation", "cloud", "contract")),
+    3: (("upgrade", "chaos"), ("simulation", "cloud", "contract"), ("sagas",)),
+}
+"""What each of so many workers begins with; all that is in none of these is short."""
+NICER_BY = 5
 
 
+def folder(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).parts[0]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if folder(item) in PROCESSES:
+        item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(trylast=True)  # when those that are not asked for are out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that no worker is left with one of them in the end."""
-    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    """The longest first, so that no worker is left with one of them in the end.
 
-    def order(item: pytest.Item) -> tuple[int, bool]:
-        folder = item.path.relative_to(HERE).parts[0]
-        return ranks.get(folder, len(ranks)), item.get_closest_marker("slow") is None
+    `--dist worksteal` gives each worker a share of the list, and lets who is done take from the end of another's.  So each
+    share begins with long tests and ends with short ones.  Those that start processes are in one share: two of them beside
+    one another would only wait for processors.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    heads = HEADS[min(max(workers, 2), 3)]
+    long = {name for head in heads for name in head}
+    short = [item for item in items if folder(item) not in long]
+    shares: list[list[pytest.Item]] = []
+    left = len(items)
+    for number in range(max(workers, len(heads))):
+        names = heads[number] if number < len(heads) else ()
+        share = sorted((each for each in items if folder(each) in names), key=lambda each: names.index(folder(each)))
+        room = max(0, left // max(1, workers - number) - len(share))
+        shares.append(share + short[:room])
+        short = short[room:]
+        left -= len(shares[-1])
+    items[:] = [each for share in shares for each in share] + short
 
-    for item in items:
-        if item.path.relative_to(HERE).parts[0] in PROCESSES:
-            item.add_marker(pytest.mark.slow)
-    items.sort(key=order)
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Processes that are killed are watched by the clock: all other tests of the suite make way for them."""
+    if "PYTEST_XDIST_WORKER" in os.environ and folder(item) not in PROCESSES and os.nice(0) < NICER_BY:
+        os.nice(NICER_BY)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test of several processes that failed shows what each of them said last."""
+    report = yield
+    if report.failed:
+        for each in getattr(item, "funcargs", {}).values():
+            if isinstance(each, TrialSet):
+                for log in sorted(each.directory.glob("*.log")):
+                    report.sections.append((f"the end of {log.name}", _end_of(log)))
+    return report
+
+
+def _end_of(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+    return "\n".join(line[:LOG_LINE_MAX] for line in lines)
 
 
 @pytest.fixture(scope="session")

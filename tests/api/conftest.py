@@ -9,6 +9,7 @@ import pytest
 from moorage.operations.doors import CellDatabases
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
+from moorage.testing.consoles import PaperConsoles
 from moorage.testing.frontdesk import MEMBER, Client, front_desk
 from moorage.testing.servers import IMAGE, NETWORK, OrderBook, a_server, keep
 
@@ -55,5 +56,6 @@ async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
         found.book = OrderBook(client.desk.region)
         found.cell = cell
         client.desk.operations = found.book
+        client.desk.nouns["consoles"] = PaperConsoles()
         yield found
     await cell.close()

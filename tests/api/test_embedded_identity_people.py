@@ -193,3 +193,96 @@ async def test_a_domain_is_listed_among_projects_only_when_asked_for(cloud: Clou
     domains = (await cloud.ask("GET", "/projects?is_domain=true")).json()["projects"]
     assert "default" not in {project["id"] for project in plain}
     assert "default" in {project["id"] for project in domains}
+
+
+async def lent(cloud: Cloud, rules: Any, status: int = 201) -> Any:
+    user = (await cloud.ask("GET", "/users?name=admin")).json()["users"][0]["id"]
+    said = {"application_credential": {"name": f"c{id(rules)}", "secret": "s3cret", "access_rules": rules}}
+    made = await cloud.ask("POST", f"/users/{user}/application_credentials", json=said)
+    assert made.status_code == status, made.text
+    return made.json().get("application_credential")
+
+
+async def token_of(cloud: Cloud, credential: Any) -> str:
+    proof = {"id": credential["id"], "secret": "s3cret"}
+    issued = await cloud.login({"methods": ["application_credential"], "application_credential": proof})
+    assert issued.status_code == 201, issued.text
+    return str(issued.headers["x-subject-token"])
+
+
+async def test_access_rules_are_echoed_kept_once_and_heeded(cloud: Cloud) -> None:
+    rules = [{"service": "identity", "method": "GET", "path": "/v3/auth/*"}]
+    rules.append({"service": "compute", "method": "GET", "path": "/v2.1/servers/**"})
+    made = await lent(cloud, rules)
+    assert [{name: each[name] for name in ("service", "method", "path")} for each in made["access_rules"]] == rules
+    user = made["user_id"]
+    again = await lent(cloud, [rules[1], {"id": made["access_rules"][0]["id"]}])
+    assert {each["id"] for each in again["access_rules"]} == {each["id"] for each in made["access_rules"]}
+    path = f"/users/{user}/access_rules"
+    listed = (await cloud.ask("GET", path)).json()["access_rules"]
+    assert len(listed) == 2
+    assert len((await cloud.ask("GET", f"{path}?service=compute")).json()["access_rules"]) == 1
+    one = listed[0]
+    assert (await cloud.ask("GET", f"{path}/{one['id']}")).json()["access_rule"] == one
+    assert (await cloud.ask("GET", f"{path}/nobody")).status_code == 404
+    assert (await cloud.ask("DELETE", f"{path}/{one['id']}")).status_code == 403
+    token = await token_of(cloud, made)
+    assert (await cloud.ask("GET", "/auth/projects", token)).status_code == 200
+    assert (await cloud.ask("GET", "/users", token)).status_code == 401
+    headers = {"X-Auth-Token": cloud.admin, "X-Subject-Token": token}
+    blind = await cloud.http.get("/v3/auth/tokens", headers=headers)
+    assert blind.status_code == 404, "who does not heed rules is told of no such token"
+    headers["OpenStack-Identity-Access-Rules"] = "1.0"
+    seen = (await cloud.http.get("/v3/auth/tokens", headers=headers)).json()["token"]
+    assert seen["application_credential"]["access_rules"] == made["access_rules"]
+    for each in (made, again):
+        lent_at = f"/users/{user}/application_credentials/{each['id']}"
+        assert (await cloud.ask("DELETE", lent_at)).status_code == 204
+    assert (await cloud.ask("DELETE", f"{path}/{one['id']}")).status_code == 204
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "all",
+        [{"service": "compute", "method": "TRACE", "path": "/"}],
+        [{"service": "compute", "method": "GET", "path": "servers"}],
+        [{"service": "", "method": "GET", "path": "/"}],
+        [{"service": "compute", "method": "GET", "path": "/" + "x" * 300}],
+        ["x"],
+    ],
+)
+async def test_access_rules_that_are_refused(cloud: Cloud, rules: Any) -> None:
+    await lent(cloud, rules, 400)
+
+
+async def test_a_credential_without_rules_may_do_nothing_when_its_list_is_empty(cloud: Cloud) -> None:
+    token = await token_of(cloud, await lent(cloud, []))
+    assert (await cloud.ask("GET", "/auth/projects", token)).status_code == 401
+
+
+async def test_credentials_of_other_kinds(cloud: Cloud) -> None:
+    user = (await cloud.ask("GET", "/users?name=admin")).json()["users"][0]["id"]
+    project = (await cloud.ask("GET", "/projects?name=admin")).json()["projects"][0]["id"]
+    assert (await cloud.ask("GET", "/credentials")).json()["credentials"] == []
+    blob = '{"access": "181920", "secret": "hush"}'
+    made = await cloud.made("credential", user_id=user, project_id=project, type="ec2", blob=blob)
+    assert (made["blob"], len(made["id"])) == (blob, 64)
+    cert = await cloud.made("credential", user_id=user, type="cert", blob="pem")
+    assert [each["id"] for each in (await cloud.ask("GET", "/credentials?type=cert")).json()["credentials"]] == [
+        cert["id"]
+    ]
+    changed = await cloud.ask("PATCH", f"/credentials/{cert['id']}", json={"credential": {"blob": "other"}})
+    assert changed.json()["credential"]["blob"] == "other"
+    odd = {"credential": {"type": "x", "blob": "y"}}
+    assert (await cloud.ask("PATCH", f"/credentials/{cert['id']}", json=odd)).status_code == 400
+    for wrong in (
+        {"user_id": user, "type": "ec2", "blob": blob},
+        {"user_id": user, "type": "cert"},
+        {"type": "c", "blob": "b"},
+    ):
+        assert (await cloud.ask("POST", "/credentials", json={"credential": wrong})).status_code in {400, 403}
+    doubled = {"user_id": user, "project_id": project, "type": "ec2", "blob": blob}
+    assert (await cloud.ask("POST", "/credentials", json={"credential": doubled})).status_code == 409
+    assert (await cloud.ask("DELETE", f"/credentials/{cert['id']}")).status_code == 204
+    assert (await cloud.ask("GET", f"/credentials/{cert['id']}")).status_code == 404

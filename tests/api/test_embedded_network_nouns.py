@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from embedded_network import Cloud, cloud
 
+from moorage.embedded.network.app import HostNetworks
+
 __all__ = ["cloud"]
 
 
@@ -212,6 +214,15 @@ async def test_quality_of_service_becomes_request_groups(cloud: Cloud) -> None:
         refused = await cloud.call(*change)
         assert (refused.status_code, refused.json()["NeutronError"]["type"]) == (409, "QosRuleNotSupported")
     assert (await cloud.call("DELETE", url)).json()["NeutronError"]["type"] == "QosPolicyInUse"
+    await cloud.service.declare_hosts([HostNetworks(host, ("physnet1",)) for host in ("cmp1", "cmp3")])
+    bindings, there = f"/ports/{port['id']}/bindings", {"allocation": {groups[0]["id"]: "bridge of another host"}}
+    await cloud.ok("POST", bindings, {"binding": {"host": "cmp3", "profile": there}}, token="service")
+    refused = await cloud.call("PUT", f"/ports/{port['id']}", {"port": {"qos_policy_id": None}})
+    assert (refused.status_code, refused.json()["NeutronError"]["type"]) == (409, "QosRuleNotSupported")
+    assert "is being moved" in refused.json()["NeutronError"]["message"]
+    await cloud.ok("PUT", f"{bindings}/cmp3/activate", {}, token="service")
+    shown = (await cloud.get(f"/ports/{port['id']}"))["port"]
+    assert (shown["binding:profile"], shown["resource_request"]["request_groups"][1]) == (there, groups[1])
 
 
 async def test_a_networks_policy_reaches_the_ports_without_one(cloud: Cloud) -> None:

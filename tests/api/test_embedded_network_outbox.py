@@ -6,7 +6,7 @@ from typing import Any
 from moorage.embedded.network import outbox
 from moorage.embedded.network.outbox import Outbox, SegmentInventory
 
-DEADLINE_S = 5.0
+DEADLINE_S = 120.0
 INVENTORY = SegmentInventory("seg", "net", total=5, reserved=1, hosts=("cmp1",))
 
 

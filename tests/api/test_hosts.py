@@ -235,7 +235,7 @@ async def test_aggregates(cloud: Client) -> None:
     assert (await cloud.get(path)).status_code == 404
     assert (await cloud.get("/os-aggregates/x")).status_code == 400
     assert (await cloud.ask("POST", "/os-aggregates/1/images", {"cache": []}, at="2.80")).status_code == 404
-    assert (await cloud.ask("POST", "/os-aggregates/1/images", {"cache": []}, at="2.81")).status_code == 501
+    assert (await cloud.ask("POST", "/os-aggregates/1/images", {"cache": []}, at="2.81")).status_code == 400
 
 
 async def test_zones(cloud: Client) -> None:

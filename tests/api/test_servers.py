@@ -288,6 +288,35 @@ async def test_ports_with_a_resource_request_are_allowed_from_2_72(servers: Any)
     assert [request.qos_ports_allowed for request, _ in servers.book.booted] == [False, True]
 
 
+VOLUME = "7d2f3f3e-4d6f-4a07-9dd1-3f1e8f7a2f60"
+
+
+async def attach(servers: Any, at: str) -> Any:
+    path = f"/servers/{a_server().id}/os-volume_attachments"
+    return await servers.ask("POST", path, {"volumeAttachment": {"volumeId": VOLUME}}, at=at, by=MEMBER)
+
+
+async def test_a_shelved_servers_volumes_from_2_20(servers: Any) -> None:
+    await servers.keep(a_server(vm_state=VmState.SHELVED_OFFLOADED))
+    assert [(await attach(servers, at)).status_code for at in ("2.19", "2.20")] == [409, 200]
+
+
+async def test_multiattach_from_2_60(servers: Any) -> None:
+    await servers.keep(a_server())
+    for at in ("2.59", "2.60"):
+        assert (await attach(servers, at)).status_code == 200
+    assert [wish.multiattach_allowed for _, wish in servers.book.volumes] == [False, True]
+
+
+async def test_an_attach_is_answered_without_a_body_from_2_101(servers: Any) -> None:
+    await servers.keep(a_server())
+    older, newer = [await attach(servers, at) for at in ("2.100", "2.101")]
+    whole = {"id": VOLUME, "volumeId": VOLUME, "serverId": a_server().id, "device": "/dev/vdb"}
+    assert older.json() == {"volumeAttachment": {**whole, "tag": None, "delete_on_termination": False}}
+    assert (older.status_code, newer.status_code, newer.content) == (200, 202, b"")
+    assert (await attach(servers, "2.69")).json() == {"volumeAttachment": whole}
+
+
 async def test_a_thousand_servers_cost_one_statement_a_database_and_are_written_once(servers: Any) -> None:
     await servers.keep(*(a_server(n) for n in range(1, 1001)))
     meter = servers.cell.meter

@@ -9,14 +9,18 @@ import msgspec
 import pytest
 
 from moorage.api import gone
+from moorage.model.asker import Asker
 from moorage.model.host import Host
 from moorage.model.ids import CellId, FlavorId, OperationId, ServerId, new_uuid
+from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import FlavorCopy, Server, VmState
 from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import usage_audits
 from moorage.store.cell.servers import Fence, record
 from moorage.store.cell.usage_audits import Place
-from moorage.testing.frontdesk import MEMBER, READER, STRANGER, Client, cells_in, front_desk
+from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER, Client, cells_in, front_desk
+from moorage.testing.servers import a_migration
 
 HOUR_US = 3_600_000_000
 
@@ -56,12 +60,6 @@ async def test_bare_metal(cloud: Client) -> None:
         assert (answer.status_code, command in answer.text) == (400, True)
 
 
-async def test_what_waits_says_so(cloud: Client) -> None:
-    for method, path in gone.listed(gone.WAITING):
-        answer = await cloud.ask(method, path_of(path), at="2.35")
-        assert (answer.status_code, list(answer.json())) == (501, ["notImplemented"]), path
-
-
 async def test_extensions_and_versions(cloud: Client) -> None:
     listed = (await cloud.get("/extensions", by=MEMBER)).json()["extensions"]
     assert {"os-keypairs", "os-availability-zone"} <= {each["alias"] for each in listed}
@@ -80,6 +78,58 @@ async def test_migrations(cloud: Client) -> None:
         assert (await cloud.get(f"/os-migrations?{query}", at=at)).status_code == 400, query
     assert (await cloud.get("/os-migrations?user_id=x", at="2.79")).status_code == 400
     assert (await cloud.get("/os-migrations?user_id=x", at="2.80")).status_code == 200
+    marker = f"/os-migrations?marker={new_uuid()}"
+    assert "could not be found" in (await cloud.get(marker, at="2.59")).json()["badRequest"]["message"]
+
+
+async def test_migrations_of_all_cells_are_one_list(tmp_path: Path) -> None:
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as cloud:
+        first, second = cells.all().values()
+        kept = (
+            (first, a_migration(1, status=MigrationStatus.ERROR)),
+            (second, a_migration(2, MigrationType.RESIZE, MigrationStatus.FINISHED, source_host="host9")),
+            (first, a_migration(3, project="p", user="u")),
+        )
+        for cell, each in kept:
+            await cell.write(partial(cell_migrations.put, migration=each))
+
+        async def listed(query: str = "", at: str = "latest", by: Asker = ADMIN) -> list[int]:
+            answer = await cloud.get(f"/os-migrations{query}", at=at, by=by)
+            assert answer.status_code == 200, answer.text
+            return [int(row["created_at"][18]) for row in answer.json()["migrations"]]
+
+        assert await listed() == [3, 2, 1]
+        assert await listed(at="2.58") == [1, 2, 3]
+        for query, found in (
+            ("status=error", [1]),
+            ("migration_type=resize", [2]),
+            ("host=host2", [3, 2, 1]),
+            ("host=host9", [2]),
+            ("source_compute=host1", [3, 1]),
+            ("source_compute=host2", []),
+            (f"instance_uuid={a_migration().server}", [3, 2, 1]),
+            (f"instance_uuid={new_uuid()}", []),
+            ("hidden=true", []),
+            ("hidden=0", [3, 2, 1]),
+            ("user_id=u", [3]),
+            ("project_id=p", [3]),
+            ("limit=0", []),
+            ("changes-since=2026-01-01T00:00:02Z", [3, 2]),
+            ("changes-before=2026-01-01T00:00:02Z", [2, 1]),
+        ):
+            assert await listed(f"?{query}") == found, query
+        page = (await cloud.get("/os-migrations?limit=2", at="latest")).json()
+        assert page["migrations_links"][0]["href"].endswith(f"limit=2&marker={kept[1][1].uuid}")
+        assert await listed(f"?limit=2&marker={kept[1][1].uuid}") == [1]
+        manager = msgspec.structs.replace(MEMBER, roles=("manager", "member", "reader"))
+        own = f"?project_id={manager.project}"
+        assert await listed(own, by=manager) == [2, 1]
+        rows = (await cloud.get(f"/os-migrations{own}", at="latest", by=manager)).json()["migrations"]
+        assert {(row["source_compute"], row["dest_compute"], row["dest_host"]) for row in rows} == {(None, None, None)}
+        for query in ("", "?project_id=p", f"{own}&host=host1"):
+            assert (await cloud.get(f"/os-migrations{query}", at="latest", by=manager)).status_code == 403, query
+        await second.close()
+        assert await listed() == [3, 1], "a cell that is out is left out"
 
 
 async def test_usage(tmp_path: Path) -> None:

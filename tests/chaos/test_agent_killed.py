@@ -78,7 +78,7 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
         process = await asyncio.to_thread(begin, server.url, tmp_path)
         lives = asyncio.gather(*(life(each) for each in servers))
         for moment in sorted(dice.sample(range(10, 280), 4)):  # of 300 answers in all
-            await until(lambda moment=moment: answered >= moment, patience_s=30)
+            await until(lambda moment=moment: answered >= moment)
             assert not lives.done()
             process.kill()
             process.wait()

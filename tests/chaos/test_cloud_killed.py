@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from moorage.drivers.simulated import SimulatedGuest
+from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.testing.census import guests_on_disk, nothing_leaked
 from moorage.testing.person import Person
@@ -139,7 +139,9 @@ async def test_ctrl_c_stops_and_the_next_start_has_the_same_servers(upped: Upped
 def test_a_taken_port_is_said_clearly(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        others = [f"--{name}-port={free}" for name, free in zip(SERVICES[1:], free_ports(4), strict=True)]
+        others = [
+            f"--{name}-port={free}" for name, free in zip(SERVICES[1:], free_ports(len(SERVICES) - 1), strict=True)
+        ]
         command = [sys.executable, "-m", "moorage", "up", f"--data-dir={tmp_path}", f"--identity-port={port}", *others]
         told = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=tmp_path, check=False)
     assert told.returncode == 2
@@ -148,7 +150,7 @@ def test_a_taken_port_is_said_clearly(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_use_is_said_clearly(upped: Upped) -> None:
-    ports = [f"--{name}-port={free}" for name, free in zip(SERVICES, free_ports(5), strict=True)]
+    ports = [f"--{name}-port={free}" for name, free in zip(SERVICES, free_ports(len(SERVICES)), strict=True)]
     command = [sys.executable, "-m", "moorage", "up", f"--data-dir={upped.config.data}", *ports]
     told = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=upped.directory, check=False)
     assert told.returncode == 2

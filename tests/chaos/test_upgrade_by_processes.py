@@ -24,7 +24,7 @@ SETTINGS = "\n[agent]\nlevel = 1\n\n[quota]\ninstances = -1\ncores = -1\nram = -
 
 @pytest.fixture
 async def trial(tmp_path: Path) -> AsyncIterator[TrialSet]:
-    trial = TrialSet(tmp_path, hosts=2, conductors=1, settings=SETTINGS, durability="process")
+    trial = TrialSet(tmp_path, hosts=2, conductors=1, settings=SETTINGS, durability="none")
     await asyncio.to_thread(trial.start)
     yield trial
     await asyncio.to_thread(trial.stop)
@@ -50,7 +50,7 @@ async def gates_of(trial: TrialSet) -> list[dict[str, Any]]:
 async def until_levels(trial: TrialSet, *levels: int) -> list[tuple[bool, ...]]:
     """Every API has heard of them; whether each gate is open there."""
     wanted = {str(level): levels.count(level) for level in levels}
-    async with asyncio.timeout(60.0):
+    async with asyncio.timeout(180.0):
         while any(told["levels"] != wanted for told in await gates_of(trial)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     return [tuple(gate["open"] for gate in told["gates"]) for told in await gates_of(trial)]

@@ -41,7 +41,7 @@ class Behind:
 
     async def nothing_leaked(self) -> Census:
         """Calls that land late have landed, the rounds that look for such have been; then everything must add up."""
-        await until(lambda: self.proxy.quiet, 30.0)
+        await until(lambda: self.proxy.quiet)
         rooms = self.running.cloud.region.rooms
         await StrayPorts(rooms).run()
         await StrayClaims(rooms).run()

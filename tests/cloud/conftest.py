@@ -8,17 +8,20 @@ from typing import Any
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from moorage.bus import subjects
 from moorage.bus.messages import Command, read
 from moorage.drivers.dials import Dials, VerbDial
 from moorage.main.config import Api, Config, Listen, Quota, Region
 from moorage.main.up import Cloud, start_cloud
+from moorage.model.ids import ServerId
+from moorage.model.turn import Turn
 from moorage.testing.census import nothing_leaked
-from moorage.testing.person import Person
+from moorage.testing.person import VERSION, Person
 from moorage.testing.set import free_ports
 
-SERVICES = ("identity", "image", "network", "compute", "placement")
+SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 
 
 def a_config(data: Path, **changes: Any) -> Config:
@@ -42,6 +45,8 @@ class Running:
     admin: Person
     told: list[tuple[str, str]] = field(default_factory=list)
     """(host, step) of every command that was sent to a host."""
+    told_once: list[tuple[str, str]] = field(default_factory=list)
+    """The same, without what is sent again: a busy machine answers late."""
 
     @property
     def config(self) -> Config:
@@ -49,12 +54,17 @@ class Running:
 
     async def listen(self) -> None:
         """Hear what hosts are told, as they do."""
+        heard: set[tuple[str, ServerId, Turn, str]] = set()
         for plan in self.cloud.plans:
 
             async def hear(_: str, payload: bytes, host: str = plan.host) -> None:
                 message = read(payload)
                 if isinstance(message, Command):
+                    command = (host, message.server, message.turn, message.step)
                     self.told.append((host, message.step))
+                    if command not in heard:
+                        heard.add(command)
+                        self.told_once.append((host, message.step))
 
             await self.cloud.region.bus.subscribe(subjects.to_host(plan.cell, plan.host), hear)
 
@@ -72,6 +82,69 @@ class Running:
 
 
 Start = Callable[..., AbstractAsyncContextManager[Running]]
+
+
+class Shared:
+    """One cloud for the tests of a module, which come one after the other; what each leaves is taken away and counted.
+
+    A module that has nothing to do with how a cloud starts says so at its top:
+
+        pytestmark = pytest.mark.asyncio(loop_scope="module")
+        CLOUD = {"hosts": Hosts(count=1)}       # if it is to be another one than the ordinary
+
+        @pytest_asyncio.fixture(loop_scope="module")
+        async def running(shared: Shared) -> AsyncIterator[Running]:
+            async with shared.for_a_test() as found:
+                yield found
+    """
+
+    def __init__(self, directory: Path, changes: dict[str, Any]) -> None:
+        self._directory, self._changes = directory, changes
+        self._running: Running | None = None
+        self._clouds = 0
+        self._images: set[str] = set()
+
+    @asynccontextmanager
+    async def for_a_test(self) -> AsyncIterator[Running]:
+        """As if nobody had been there; a cloud that cannot be tidied up is the last test's fault, and the next has a new one."""
+        running = self._running or await self._started()
+        running.told.clear()
+        running.told_once.clear()
+        running.admin.http.headers["OpenStack-API-Version"] = f"compute {VERSION}"
+        try:
+            yield running
+            for host in running.cloud.fleet.drivers:
+                running.cloud.fleet.drivers[host].turn(plain(running.cloud, host))
+            await nothing_leaked(running.config, running.admin)
+            await running.admin.leave_nothing(self._images)
+            await nothing_leaked(running.config, running.admin)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _started(self) -> Running:
+        self._clouds += 1
+        cloud = await start_cloud(a_config(self._directory / f"data{self._clouds}", **self._changes))
+        admin = Person(cloud.config)
+        await admin.log_in()
+        self._running = Running(cloud, admin)
+        await self._running.listen()
+        self._images = set(await admin.images())
+        return self._running
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            running, self._running = self._running, None
+            await running.admin.http.aclose()
+            await running.cloud.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AsyncIterator[Shared]:
+    """See `Shared`."""
+    cloud = Shared(tmp_path_factory.mktemp("shared"), getattr(request.module, "CLOUD", {}))
+    yield cloud
+    await cloud.stop()
 
 
 @pytest.fixture

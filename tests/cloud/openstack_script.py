@@ -42,6 +42,13 @@ SERVERS = """
     wait ACTIVE s2
     server reboot --wait s2
     server reboot --hard --wait s2
+    server rebuild --image tiny --property e=f --wait s2 ~ e='f'
+    server rescue s2
+    wait RESCUE s2
+    server unrescue s2
+    wait ACTIVE s2
+    server set --password s3cret-9 s2
+    server event list s2 ~ changePassword
     server lock s2
     ! server stop s2 ~ locked
     server unlock s2
@@ -385,4 +392,12 @@ PLAIN_USER = """
     ! user list
     ! project create nope
     usage show
+"""
+
+
+SERVERS_SINCE_2_17 = """
+    server create --image tiny --flavor m1.nano --network private --wait dumped
+    server dump create dumped
+    server event list dumped ~ trigger_crash_dump
+    server delete --wait dumped
 """

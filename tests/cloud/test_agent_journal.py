@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hosts import HOST, SERVER, errand, guest, place
 
-from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.journal import LIVES_KEPT, Journal, JournalFile
 from moorage.agent.lanes import MAX_WAITING, Lanes
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import ResultKey
@@ -51,6 +51,28 @@ async def test_results_of_an_earlier_turn_are_gone_also_after_a_restart(tmp_path
     assert again.running() == {SERVER}
     for turn in (Turn(1), Turn(2)):
         assert again.result_of(ResultKey(SERVER, turn, "reboot")) is None
+    again.file.close()
+
+
+async def test_an_agent_knows_whom_it_replaces(tmp_path: Path) -> None:
+    """The last ones on this disk and of its own host; of a journal that an earlier release wrote nobody knows it."""
+    file = JournalFile(tmp_path / "j.db")
+    journal, other = Journal(file, "n1"), Journal(file, "n2")
+    await journal.open()
+    await other.open()
+    assert journal.earlier_lives == ()
+    await journal.raise_turn(SERVER, Turn(1))
+    await journal.open()
+    assert journal.earlier_lives is None
+    await other.begin_life("another host's")
+    for number in range(LIVES_KEPT + 5):
+        await journal.begin_life(f"life {number}")
+    file.close()
+    again = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    await again.open()
+    assert again.earlier_lives == tuple(f"life {number}" for number in range(LIVES_KEPT + 4, 4, -1))
+    kept = again.file.read("SELECT count(*) FROM lives", ())
+    assert kept == [(LIVES_KEPT + 1,)]
     again.file.close()
 
 

@@ -42,7 +42,7 @@ async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start
             reply = await admin.compute("GET", "/ext/operations", server=server)
             return str(next((each["waiting"] for each in reply.json()["operations"] if each["waiting"]), ""))
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             for server in (booted, old):
                 while not (await waiting(server)).startswith("waiting for the message bus since 20"):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)

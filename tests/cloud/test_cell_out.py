@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from conftest import Running, Start
 
+from moorage.drivers.dials import VerbDial
 from moorage.main.config import Cell, Hosts
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
@@ -38,7 +39,7 @@ class Outage:
 
 
 async def answers(outage: Outage) -> None:
-    await until(lambda: not outage.guarded.circuits, 30.0)
+    await until(lambda: not outage.guarded.circuits)
 
 
 async def test_another_cell_takes_the_boots_at_once(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +66,9 @@ async def test_a_boot_that_could_go_nowhere_else_waits_for_its_cell(
     async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
         admin, outage = running.admin, Outage(running, monkeypatch)
         outage.begin()
-        await until(lambda: outage.guarded.circuits, 30.0)
+        await until(lambda: outage.guarded.circuits)
         server = await admin.boot("patient")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             waiting = ""
             while not waiting:
                 reply = await admin.compute("GET", "/ext/operations", server=server)
@@ -85,7 +86,7 @@ async def test_a_boot_that_meets_the_outage_first_waits_too(start: Start, monkey
         admin, outage = running.admin, Outage(running, monkeypatch)
         outage.begin()
         server = await admin.boot("first")
-        await until(lambda: outage.guarded.circuits, 30.0)
+        await until(lambda: outage.guarded.circuits)
         outage.end()
         await answers(outage)
         found = await admin.settled(server, 60.0)
@@ -107,3 +108,26 @@ async def test_listings_show_what_the_region_knows_of_a_cell_that_is_out(
     }
     outage.end()
     await answers(outage)
+
+
+async def test_a_delete_that_was_accepted_waits_for_its_cell_and_a_new_one_is_told_to_come_back(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a server is locked, only its record says: without it nothing is promised, and nothing that was promised is lost."""
+    async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
+        admin, outage = running.admin, Outage(running, monkeypatch)
+        first, second = [(await admin.active(f"s{number}"))["id"] for number in range(2)]
+        running.dial_all(destroy_guest=VerbDial(delay_s=1.0))
+        assert (await admin.compute("DELETE", f"/servers/{first}")).status_code == 204
+        outage.begin()
+        refused = await admin.compute("DELETE", f"/servers/{second}")
+        assert refused.status_code == 503
+        assert "retry-after" in refused.headers
+        waiting = (await admin.compute("GET", "/ext/operations", server=first)).json()["operations"][0]
+        assert waiting["status"] == "open"
+        outage.end()
+        await answers(outage)
+        running.dial_all()
+        await admin.gone(first)
+        assert (await admin.compute("GET", f"/servers/{second}")).json()["server"]["status"] == "ACTIVE"
+        await admin.gone(second)

@@ -5,12 +5,18 @@ import shutil
 import pytest
 from conftest import Running, Start
 from guaranteed import EGR, TWO, network_on, policy_of, providers
+from test_shelve import until
 
 from moorage.model.ids import ProviderId
 from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.volume import KEY
+from moorage.operations.steps.snapshot_image import MADE_FOR
 from moorage.sql import Tx
 from moorage.store.region import quotas
 from moorage.testing.census import census, leaks, nothing_leaked
+from moorage.testing.person import Person
+
+NOBODY = "0d0c0b0a-0000-4000-8000-00000000ffff"
 
 
 async def test_what_is_planted_is_found(running: Running) -> None:
@@ -73,3 +79,41 @@ async def correct(running: Running, server: str, resource: str, truth: dict[Prov
     region = running.cloud.region
     rows = await region.databases.region.write(lambda tx: region.engine.correct(tx, server, resource, truth))
     region.engine.settle(rows)
+
+
+async def test_volumes_and_images_that_nobody_knows_are_found(running: Running) -> None:
+    config, admin = running.config, running.admin
+    server = (await admin.active("one"))["id"]
+    said: list[str] = []
+    strays: list[tuple[str, str]] = []
+    for volume in ({}, {"metadata": {KEY: NOBODY}}):
+        made = await admin.volume("POST", "/volumes", {"volume": {"size": 1, **volume}})
+        strays.append(("volume", made.json()["volume"]["id"]))
+    said.append(f"volume {strays[1][1]} (")
+    await until_available(admin, strays[0][1])
+    held = {"attachment": {"volume_uuid": strays[0][1], "instance_uuid": server, "connector": None}}
+    reply = await admin.volume("POST", "/attachments", held)
+    assert reply.status_code == 200, reply.text
+    said.append(f"attachment {reply.json()['attachment']['id']} of no server")
+    image = {"name": "half", MADE_FOR: "snapshot", "instance_uuid": server}
+    images = f"{config.api.image.url}/v2/images"
+    made = await admin.http.post(images, json=image)
+    assert made.status_code == 201, made.text
+    said.append(f"image {made.json()['id']} (snapshot, queued)")
+    found = "\n".join(leaks(await census(config, admin)))
+    assert [each for each in said if each not in found] == []
+    assert len(found.splitlines()) == len(said), found
+
+    await admin.http.delete(f"{images}/{made.json()['id']}")
+    await admin.volume("DELETE", f"/attachments/{reply.json()['attachment']['id']}")
+    for _, volume in strays:
+        await until_available(admin, volume)
+        assert (await admin.volume("DELETE", f"/volumes/{volume}")).status_code == 202
+    await nothing_leaked(config, admin)
+
+
+async def until_available(admin: Person, volume: str) -> None:
+    async def status() -> str:
+        return str((await admin.volume("GET", f"/volumes/{volume}")).json()["volume"]["status"])
+
+    await until(status, lambda seen: seen == "available")

@@ -2,13 +2,25 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
-from conftest import Running
+import pytest
+import pytest_asyncio
+from conftest import Running, Shared
 
 from moorage.testing.person import Person
 
-PATIENCE_S = 20.0
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        yield found
+
+
+PATIENCE_S = 180.0
 
 
 async def act(person: Person, server: str, body: Any) -> Any:

@@ -77,7 +77,7 @@ async def test_an_interface_is_attached_with_an_address_of_the_pool_and_detached
         shown = await admin.compute("GET", f"{path}/{got['port_id']}")
         assert shown.json()["interfaceAttachment"] == got
         assert (await admin.compute("DELETE", f"{path}/{got['port_id']}")).status_code == 202
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while len(await book.of_server(server)) > 1 or len(await addresses_of(admin, server)) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await admin.gone(server)

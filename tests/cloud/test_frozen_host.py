@@ -24,7 +24,7 @@ from moorage.bus.messages import (
 )
 from moorage.drivers.dials import Dials, VerbDial
 from moorage.model.errors import HostFailed
-from moorage.model.guest import GuestSpec, PowerState
+from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.turn import UNDO, Turn
 from moorage.testing.waiting import until
@@ -114,50 +114,6 @@ async def test_a_host_whose_bus_was_cut_for_long_asks_first(tmp_path: Path) -> N
         await asyncio.wait_for(at.host.agent.home.wait(), 10)
 
 
-async def test_a_guest_that_nobody_could_be_told_of_is_given_up_with_the_authority(tmp_path: Path) -> None:
-    """Its boot goes on elsewhere when the host is silent for long enough, and two of it must not run."""
-    bus = MemoryBus()
-    async with place(bus, tmp_path) as at:
-        await at.host.agent.home.wait()
-        at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(delay_s=0.3)}))
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
-        await until(lambda: at.host.agent.is_doing(SERVER))
-        bus.dials.cut = True
-        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.RUNNING)
-        await until(lambda: not at.host.agent.is_doing(SERVER))
-        at.host.clock.suspended_s += LONG_S
-        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
-        assert not starting.done()
-        bus.dials.cut = False
-        assert await starting is PowerState.RUNNING, "it was asked again, and the cell has nothing against it"
-        assert at.host.driver.power_of(SERVER) is PowerState.RUNNING
-
-
-async def test_a_start_that_ends_right_after_a_pause_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The machine stood still while the guest was being started; nobody but the start itself has noticed that yet."""
-    async with place(MemoryBus(), tmp_path) as at:
-        await at.host.agent.home.wait()
-        start, paused = at.host.driver.start_guest, asyncio.Event()
-
-        async def start_and_stand_still(wanted: GuestSpec) -> PowerState:
-            state = await start(wanted)
-            if not paused.is_set():
-                paused.set()
-                at.cell.answers = False
-                at.host.clock.suspended_s += LONG_S
-            return state
-
-        monkeypatch.setattr(at.host.driver, "start_guest", start_and_stand_still)
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
-        await paused.wait()
-        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
-        assert not starting.done()
-        at.cell.answers = True
-        assert await starting is PowerState.RUNNING, "it was asked again, and the cell has nothing against it"
-
-
 async def test_an_answer_from_before_the_pause_is_not_enough(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
@@ -206,6 +162,7 @@ async def test_clocks_that_differ_or_jump_do_no_harm(tmp_path: Path, wrong_s: fl
 
 async def test_a_command_of_an_earlier_release_says_a_moment_of_the_clock(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
         for turn, deadline, refused in ((1, at.host.clock.now() - 60, True), (2, at.host.clock.now() + 60, False)):
             told = Command(
                 SERVER,
@@ -239,6 +196,20 @@ async def test_an_agent_that_is_refused_is_quiet_until_it_is_not(tmp_path: Path)
         assert at.host.driver.power_of(SERVER) is PowerState.SHUTDOWN
         at.cell.answers = True
         assert await waiting is PowerState.RUNNING
+
+
+async def test_a_host_that_wakes_is_heard_before_it_asks(tmp_path: Path) -> None:
+    """Conductors count its silence by beats: its boots would go on elsewhere while its cell says that they belong here."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        at.host.agent._beat_s = 60.0  # the next one would be late
+        seen = len(at.cell.beats())
+        await until(lambda: len(at.cell.beats()) > seen)
+        at.cell.heard.clear()
+        at.host.clock.suspended_s += LONG_S
+        at.host.agent._leave_home("it stood still")
+        await until(lambda: questions(at))
+        assert isinstance(at.cell.heard[0], Heartbeat)
 
 
 async def test_an_agent_that_stops_says_so(tmp_path: Path) -> None:

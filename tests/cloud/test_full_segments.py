@@ -3,9 +3,11 @@
 Ports that no server has take the addresses behind placement's back; the round that would draw them is far away.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from conftest import Running, Start
 from test_boot_moves_on import attempts_of
 from test_last_address import routed_with
@@ -17,6 +19,7 @@ from moorage.model.ids import HostId, ProviderId
 from moorage.model.network import FixedIp, Port
 from moorage.model.world import Ask, NicAsk
 from moorage.operations.steps.segments import without_exhausted
+from moorage.store.region.operations import operations
 
 ONE, TWO = ProviderId("one"), ProviderId("two")
 
@@ -90,6 +93,66 @@ async def test_when_every_segment_is_full_it_ends(start: Start) -> None:
         assert found["status"] == "ERROR"
         assert len(await attempts_of(running, found["id"])) <= len(segments)
         await emptied(running, network, first, found)
+
+
+async def attach(running: Running, server: str, network: str) -> Any:
+    body = {"interfaceAttachment": {"net_id": network}}
+    return await running.admin.compute("POST", f"/servers/{server}/os-interface", body)
+
+
+async def test_an_attach_goes_on_with_the_other_segment_of_its_host(start: Start) -> None:
+    async with start(hosts=Hosts(count=1, physical_networks=(("physnet1", "physnet2"),))) as running:
+        admin = running.admin
+        network, (full, other) = await routed_with(admin, 9, 5)
+        first = await admin.active("the pools are drawn now", networks=[{"uuid": network}])
+        server = await admin.active("s")
+        await filled(running, network, full, 8)
+        reply = await attach(running, server["id"], network)
+        assert reply.status_code == 200, reply.text
+        (address,) = reply.json()["interfaceAttachment"]["fixed_ips"]
+        subnets = (await admin.network("GET", "/subnets", network_id=network)).json()["subnets"]
+        assert {each["id"]: each["segment_id"] for each in subnets}[address["subnet_id"]] == other
+        actions = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
+        assert [each["action"] for each in actions] == ["attach_interface", "create"], "one action, which succeeded"
+        assert actions[0]["message"] is None
+        await emptied(running, network, first, server)
+
+
+async def test_an_attach_fails_for_want_of_addresses_when_its_host_has_no_other_segment(start: Start) -> None:
+    """And what it had claimed is given back; the census of the fixture counts it."""
+    wires = (("physnet1",), ("physnet2",))
+    async with start(hosts=Hosts(count=2, physical_networks=wires)) as running:
+        admin = running.admin
+        network, segments = await routed_with(admin, 9, 9)
+        first = await admin.active("the pools are drawn now", networks=[{"uuid": network}])
+        server = await admin.active("s")
+        mine = {"host1": 0, "host2": 1}
+        here = mine[server["OS-EXT-SRV-ATTR:host"]]
+        await filled(running, network, segments[here], 9 - (mine[first["OS-EXT-SRV-ATTR:host"]] == here))
+        refused = await attach(running, server["id"], network)
+        assert refused.status_code == 400, refused.text
+        assert "address" in refused.json()["badRequest"]["message"], refused.text
+        again = await attach(running, server["id"], network)
+        assert again.status_code == 400, "the pool is known to be empty now"
+        await emptied(running, network, first, server)
+
+
+async def test_while_a_conductor_knows_only_the_first_version_of_attaching_that_one_is_told(start: Start) -> None:
+    async with start(hosts=Hosts(count=1)) as running:
+        region, server = running.cloud.region, await running.admin.active("s")
+        conductor = region.conductor
+        assert conductor is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                conductor.peers,
+                "unknown_to",
+                lambda saga: [SimpleNamespace(host="old")] if saga == "attach_interface/2" else [],
+            )
+            reply = await attach(running, server["id"], await running.admin.id_of("network", "private"))
+        assert reply.status_code == 200, reply.text
+        told = await region.databases.region.read(lambda tx: tx.rows(sa.select(operations.c.saga)))
+        assert "attach_interface/1" in {row[0] for row in told}
+        await running.admin.gone(server["id"])
 
 
 def port(index: int, **facts: Any) -> Port:

@@ -24,7 +24,7 @@ async def attach(running: Running, server: str, at: str = "2.104", **wish: Any) 
 
 
 async def becomes(running: Running, bridge: str, wanted: dict[str, int]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while (now := await used(running.admin, bridge)) != wanted:
         assert time.monotonic() < deadline, now
         await asyncio.sleep(0.05)

@@ -6,15 +6,19 @@ The scenarios are those that Tempest has for the real pair (`test_qos_min_bw_all
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from conftest import Running, Start
+import pytest_asyncio
+from conftest import Running, Shared
 from guaranteed import EGR, IGR, KBPS, KPPS, PPS, made, network_on, placement, policy_of, providers, show_port
 
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.main.config import Hosts
+from moorage.main.guarantees import GuaranteesOverHttp
+from moorage.main.neighbours import make_own_apis
 from moorage.model.ids import ServerId
 from moorage.operations.steps import servers as records
 from moorage.testing.person import Person
@@ -67,7 +71,7 @@ class Scene:
         """The record follows, and the round that compares all finds nothing more to mend."""
         region = self.running.cloud.region
         wanted = await self.claimed(server)
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 180
         while True:
             found = (await records.find(region.rooms, ServerId(server))).server
             assert found is not None
@@ -84,9 +88,21 @@ class Scene:
         assert await self.claimed(server) == wanted
 
 
-@pytest.fixture
-async def scene(start: Start) -> AsyncIterator[Scene]:
-    async with start(hosts=ONE) as running:
+CLOUD = {"hosts": ONE}
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", params=["in one process", "by the Placement API"])
+async def scene(shared: Shared, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """The network service reaches the claims as in `moorage up`, and as in a role of its own."""
+    async with shared.for_a_test() as running, AsyncExitStack() as stack:
+        service = running.cloud.embedded.network
+        assert service is not None
+        if request.param == "by the Placement API":
+            own = make_own_apis(running.config)
+            stack.push_async_callback(own.close)
+            stack.callback(setattr, service._runner, "_guarantees", service._runner._guarantees)
+            service._runner._guarantees = GuaranteesOverHttp(own.placement)
         found = await providers(running.admin)
         network = await network_on(running.admin, "physnet1")
         yield Scene(running, network, found["host1:Open vSwitch agent:br-physnet1"], found["host1:Open vSwitch agent"])
@@ -136,7 +152,7 @@ async def test_of_two_ports_the_one_that_changes_is_counted_anew(scene: Scene) -
     await scene.agrees(server)
     detached = await scene.admin.compute("DELETE", f"/servers/{server}/os-interface/{first}")
     assert detached.status_code == 202
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 180
     while await scene.claimed(server) != {IGR: 2_000}:
         assert time.monotonic() < deadline
         await scene.running.cloud.region.clock.sleep(0.05)

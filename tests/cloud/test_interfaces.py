@@ -2,10 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from conftest import Running, Start
+import pytest
+import pytest_asyncio
+from conftest import Running, Shared, Start
 
 from moorage.drivers.dials import VerbDial
 from moorage.main.config import Hosts
@@ -16,7 +18,16 @@ from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 
-PATIENCE_S = 30.0
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        yield found
+
+
+PATIENCE_S = 180.0
 
 
 async def interfaces(running: Running, server: str) -> list[dict[str, Any]]:

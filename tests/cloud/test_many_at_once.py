@@ -2,11 +2,22 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 
-from conftest import Running, Start
+import pytest
+import pytest_asyncio
+from conftest import Running, Shared, Start
 
 from moorage.main.config import Hosts, Quota
 from moorage.testing.person import Person
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        yield found
 
 
 async def usage(person: Person) -> dict[str, int]:
@@ -30,7 +41,7 @@ async def test_quota_is_exact_under_fifty_boots_at_once(start: Start) -> None:
         assert await usage(demo) == {"instances": 17, "cores": 17, "ram": 17 * 128}
         await asyncio.gather(*(demo.gone(each) for each in servers[:5]))
         # The quota is given back by the commit that ends a delete, a moment after the server is seen to be gone.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(180):
             while (await usage(demo))["instances"] != 12:  # noqa: ASYNC110  what is asked of the API has no event
                 await asyncio.sleep(0.01)
         assert (await demo.ask_boot("too-many", min_count=6)).status_code == 403

@@ -29,8 +29,8 @@ pytestmark = pytest.mark.skipif(
 )
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIsjfXiOjqrvVQxtElgj+kXx/V/CmyyIvfhxEZRx/BMS me@here\n"
 HERE = Path(__file__).parent
-START_S = 30.0
-WAIT_S = 20.0
+START_S = 180.0
+WAIT_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def clouds_yaml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path(running)
         return
     place = tmp_path_factory.mktemp("cloud")
-    names = ("compute", "placement", "identity", "image", "network")
-    ports = [word for name, port in zip(names, free_ports(5), strict=True) for word in (f"--{name}-port", str(port))]
+    names = ("compute", "placement", "identity", "image", "network", "volume")
+    ports = [word for name, port in zip(names, free_ports(6), strict=True) for word in (f"--{name}-port", str(port))]
     with (place / "log").open("wb") as log:
         cloud = subprocess.Popen(
             [sys.executable, "-m", "moorage", "up", "--data-dir", str(place / "data"), "--durability", "process", *ports],
@@ -181,6 +181,8 @@ def at(version: str) -> tuple[str, str]:
 @pytest.mark.parametrize("version", ["2.1", "2.74", "2.latest"])
 def test_servers(client: Client, version: str) -> None:
     told(client.run(script.SERVERS, *USER, *at(version)))
+    if version != "2.1":
+        told(client.run(script.SERVERS_SINCE_2_17, *USER, *at(version)))
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.48", "2.latest"])

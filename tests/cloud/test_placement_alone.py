@@ -13,7 +13,7 @@ import pytest
 
 from moorage.store.region.placement.tables import placement_metadata
 
-START_DEADLINE_S = 30.0
+START_DEADLINE_S = 180.0
 OPENSTACK = Path(sys.executable).parent / "openstack"
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from conftest import Running
 
-from moorage.drivers.simulated import SimulatedGuest
+from moorage.drivers.simulated_guest import SimulatedGuest
 
 OWN_TO_EACH = {"port", "mac", "addresses"}
 """These name the one port; every other field has to be the same for both kinds, or differ on purpose."""

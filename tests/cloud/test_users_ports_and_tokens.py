@@ -1,12 +1,22 @@
 """What a person brought stays theirs; what a person may do is judged before the 202, and needs their token no more after it."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import Running, Start
+import pytest_asyncio
+from conftest import Running, Shared, Start
 
 from moorage.testing.person import Person
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        yield found
 
 
 async def made_port(person: Person, **more: Any) -> dict[str, Any]:
@@ -79,7 +89,7 @@ async def test_a_token_expires_between_accept_and_port_creation(start: Start, mo
 
         monkeypatch.setattr(network, "ensure_ports", when_expired)
         server = await demo.boot("outlives-its-token")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(180):
             while (await demo.network("GET", "/networks")).status_code != 401:  # noqa: ASYNC110 - only asking tells
                 await asyncio.sleep(0.2)
         expired.set()

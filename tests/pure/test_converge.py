@@ -25,6 +25,12 @@ def test_killed_between_destroying_and_learning_it_is_safe_to_do_again() -> None
     assert converge({}, {A: Turn(2)}, {A}, told) == Plan()
 
 
+def test_a_guest_that_a_driver_made_too_late_is_destroyed() -> None:
+    told = [ServerTurn(A, Turn(1).undo(), here=False)]
+    assert converge({A: ON}, {A: Turn(1).undo()}, set(), told) == Plan(destroy=(A,))
+    assert converge({A: ON}, {A: Turn(1)}, set(), [ServerTurn(A, Turn(1), here=False)]) == Plan()
+
+
 def test_a_deleted_server_needs_no_turn_and_is_forgotten() -> None:
     assert converge({A: ON}, {A: Turn(5)}, {A}, [ServerTurn(A, gone=True)]) == Plan(destroy=(A,), forget=(A,))
     assert converge({}, {A: Turn(5)}, set(), [ServerTurn(A, gone=True)]) == Plan(forget=(A,))
@@ -71,7 +77,9 @@ def test_never_the_wrong_guest(
     for server in plan.destroy:
         cell = said[server]
         assert cell.gone or (
-            not cell.here and cell.turn is not None and (server not in turns or cell.turn > turns[server])
+            not cell.here
+            and cell.turn is not None
+            and (server not in turns or cell.turn > turns[server] or cell.turn == turns[server].undo())
         )
     assert set(plan.start) <= running - set(plan.destroy)
     for server, turn in plan.know:

@@ -90,10 +90,23 @@ CASES: dict[str, Notification] = {
     "reboot.error": said("reboot.error", replaced(task_state=TaskState.REBOOTING), trouble=TROUBLE),
     "lock": said("lock", replaced(locked=True, locked_reason="global warming"), service="api", host="rack1"),
     "interface_attach.end": said("interface_attach.end", SERVER),
+    "volume_attach.end": said("volume_attach.end", SERVER, volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113"),
+    "volume_swap.end": said(
+        "volume_swap.end",
+        SERVER,
+        volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113",
+        new_volume="227cc671-f30b-4488-96fd-7d0bf13648d8",
+    ),
     "update": said("update", replaced(task_state=TaskState.POWERING_OFF), update=StateUpdate("active", None)),
     "update-from-nothing": said("update", BUILDING, service="conductor", host="rack1", update=StateUpdate()),
     "update-name": said("update", SERVER, update=StateUpdate("active", None, "old-name")),
     "exists": said("exists", SERVER, request_id="", user="", project="", period=(AT - 3_600_000_000, AT)),
+    "snapshot.start": said(
+        "snapshot.start",
+        replaced(task_state=TaskState.IMAGE_SNAPSHOT),
+        snapshot_image="d2aae36f-785c-4518-8016-bc9534d9fc7f",
+    ),
+    "snapshot.end": said("snapshot.end", SERVER, snapshot_image="d2aae36f-785c-4518-8016-bc9534d9fc7f"),
     "update-tags": said("update", SERVER, service="api", host="rack1", update=StateUpdate("active", None)),
 }
 WORDING = Wording("both", image_url="http://image.example")
@@ -128,7 +141,7 @@ def test_each_format_goes_to_its_topics_alone() -> None:
     assert queues("both") == ["notifications.error", "for-ceilometer.error", "versioned_notifications.error"]
 
 
-@pytest.mark.parametrize("name", ["lock", "interface_attach.end"])
+@pytest.mark.parametrize("name", ["lock", "interface_attach.end", "volume_attach.end", "volume_swap.end"])
 def test_what_nova_tells_in_one_format_only(name: str) -> None:
     assert [each.topic for each in messages_of(CASES[name], WORDING)] == ["versioned_notifications"]
 
@@ -182,6 +195,9 @@ INSTANCE = {
 }  # fmt: skip
 NOVA_34 |= {
     "InstanceActionPayload": ("1.9", INSTANCE | {"fault"}),
+    "InstanceActionSnapshotPayload": ("1.10", INSTANCE | {"fault", "snapshot_image_id"}),
+    "InstanceActionVolumePayload": ("1.7", INSTANCE | {"fault", "volume_id"}),
+    "InstanceActionVolumeSwapPayload": ("1.9", INSTANCE | {"fault", "old_volume_id", "new_volume_id"}),
     "InstanceCreatePayload": (
         "1.13",
         INSTANCE | {"fault", "keypairs", "tags", "trusted_image_certificates", "instance_name"},
@@ -210,7 +226,10 @@ CEILOMETER_TRAITS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ("lock", "interface_attach.end")])
+ONE_FORMAT_ONLY = ("lock", "interface_attach.end", "volume_attach.end", "volume_swap.end")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ONE_FORMAT_ONLY])
 def test_ceilometer_finds_what_it_reads(name: str) -> None:
     """The fields of its event definitions and meters (Ceilometer 27)."""
     body = messages_of(CASES[name], WORDING)[0].body

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from moorage.main.config import Api, Compute, Config, Hosts, Listen, Neighbour, Network, Region, ServiceUser
+from moorage.main.config import Api, Compute, Config, Hosts, Listen, Neighbour, Network, Region, ServiceUser, Volume
 from moorage.main.up import start_cloud
 from moorage.testing.peers.stack import Stack
 
@@ -29,7 +29,7 @@ class Desk:
     def __init__(self, stack: Stack, config: Config, who: str) -> None:
         headers = {
             "X-Auth-Token": stack.token(who),
-            "OpenStack-API-Version": "compute 2.72, placement 1.39",
+            "OpenStack-API-Version": "compute 2.72, placement 1.39, volume 3.71",
         }
         self._client = httpx.AsyncClient(headers=headers, timeout=60)
         self._urls = {
@@ -38,6 +38,7 @@ class Desk:
             "image": f"{stack.image_url}/v2",
             "network": f"{stack.network_url}/v2.0",
             "agents": f"{stack.network_url}/agent-reports",
+            "volume": f"{stack.volume_url}/v3/{stack.logins[who].project_id}",
         }
 
     async def __call__(self, service: str, method: str, path: str, body: Any = None, ok: int = 300) -> Any:
@@ -68,10 +69,15 @@ async def moorage_beside(
     compute_port: int = 0,
     placement_port: int = 0,
     reported: bool = False,
+    volumes: bool = False,
 ) -> AsyncIterator[Config]:
-    """Moorage with simulated hosts, and nothing embedded; `reported`: the real Neutron writes its segments into it."""
+    """Moorage with simulated hosts, and nothing embedded; `reported`: the real Neutron writes its segments into it.
+
+    `volumes`: it has the real Cinder, which the test asked for (`real_volume`).
+    """
     login = stack.logins["moorage"]
     ports = {"compute": compute_port, "placement": placement_port, "identity": 0, "image": 0, "network": 0}
+    ports["volume"] = 0
     config = Config(
         data_dir=str(data_dir),
         region=Region(durability="process"),
@@ -80,6 +86,7 @@ async def moorage_beside(
         identity=Neighbour(url=stack.identity_url),
         image=Neighbour(url=stack.image_url),
         network=Network(url=stack.network_url, reports=reported),
+        volume=Volume(url=stack.volume_url if volumes else ""),
         service_user=ServiceUser(user=login.user, password=login.password, project=login.project),
         hosts=hosts,
     )

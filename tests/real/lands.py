@@ -19,7 +19,7 @@ from moorage.testing.peers.stack import Stack
 
 DEADLINE_S = 180.0
 LOOK_EVERY_S = 0.1
-SERVICES = ("compute", "placement", "identity", "image", "network")
+SERVICES = ("compute", "placement", "identity", "image", "network", "volume")
 
 
 class Who:

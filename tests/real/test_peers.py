@@ -1,5 +1,7 @@
 """The real neighbours answer, and keep people apart."""
 
+import time
+
 import httpx
 import pytest
 
@@ -27,3 +29,16 @@ def test_placement_and_agents_are_for_the_administrator(real_network: RealServic
     assert _get(real_placement, "/resource_providers", "alice").status_code == 403
     hosts = {agent["host"] for agent in _get(real_network, "/v2.0/agents", "admin").json()["agents"] if agent["alive"]}
     assert {"cmp1", "cmp3"} <= hosts
+
+
+def test_cinder_makes_a_volume_for_its_users(real_volume: RealService) -> None:
+    headers = {"X-Auth-Token": real_volume.token("alice"), "OpenStack-API-Version": "volume 3.71"}
+    url = f"{real_volume.url}/v3/{real_volume.logins['alice'].project_id}/volumes"
+    made = httpx.post(url, headers=headers, json={"volume": {"size": 1}}, timeout=30)
+    assert made.status_code == 202, made.text
+    path = f"{url}/{made.json()['volume']['id']}"
+    deadline = time.monotonic() + 60
+    while httpx.get(path, headers=headers, timeout=30).json()["volume"]["status"] != "available":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert httpx.delete(path, headers=headers, timeout=30).status_code == 202

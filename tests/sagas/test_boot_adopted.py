@@ -87,6 +87,20 @@ async def test_before_that_the_next_host_is_tried(small: SmallRegion) -> None:
     assert after.host != before.host
 
 
+async def test_a_start_counts_when_the_server_is_announced_and_not_before(small: SmallRegion) -> None:
+    """Until then its host keeps the guest off when it cannot be heard (RULES §23)."""
+    small.hosts.counting.clear()
+    await killed_at(small, "entering do of announce")
+    assert small.hosts.counting == []
+    await small.fresh(a_server(), PROVED_OPERATION)
+    await tell(
+        BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms,
+        StagedLog(Paper(first_lines(BOOT), small.transact), Trapdoor(1000, "kill")), clock=HeldClock(),
+    )  # fmt: skip
+    row = await row_of(small)
+    assert small.hosts.counting == [(row.host, SERVER, a_boot(PROVED_OPERATION).seq)]
+
+
 async def test_who_looked_can_no_more_be_overtaken(small: SmallRegion) -> None:
     """The old teller, asleep before its last write, finds the cell's row taken over."""
     lease = await killed_at(small, "entering do of announce")

@@ -158,6 +158,6 @@ async def test_a_lost_hint_costs_a_pause_and_no_more(small: SmallRegion, monkeyp
     booting = asyncio.create_task(tell(BOOT, OPERATION, a_boot(OPERATION), rooms, paper, max_attempts=1))
     await until(lambda: small.hosts.guests)
     await keep(small, events(small, "completed"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         await booting
     assert await is_active(small)

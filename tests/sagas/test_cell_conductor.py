@@ -1,5 +1,6 @@
 """A cell's conductor and its hosts: what was lost is asked for again, what differs is found, and one agent speaks for a host."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -26,23 +27,26 @@ from moorage.bus.messages import (
 from moorage.cli import status
 from moorage.conductor.belonging import LAST_ATTEMPT
 from moorage.conductor.cell import COMPARE_AGAIN_S, COMPARE_EVERY_S, SILENT_S, CellConductor
-from moorage.conductor.who_speaks import ANSWERS_WITHIN_S
+from moorage.conductor.who_speaks import ANSWERS_WITHIN_S, GIVEN_UP_WITHIN_S
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
 from moorage.model.guest import PowerState, ResourceInventory, digest
 from moorage.model.ids import CellId, OperationId, ServerId
+from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.turn import UNDO, Turn
 from moorage.operations.all import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
 from moorage.store.servers import server_values
 from moorage.testing.frontdesk import MEMBER, Cells, front_desk
+from moorage.testing.servers import a_migration
 from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.waiting import until
 
@@ -70,6 +74,8 @@ class AtCell:
         self.small, self.cell, self.host = small, cell, host
         self.clock, self.bus = Clock(), MemoryBus()
         self.told: list[Message] = []
+        self.replaces: tuple[str, ...] | None = None
+        """What reports say of the agents before."""
         self.conductor = self.another()
 
     def another(self) -> CellConductor:
@@ -92,7 +98,9 @@ class AtCell:
 
     def report(self, guests: dict[ServerId, PowerState], agent: str = ONE, host: str = "") -> HostReport:
         inventory = {"VCPU": ResourceInventory(8)}
-        return HostReport(host or self.host, self.cell, "x", agent, inventory=inventory, guests=guests)
+        return HostReport(
+            host or self.host, self.cell, "x", agent, inventory=inventory, guests=guests, replaces=self.replaces
+        )
 
     def beat(self, number: int, guests: dict[ServerId, PowerState], agent: str = ONE, **more: Any) -> Heartbeat:
         return Heartbeat(self.host, self.cell, agent, number, len(guests), digest(guests), **more)
@@ -213,6 +221,31 @@ async def test_a_report_that_could_not_be_stored_is_asked_for_until_it_is(at: At
     assert at.heard(ReportWanted) == []
 
 
+async def test_while_a_report_cannot_be_stored_no_more_are_asked_for(at: AtCell) -> None:
+    """A database that hangs: what was asked meanwhile would be stored one after the other when it is back."""
+    plain, goes_on = at.small.engine.report_host, asyncio.Event()
+
+    async def hangs(told: Any) -> Any:
+        await goes_on.wait()
+        return await plain(told)
+
+    at.small.engine.report_host = hangs  # type: ignore[method-assign]
+    storing = asyncio.create_task(at.say(at.report({}, host="new1")))
+    await until(lambda: at.conductor._known["new1"].heard > 0)
+    asked = 0
+    for number in range(10):
+        at.clock.passed_s += 5.0
+        await at.conductor.take_beat(Heartbeat(at.host, at.cell, ONE, number, 0, digest({})))
+        await until(lambda: at.bus.quiet)
+        asked += len(at.heard(ReportWanted))
+    assert asked == 0
+    goes_on.set()
+    await storing
+    at.clock.passed_s += 60.0
+    await at.conductor.take_beat(Heartbeat(at.host, at.cell, ONE, 10, 0, digest({})))
+    await until(lambda: at.heard(ReportWanted))
+
+
 async def test_a_report_that_was_lost_is_asked_for(at: AtCell) -> None:
     await at.say(Heartbeat("new1", at.cell, ONE, 0))
     assert at.heard(ReportWanted) == [], "it may be on its way beside the first beat"
@@ -323,6 +356,7 @@ async def test_an_attempt_that_moved_on_closes_the_door_of_the_earlier_host(at: 
     assert told[SERVER] == ServerTurn(SERVER, Turn(1, 1, UNDO), here=False)
     here = {each.server: each for each in await at.conductor.servers_of(at.host, (SERVER,))}
     assert here[SERVER].here
+    assert here[SERVER].over == 0, "the boot may still go on elsewhere"
 
 
 async def test_a_server_that_is_elsewhere_is_said_to_be(at: AtCell) -> None:
@@ -333,15 +367,87 @@ async def test_a_server_that_is_elsewhere_is_said_to_be(at: AtCell) -> None:
     (told,) = await at.conductor.servers_of(elsewhere, (SERVER,))
     assert (told.here, told.gone) == (False, False)
     assert told.turn == Turn(where.op_seq, LAST_ATTEMPT, UNDO)
+    (told,) = await at.conductor.servers_of(at.host, (SERVER,))
+    assert (told.here, told.over) == (True, where.op_seq), "it is built, and stays there"
+
+
+# ---------------------------------------------------------------------------------------------- moves
+
+
+async def move(at: AtCell, status: MigrationStatus, *, there: bool) -> str:
+    """The server is moved from its host; `there`: its record is on the other host already, which is answered."""
+    elsewhere = next(name for name in ("host1", "host3") if name != at.host)
+    migration = a_migration(1, MigrationType.RESIZE, status, server=SERVER, source_host=at.host, dest_host=elsewhere)
+    table = cell_servers.servers
+
+    def work(tx: Tx) -> None:
+        cell_migrations.put(tx, migration)
+        if there:
+            tx.run(table.update().values(host=elsewhere))
+
+    await at.small.cells[at.cell].write(work)
+    return elsewhere
+
+
+async def said_of(at: AtCell, host: str) -> ServerTurn | None:
+    return {each.server: each for each in await at.conductor.servers_of(host, (SERVER,))}.get(SERVER)
+
+
+async def test_a_guest_stays_on_the_host_it_is_moved_from_until_the_move_ends(at: AtCell) -> None:
+    await known(at)
+    elsewhere = await move(at, MigrationStatus.FINISHED, there=True)
+    for host in (at.host, elsewhere):
+        said = await said_of(at, host)
+        assert said is not None
+        assert said.here, host
+    await move(at, MigrationStatus.CONFIRMED, there=True)
+    gone = await said_of(at, at.host)
+    assert gone is not None
+    assert (gone.here, gone.gone) == (False, False)
+    await at.small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
+    await move(at, MigrationStatus.FINISHED, there=True)
+    deleted = await said_of(at, at.host)
+    assert deleted is not None
+    assert deleted.gone, "a delete takes both"
+
+
+async def test_a_claim_elsewhere_does_not_take_the_guest_of_a_server_that_is_moved(at: AtCell) -> None:
+    """The move has claimed its destination, and its guest is switched off in a moment; nothing calls it over."""
+    await at.held()
+    claimed = sa.update(consumers).values(operation=BOOT, attempt=1)
+    await at.small.region.write(lambda tx: tx.run(claimed))
+    elsewhere = await move(at, MigrationStatus.MIGRATING, there=False)
+    other = at.small.engine.host_named(elsewhere)
+    await at.small.region.write(lambda tx: tx.run(sa.update(consumers).values(host=other)))
+    said = await said_of(at, at.host)
+    assert said is not None
+    assert said.here
+    assert await said_of(at, elsewhere) is None, "the guest that is made there is nobody's business but the operation's"
+
+
+async def test_the_second_guest_of_a_server_that_was_moved_is_expected(at: AtCell) -> None:
+    """Digests of both hosts agree with the records, so no report is asked for because of it."""
+    await known(at)
+    elsewhere = await move(at, MigrationStatus.FINISHED, there=True)
+    off = {SERVER: PowerState.SHUTDOWN}
+    states = await at.small.cells[at.cell].read(lambda tx: cell_servers.power_states(tx, (at.host, elsewhere)))
+    assert states == {at.host: off, elsewhere: {SERVER: PowerState.RUNNING}}
+    await at.say(at.beat(1, off, changed=off))
+    await at.compare()
+    assert at.heard(ReportWanted) == []
+    await at.say(at.report(off))
+    assert at.heard(ServersOfHost) == []
 
 
 # ---------------------------------------------------------------------------------------------- who speaks
 
 
-async def question(at: AtCell, agent: str, *, waits_s: float = 0.0) -> list[Message]:
+async def question(
+    at: AtCell, agent: str, *, waits_s: float = 0.0, replaces: tuple[str, ...] | None = None
+) -> list[Message]:
     at.told.clear()
     at.clock.passed_s += waits_s
-    await at.say(AgentReturned(at.host, at.cell, f"{agent} asks", (), agent=agent))
+    await at.say(AgentReturned(at.host, at.cell, f"{agent} asks", (), agent=agent, replaces=replaces))
     return at.told
 
 
@@ -369,6 +475,73 @@ async def test_a_restart_is_answered_when_the_last_life_does_not_answer(at: AtCe
     at.told.clear()
     await at.say(at.beat(7, ON, ONE))
     assert not [each for each in at.told if not isinstance(each, ReportWanted)]
+
+
+async def test_a_restart_says_whom_it_replaces(at: AtCell) -> None:
+    await known(at)
+    await question(at, OTHER, replaces=("one before", ONE))
+    (answer,) = await question(at, OTHER, waits_s=ANSWERS_WITHIN_S, replaces=("one before", ONE))
+    assert isinstance(answer, ServersOfHost)
+
+
+async def test_another_machine_waits_until_the_first_is_silent(at: AtCell) -> None:
+    """The first does not answer, but may be cut off for a moment: its guests run, and it may act."""
+    await known(at)
+    await question(at, OTHER, replaces=())
+    assert await question(at, OTHER, waits_s=2 * ANSWERS_WITHIN_S, replaces=()) == []
+    await at.say(at.beat(0, {}, OTHER))
+    assert await question(at, OTHER, replaces=("somebody",)) == []
+    at.silence()
+    assert await question(at, OTHER, replaces=()) == [], "boots are just going on elsewhere"
+    (answer,) = await question(at, OTHER, waits_s=GIVEN_UP_WITHIN_S, replaces=())
+    assert isinstance(answer, ServersOfHost)
+
+
+async def test_beats_alone_replace_nobody(at: AtCell) -> None:
+    """The first one returns from a cut, and does not know yet that another speaks, who does not answer at the moment."""
+    await known(at)
+    await at.say(at.beat(0, {}, OTHER, changed={SERVER: PowerState.CRASHED}))
+    before = await at.power()
+    at.clock.passed_s += 2 * ANSWERS_WITHIN_S
+    await at.say(at.beat(1, {}, OTHER, changed={SERVER: PowerState.CRASHED}))
+    assert await at.power() == before
+    assert at.conductor._known[at.host].agent == ONE
+
+
+async def test_a_restart_of_which_only_beats_are_heard_is_asked_whom_it_replaces(at: AtCell) -> None:
+    """Another conductor, of a release that does not keep who speaks, answered its question: it will not ask again."""
+    await known(at)
+    at.told.clear()
+    for number in range(3):
+        at.clock.passed_s += 2 * ANSWERS_WITHIN_S
+        await at.say(at.beat(number, ON, OTHER))
+        if any(isinstance(each, ReportWanted) for each in at.told):
+            at.told.clear()
+            at.replaces = ("one between", ONE)
+            await at.say(at.report(ON, OTHER))
+    assert at.conductor._known[at.host].agent == OTHER
+    assert not at.conductor._known[at.host].silent
+
+
+async def test_an_answer_that_waits_in_line_behind_a_slow_database_is_one(at: AtCell) -> None:
+    """Two agents must not both be told that they speak for the host."""
+    await known(at)
+    await question(at, OTHER)
+    plain, goes_on = at.small.engine.report_host, asyncio.Event()
+
+    async def slow(told: Any) -> Any:
+        await goes_on.wait()
+        return await plain(told)
+
+    at.small.engine.report_host = slow  # type: ignore[method-assign]
+    storing = asyncio.create_task(at.say(at.report({}, host="new1")))
+    await until(lambda: at.conductor._known["new1"].heard > 0)
+    assert await question(at, OTHER, waits_s=ANSWERS_WITHIN_S) == []
+    goes_on.set()
+    await storing
+    await at.say(at.report(ON, ONE))
+    (answer,) = await question(at, OTHER)
+    assert isinstance(answer, AgentRefused)
 
 
 async def test_who_said_goodbye_is_not_waited_for(at: AtCell) -> None:

@@ -82,7 +82,7 @@ async def test_an_attach_that_loses_its_first_claim_takes_the_next(small: SmallR
         noted(shortage)
 
     small.engine.lost = count  # type: ignore[method-assign]
-    saga = SAGAS["attach_interface/1"]
+    saga = SAGAS["attach_interface/2"]
     await tell(saga, PROVED_OPERATION, attaching("routed"), small.rooms, Paper(first_lines(saga), small.transact))
     assert lost == 1
     after = await records.find(small.rooms, SERVER)

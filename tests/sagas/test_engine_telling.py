@@ -32,7 +32,7 @@ from moorage.saga.log import Waiting
 from moorage.testing.stage import HeldClock
 
 ID = OperationId("op-1")
-DEADLINE_S = 5.0
+DEADLINE_S = 120.0
 
 
 class Ask(Struct, frozen=True):

@@ -69,7 +69,7 @@ async def ask_to_delete(small: SmallRegion) -> None:
 
 async def delete(small: SmallRegion, seq: int) -> dict[str, Any]:
     """The delete that waited has its turn, with credentials that work; what is held after a round."""
-    await told(small, "delete/1", Delete(a_server(operation=DELETE), seq, "req-delete", "user-1"), 1_000, DELETE)
+    await told(small, "delete/2", Delete(a_server(operation=DELETE), seq, "req-delete", "user-1"), 1_000, DELETE)
     await StrayPorts(small.rooms).run()
     return await small.held()
 
@@ -82,7 +82,7 @@ async def test_an_attach_that_cannot_be_taken_back_keeps_no_delete_waiting(
     await booted(small)
     await ask_to_delete(small)
     with pytest.raises(Unwound):
-        await told(small, "attach_interface/1", attaching(card), calls)
+        await told(small, "attach_interface/2", attaching(card), calls)
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
     assert where.operation == DELETE
@@ -106,7 +106,7 @@ async def test_while_nobody_deletes_the_server_a_port_waits_for_credentials(smal
     """The server lives on, and its port with it: it is not forgotten."""
     await booted(small)
     with pytest.raises(Stuck):
-        await told(small, "attach_interface/1", attaching("made"), 1)
+        await told(small, "attach_interface/2", attaching("made"), 1)
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
     assert where.operation == PROVED_OPERATION

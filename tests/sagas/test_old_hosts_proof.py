@@ -18,7 +18,7 @@ from moorage.testing.sagas import PROVED_OPERATION, Part, prove
 from moorage.testing.small_region import SERVER, USERS_PORT, a_boot, a_server
 
 BOOTED = OperationId("booted")
-BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/1"]
+BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/2"]
 WORLDS = {
     "all of level 1": ((1, 1, 1), True),
     "every level": ((1, 2, 3), True),

@@ -7,13 +7,67 @@ import msgspec
 import pytest
 from parts import every_part, matrix_part
 
+from moorage.model.ids import ImageId
+from moorage.model.rescue import RescueSpec
+from moorage.model.resources import needs_of
+from moorage.model.server import Server, VmState
 from moorage.operations.all import SAGAS
+from moorage.operations.crash_dump import CrashDump
 from moorage.operations.delete import Delete
 from moorage.operations.power import EFFECTS, Power
+from moorage.operations.rebuild import Rebuild
+from moorage.operations.rescue import Rescue, Unrescue
+from moorage.operations.shelve import Shelve, ShelveOffload
+from moorage.operations.soft_delete import Restore, SoftDelete
+from moorage.operations.unshelve import Unshelve
 from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
 from moorage.testing.small_region import SmallRegion, a_boot, a_server
-from moorage.testing.small_stories import Card, attached, attaching, booted, deleted_under_it, detaching
+from moorage.testing.small_shelves import (
+    offloading,
+    shelved,
+    shelved_server,
+    shelving,
+    unshelving,
+    unshelving_in_place,
+    volumes_world,
+    with_volumes,
+)
+from moorage.testing.small_stories import (
+    Card,
+    attached,
+    attaching,
+    attaching_volume,
+    booted,
+    booting_from_volume,
+    deleted_under_it,
+    detaching,
+    detaching_volume,
+    extending_volume,
+    imaged,
+    rescued,
+    snapshotting,
+    snapshotting_volume,
+    snapshotting_volumes,
+    softly_deleted,
+    swapping_volume,
+    with_grown_volume,
+    with_snapshots,
+    with_swappable_volume,
+    with_volume,
+    with_volumes_ready,
+)
+
+
+def rebuilding(server: Server) -> Rebuild:
+    """From another image, with another name."""
+    becomes = msgspec.structs.replace(server, image=ImageId("image-2"), name="anew")
+    return Rebuild(server, 2, becomes, ("image", "name"), request_id="req-rebuild", user="user-1")
+
+
+def active(server: Server) -> Server:
+    """As it is when it was booted."""
+    return msgspec.structs.replace(server, vm_state=VmState.ACTIVE, task_state=None)
 
 
 @pytest.fixture
@@ -30,8 +84,31 @@ async def plots(small: SmallRegion) -> dict[str, tuple[Any, Callable[[], Awaitab
         "boot/1": (a_boot(PROVED_OPERATION), lambda: small.fresh(a_server(), PROVED_OPERATION)),
         "delete/1": (Delete(server, seq=2, request_id="req-delete"), lambda: booted(small)),
         "attach_interface/1": (attaching("made"), lambda: booted(small)),
+        "attach_interface/2": (attaching("made"), lambda: booted(small)),
         "detach_interface/1": (await detaching(small, "made"), lambda: attached(small, "made")),
+        "boot/2": (booting_from_volume(), lambda: with_volumes_ready(small)),
+        "delete/2": (Delete(server, seq=3, request_id="req-delete"), lambda: with_volume(small, goes=True)),
+        "attach_volume/1": (attaching_volume(), lambda: booted(small)),
+        "extend_volume/1": (extending_volume(), lambda: with_grown_volume(small)),
+        "assisted_snapshot/1": (snapshotting_volume(), lambda: with_volume(small)),
+        "detach_volume/1": (await detaching_volume(small), lambda: with_volume(small)),
+        "swap_volume/1": (await swapping_volume(small), lambda: with_volume(small)),
         "power/1": (Power(server, seq=2, verb="stop", request_id="req-stop"), lambda: booted(small)),
+        "rebuild/1": (rebuilding(server), lambda: booted(small)),
+        "rescue/1": (Rescue(active(server), 2, RescueSpec("image-2"), "req-rescue"), lambda: booted(small)),
+        "unrescue/1": (
+            Unrescue(msgspec.structs.replace(server, rescue=RescueSpec("image-2")), 3, "req-unrescue"),
+            lambda: rescued(small),
+        ),
+        "soft_delete/1": (SoftDelete(active(server), 2, "req-soft"), lambda: booted(small)),
+        "restore/1": (Restore(active(server), 3, request_id="req-restore"), lambda: softly_deleted(small)),
+        "crash_dump/1": (CrashDump(server, seq=2, request_id="req-dump"), lambda: booted(small)),
+        "snapshot/1": (snapshotting(), lambda: imaged(small)),
+        "snapshot_volumes/1": (snapshotting_volumes(), lambda: with_snapshots(small)),
+        "shelve/1": (shelving(offload=True), lambda: imaged(small)),
+        "shelve_offload/1": (offloading(), lambda: shelved(small, offload=False)),
+        "unshelve/1": (unshelving(), lambda: shelved(small, offload=True)),
+        "unshelve_in_place/1": (unshelving_in_place(), lambda: shelved(small, offload=False)),
     }
 
 
@@ -43,12 +120,18 @@ async def test_proved(name: str, part: Part, small: SmallRegion) -> None:
 
 
 @matrix_part
-@pytest.mark.parametrize("saga", ["attach_interface/1", "detach_interface/1"])
+async def test_a_volume_that_the_volume_service_moves_keeps_its_id(part: Part, small: SmallRegion) -> None:
+    asked = await swapping_volume(small, migrating=True)
+    await prove(SAGAS["swap_volume/1"], asked, lambda: with_swappable_volume(small, migrating=True), part)
+
+
+@matrix_part
+@pytest.mark.parametrize("saga", ["attach_interface/2", "detach_interface/1"])
 @pytest.mark.parametrize("card", ["users", "routed"])
 async def test_every_kind_of_port_is_attached_and_detached(
     card: Card, saga: str, part: Part, small: SmallRegion
 ) -> None:
-    if saga == "attach_interface/1":
+    if saga == "attach_interface/2":
         await prove(SAGAS[saga], attaching(card), lambda: booted(small), part)
     else:
         await prove(SAGAS[saga], await detaching(small, card), lambda: attached(small, card), part)
@@ -62,6 +145,58 @@ async def test_a_port_deleted_in_the_network_service_is_forgotten(
     detach = SAGAS["detach_interface/1"]
     asked = await detaching(small, card, gone=True, guarantees=guarantees)
     await prove(detach, asked, lambda: deleted_under_it(small, card, guarantees=guarantees), part)
+
+
+@matrix_part
+async def test_a_shelved_server_is_deleted_with_its_image(part: Part, small: SmallRegion) -> None:
+    asked = Delete(shelved_server(), seq=4, request_id="req-delete")
+    await prove(SAGAS["delete/2"], asked, lambda: shelved(small, offload=True), part)
+
+
+@matrix_part
+@pytest.mark.parametrize("state", ["stopped", "paused"])
+async def test_a_server_that_stands_still_is_shelved_and_stays_on_its_host(
+    state: str, part: Part, small: SmallRegion
+) -> None:
+    asked = shelving(offload=False)
+    asked = msgspec.structs.replace(asked, server=msgspec.structs.replace(asked.server, vm_state=VmState(state)))
+    await prove(SAGAS["shelve/1"], asked, lambda: imaged(small, VmState(state)), part)
+
+
+@every_part
+@pytest.mark.parametrize("saga", ["shelve/1", "shelve_offload/1", "unshelve/1"])
+async def test_volumes_stay_reserved_while_their_server_is_shelved(saga: str, part: Part, small: SmallRegion) -> None:
+    """No attachment is left behind, none is lost, and no volume is exported to two hosts."""
+    off = saga == "unshelve/1"
+    server = await with_volumes(small, shelved=saga != "shelve/1", offload=off)
+    asked: Any = {
+        "shelve/1": Shelve(server, 3, None, True, "req-shelve", "user-1"),
+        "shelve_offload/1": ShelveOffload(server, 3, "req-offload", "user-1"),
+        "unshelve/1": Unshelve(server, 3, None, needs=needs_of(vcpus=1, memory_mb=64, disk_gb=0)),
+    }[saga]
+    await prove(SAGAS[saga], asked, lambda: volumes_world(small, shelved=saga != "shelve/1", offload=off), part)
+
+
+@every_part
+async def test_a_root_volume_is_written_anew(part: Part, small: SmallRegion) -> None:
+    server = await with_volumes(small)
+    asked = msgspec.structs.replace(rebuilding(server), becomes=server, fields=(), reimage="image-2")
+    await prove(SAGAS["rebuild/1"], asked, lambda: volumes_world(small), part)
+
+
+@matrix_part
+@pytest.mark.parametrize("saga", ["shelve/1", "unshelve/1"])
+@pytest.mark.parametrize(("routed", "guarantees"), [(True, False), (False, True)])
+async def test_addresses_and_guarantees_of_shelved_servers(
+    saga: str, routed: bool, guarantees: bool, part: Part, small: SmallRegion
+) -> None:
+    """Addresses stay claimed while a server is on no host; guarantees are given back, and claimed anew."""
+    if saga == "shelve/1":
+        asked: Any = shelving(offload=True)
+        await prove(SAGAS[saga], asked, lambda: imaged(small, routed=routed, guarantees=guarantees), part)
+    else:
+        new_world = lambda: shelved(small, offload=True, routed=routed, guarantees=guarantees)  # noqa: E731
+        await prove(SAGAS[saga], unshelving(), new_world, part)
 
 
 @matrix_part
@@ -79,12 +214,12 @@ async def test_a_server_with_guaranteed_ports_is_proved(name: str, part: Part, s
 
 
 @matrix_part
-@pytest.mark.parametrize("saga", ["attach_interface/1", "detach_interface/1"])
+@pytest.mark.parametrize("saga", ["attach_interface/2", "detach_interface/1"])
 @pytest.mark.parametrize("card", ["made", "users"])
 async def test_a_guaranteed_port_is_attached_and_detached(
     card: Card, saga: str, part: Part, small: SmallRegion
 ) -> None:
-    if saga == "attach_interface/1":
+    if saga == "attach_interface/2":
         await prove(SAGAS[saga], attaching(card), lambda: booted(small, guarantees=True), part)
     else:
         asked = await detaching(small, card, guarantees=True)
@@ -115,7 +250,113 @@ def test_every_saga_has_a_plan_that_was_agreed() -> None:
     assert {name: [step.name for step in saga.steps] for name, saga in SAGAS.items()} == {
         "boot/1": ["make_ports", "claim_host", "bind_ports", "record_server", "start_guest", "await_vifs", "announce"],
         "delete/1": ["find_server", "destroy_guest", "release_ports", "mark_deleted", "release_claims"],
+        "boot/2": [
+            "hold_volumes",
+            "make_ports",
+            "claim_host",
+            "bind_ports",
+            "connect_volumes",
+            "record_server",
+            "start_guest",
+            "await_vifs",
+            "announce",
+        ],
+        "delete/2": [
+            "find_server",
+            "destroy_guest",
+            "release_ports",
+            "release_volumes",
+            "mark_deleted",
+            "release_claims",
+            "finish_volumes",
+            "delete_shelved_image",
+        ],
+        "attach_volume/1": ["reserve", "begin_action", "connect", "plug", "record_volume"],
+        "extend_volume/1": ["begin_action", "tell_host", "tell_volume_service", "record_size"],
+        "assisted_snapshot/1": ["find_server", "tell_host", "tell_volume_service"],
+        "detach_volume/1": ["begin_action", "begin_detaching", "unplug", "let_volume_go", "forget_volume"],
+        "swap_volume/1": [
+            "reserve",
+            "begin_action",
+            "begin_detaching",
+            "connect",
+            "swap",
+            "let_old_volume_go",
+            "complete_migration",
+            "record_swapped",
+        ],
         "attach_interface/1": ["begin_action", "make_port", "claim_more", "bind_port", "plug", "record_nic"],
+        "attach_interface/2": ["begin_action", "make_port", "claim_more", "bind_port", "plug", "record_nic"],
         "detach_interface/1": ["begin_action", "unplug", "let_port_go", "forget_nic", "give_back"],
         "power/1": ["begin_action", "tell_host", "record_power"],
+        "rebuild/1": [
+            "begin_action",
+            "read_ports",
+            "hold_root",
+            "write_root",
+            "connect_volumes",
+            "rebuild_guest",
+            "record_rebuilt",
+        ],
+        "rescue/1": ["begin_action", "rescue_guest", "record_rescued"],
+        "unrescue/1": ["begin_unrescue", "unrescue_guest", "record_unrescued"],
+        "soft_delete/1": ["find_server", "switch_off", "mark_soft_deleted", "release_quota"],
+        "restore/1": ["begin_restore", "charge_quota", "switch_on", "record_restored"],
+        "crash_dump/1": ["begin_action", "interrupt_guest", "end_action"],
+        "shelve/1": [
+            "hold_image",
+            "begin_action",
+            "stop_guest",
+            "show_copying",
+            "take_snapshot",
+            "show_uploading",
+            "upload_image",
+            "record_shelved",
+            "clear_host",
+            "keep_volumes",
+            "take_ports_off",
+            "give_back_host",
+            "record_offloaded",
+        ],
+        "shelve_offload/1": [
+            "begin_offload",
+            "check_image",
+            "destroy_guest",
+            "reserve_volumes",
+            "unbind_ports",
+            "release_host",
+            "end_offload",
+        ],
+        "unshelve/1": [
+            "begin_action",
+            "check_image",
+            "read_ports",
+            "claim_host",
+            "bind_ports",
+            "connect_volumes",
+            "record_host",
+            "start_guest",
+            "await_vifs",
+            "announce",
+            "delete_image",
+        ],
+        "unshelve_in_place/1": ["begin_in_place", "power_on", "record_active", "drop_image"],
+        "snapshot_volumes/1": [
+            "hold_image",
+            "begin_action",
+            "show_taking",
+            "await_snapshots",
+            "write_image",
+            "record_image",
+        ],
+        "snapshot/1": [
+            "hold_image",
+            "begin_action",
+            "show_taking",
+            "take_snapshot",
+            "show_uploading",
+            "upload_image",
+            "record_snapshot",
+            "rotate_backups",
+        ],
     }

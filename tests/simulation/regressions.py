@@ -13,22 +13,31 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.agent.authority import Authority
+from moorage.agent.hold import Hold
 from moorage.agent.serve import Agent
 from moorage.bus.listening import Listening
-from moorage.bus.messages import Heartbeat
+from moorage.bus.messages import Heartbeat, ServerTurn
 from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.conductor import worker
+from moorage.conductor.belonging import LAST_ATTEMPT, Belonging
 from moorage.conductor.cell import CellConductor
 from moorage.conductor.known_hosts import KnownHost
+from moorage.conductor.reconcilers import stray_ports
+from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.conductor.who_speaks import WhoSpeaks
 from moorage.conductor.worker import Conductor
+from moorage.main import stores
+from moorage.model.network import minted_macs
+from moorage.model.turn import UNDO, Turn
 from moorage.operations import port_truth
-from moorage.operations.delete import DELETE, find_server
+from moorage.operations.delete import DELETE, DELETE_WITH_VOLUMES, find_server
+from moorage.operations.steps import servers as records
 from moorage.placement import claims
 from moorage.placement.engine import Engine
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
+from moorage.store.region import servers as region_servers
 from moorage.testing.simulation.bus import Hub
 from moorage.testing.simulation.loop import PROCESS
 
@@ -85,6 +94,13 @@ def a_host_that_was_silent_keeps_what_it_has() -> Iterator[None]:
         patch.object(Authority, "covers", lambda *_: True),
         patch.object(Agent, "_leave_home", lambda *_: None),
     ):
+        yield
+
+
+@regression("a_host_falls_silent_in_a_boot")
+def every_start_counts_at_once() -> Iterator[None]:
+    """A host that is cut off leaves on what it has just started, though nobody knows of it."""
+    with patch.object(Hold, "begin", lambda _: None):
         yield
 
 
@@ -162,6 +178,7 @@ def a_delete_gives_up() -> Iterator[None]:
     with (
         patch.object(find_server, "patience_s", 20.0),
         patch.object(DELETE, "forward_only", False),
+        patch.object(DELETE_WITH_VOLUMES, "forward_only", False),
     ):
         yield
 
@@ -213,4 +230,55 @@ def two_agents_of_one_name_are_both_obeyed() -> Iterator[None]:
         return True
 
     with patch.object(WhoSpeaks, "admits", admits):
+        yield
+
+
+@regression("one_database_is_restored")
+def what_a_cell_has_lost_is_destroyed() -> Iterator[None]:
+    """The region knows the server, its restored cell does not: that it is absent is taken for a word."""
+    say = Belonging._say
+
+    def said(self: Belonging, server: Any, host: str, row: Any, where: Any, *, turns_only: bool) -> Any:
+        if row is None and where is not None and where.operation is None and not where.deleted:
+            return ServerTurn(server, Turn(where.op_seq, LAST_ATTEMPT, UNDO), here=False)
+        return say(self, server, host, row, where, turns_only=turns_only)
+
+    with patch.object(Belonging, "_say", said):
+        yield
+
+
+@regression("one_database_is_restored")
+def databases_know_nothing_of_one_another() -> Iterator[None]:
+    """Whatever is at a database's place is used."""
+
+    async def check(*_: Any) -> None:
+        pass
+
+    with patch.object(stores, "check", check):
+        yield
+
+
+@regression("a_round_looks_during_an_attach")
+def stray_ports_go_whatever_was_done_meanwhile() -> Iterator[None]:
+    """All ports that the record, read a moment ago, does not list are taken away, as they are now."""
+
+    async def mend(self: StrayPorts, server: Any, ports: Any) -> Any:
+        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        if where is None or where.operation is not None:
+            return stray_ports._Mended()
+        found = await records.find(self._rooms, server)
+        if found.missing_in is not None:
+            return stray_ports._Mended()
+        listed = set() if found.server is None else {str(nic.port) for nic in found.server.nics}
+        if set(ports) <= listed:
+            return stray_ports._Mended()
+        network: Any = self._rooms.network
+        rows = await network._rows_of(server)
+        mine = minted_macs(server)
+        for row in rows:
+            if row["id"] not in listed and row["mac_address"] in mine:
+                await network._delete(row["id"])
+        return stray_ports._Mended(1)
+
+    with patch.object(StrayPorts, "_mend", mend):
         yield

@@ -86,7 +86,7 @@ async def test_many_write_while_one_crosses_out(database: Database, outbox: Outb
             seen.extend(msgspec.json.decode(each.doc, type=Notification).id for each in rows)
             await database.write(partial(outbox.remove, numbers=[each.number for each in rows]))
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await asyncio.gather(reads(), *(writes(who) for who in range(4)))
     assert sorted(seen) == sorted(f"op/{who * 100 + number}" for who in range(4) for number in range(20))
     for who in range(4):

@@ -204,6 +204,31 @@ async def test_a_move_shifts_the_source_and_its_undo_brings_it_back(engine: Engi
     assert await database.read(sql.drift) == []
 
 
+async def test_a_move_keeps_addresses_that_its_ask_is_beside(engine: Engine, database: Database) -> None:
+    """A server that has its address asks for none, so a full segment is no reason not to move it."""
+    h1, h2 = await engine.report_host(report("h1")), await engine.report_host(report("h2"))
+    await engine.report_segments([segment("s1", 2, "h1", "h2")])
+    two = Ask(resources=SMALL, nics=tuple(NicAsk("net", (SegmentId("s1"),)) for _ in range(2)))
+    here, there = Choice(h1, "h1", CELL, (SegmentId("s1"),) * 2), Choice(h2, "h2", CELL, (SegmentId("s1"),) * 2)
+    assert isinstance(await claim(engine, database, "server", here, two), Claimed)
+    none = Ask(resources=SMALL, nics=tuple(NicAsk("net", (SegmentId("s1"),), addresses=0) for _ in range(2)))
+    stays = {(ProviderId("s1"), "IPV4_ADDRESS"): 2}
+    move = partial(engine.move, server="server", migration="m", host=there, ask=none, project="p", user="u")
+    for attempt in (1, 2):
+        assert isinstance(await database.write(partial(move, operation="mv", attempt=attempt, stays=stays)), Claimed)
+        assert await used(database, "s1") == {"IPV4_ADDRESS": 2}
+        assert await database.read(lambda tx: sql.held(tx, "server")) == {
+            **{(h2, name): n for name, n in SMALL.items()},
+            **stays,
+        }
+    await database.write(lambda tx: engine.move_back(tx, "server", "m"))
+    assert await database.read(lambda tx: sql.held(tx, "server")) == {
+        **{(h1, name): n for name, n in SMALL.items()},
+        **stays,
+    }
+    assert await database.read(sql.drift) == []
+
+
 async def test_a_report_never_writes_used_and_repeats_cost_nothing(engine: Engine, database: Database) -> None:
     host = await engine.report_host(report("h1"))
     assert isinstance(await claim(engine, database, "c", Choice(host, "h1", CELL), Ask(resources=SMALL)), Claimed)

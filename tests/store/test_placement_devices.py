@@ -283,7 +283,7 @@ async def test_a_function_is_taken_extended_and_given_back_port_by_port(database
         engine.claimed(two)
         assert not engine.rank(direct("third")).best
 
-        engine.settle(await database.write(lambda tx: engine.shrink(tx, "server", {}, "first")))
+        engine.settle(await database.write(lambda tx: engine.shrink(tx, "server", {}, ("its-id", "first"))))
         assert {port for _, port in (await database.read(functions.held)).values()} == {"second"}
         other = await claim(engine, database, "other", engine.rank(direct("x")).best[0], direct("x"))
         assert isinstance(other, Claimed)

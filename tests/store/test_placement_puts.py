@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from moorage.model.errors import Conflict, Invalid, Problem
 from moorage.model.ids import ProviderId
 from moorage.model.resources import Inventory
-from moorage.placement import allocations, nouns
+from moorage.placement import allocations, claims, nouns
 from moorage.placement.allocations import Outcome, Request, Wanted
 from moorage.placement.engine import Engine
 from moorage.placement.group_commit import GroupCommit
@@ -239,3 +239,30 @@ async def test_a_root_that_went_under_another_is_no_root_any_more(engine: Engine
     await engine.catch_up()
     assert {engine.picture.host_ids[slot] for slot in engine.picture.anchors()} == {PROVIDERS[0], PROVIDERS[2]}
     assert set(engine.picture.trees) == {PROVIDERS[0], PROVIDERS[2]}
+
+
+async def test_corrections_and_puts_of_one_consumer_have_an_order(engine: Engine, database: Database) -> None:
+    """Each reads what is held and writes what is then to be: were they to overlap, one would count on what the other changed."""
+    server, provider = CONSUMERS[0], ProviderId(PROVIDERS[0])
+    await database.write(lambda tx: allocations.put(tx, {server: wanted({provider: {"VCPU": 1}})}))
+
+    def put(tx: Tx, amount: int) -> Outcome:
+        return allocations.put_all(tx, [{server: wanted({provider: {"VCPU": amount}}, checked=False)}])
+
+    def correct(tx: Tx, amount: int) -> object:
+        return claims.correct(tx, server, "VCPU", {provider: amount})
+
+    def adjust(tx: Tx) -> object:
+        sql.owner(tx, server)
+        now = sql.held(tx, server)[provider, "VCPU"]
+        return claims.adjust(tx, server, {(provider, "VCPU"): (now, 5 - now)})
+
+    for _ in range(20):
+        one_after_the_other = [
+            *(database.write(partial(put, amount=amount)) for amount in (1, 4, 2)),
+            *(database.write(partial(correct, amount=amount)) for amount in (3, 1)),
+            *(database.write(adjust) for _ in range(2)),
+        ]
+        await asyncio.gather(*one_after_the_other)
+        assert await database.read(sql.drift) == []
+    assert 1 <= (await database.read(lambda tx: sql.held(tx, server)))[provider, "VCPU"] <= 4

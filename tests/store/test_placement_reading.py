@@ -236,7 +236,7 @@ async def test_news_are_found_without_reading_the_tables(postgres_url: str) -> N
         for number, table in enumerate((None, tables.providers, tables.inventories)):
             fresh = changes._NEWS.numbered
             if table is not None:
-                chosen = sa.select(columns).select_from(table).where(changes._fresh(table, 7))
+                chosen = sa.select(columns).select_from(table).where(changes._fresh(table)).params(b_horizon=7)
                 compiled = str(chosen.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}))
                 fresh = compiled.replace("7", "$1", 1)
             tx.run(sa.text(f"PREPARE news_{number}(bigint) AS {fresh.replace(':', chr(92) + ':')}"))

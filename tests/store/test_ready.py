@@ -103,3 +103,23 @@ async def test_defaults_of_a_table_are_not_forgotten(database: Database) -> None
     await database.create(table.metadata)
     with pytest.raises(Internal):
         await database.write(lambda tx: tx.run(Ready(table.insert()), {"id": "a"}))
+
+
+@pytest.mark.parametrize("most", [20, 3_000])
+async def test_lists_of_many_lengths_are_few_texts_and_say_the_same(database: Database, most: int) -> None:
+    """The last element is said again until the length is one of a few."""
+    await database.create(metadata)
+    names = [f"{number:05}" for number in range(most)]
+    among = Ready(sa.select(things.c.id).where(things.c.id.in_(sa.bindparam("ids", expanding=True))))
+    but = Ready(sa.select(things.c.id).where(things.c.id.not_in(sa.bindparam("ids", expanding=True))))
+    await database.write(lambda tx: tx.run(_INSERT, [_row(each) for each in names]))
+    for length in (0, 1, 2, 3, 5, 8, 13, most - 1, most):
+        some = names[:length]
+
+        def look(tx: Tx, some: list[str] = some) -> tuple[list[str], list[str]]:
+            return [row.id for row in tx.rows(among, {"ids": some})], [row.id for row in tx.rows(but, {"ids": some})]
+
+        inside, outside = await database.read(look)
+        assert (sorted(inside), sorted(outside)) == (some, names[length:])
+    if database.dialect == "sqlite":
+        assert len(among._forms) <= 7  # 0, 1, 2, 4, 8, 16, and the two long ones together

@@ -20,6 +20,7 @@ from moorage.operations import port_truth
 from moorage.sql import Database, Tx, open_database
 from moorage.sql.migrate import bring_forward
 from moorage.store.region import servers as region_servers
+from moorage.store.region.placement.tables import consumers
 from moorage.testing.small_region import SERVER, a_server
 
 pytestmark = pytest.mark.postgres
@@ -36,6 +37,8 @@ async def region(postgres_url: str) -> AsyncIterator[Database]:
     for tree in (REGION, PLACEMENT):
         await bring_forward(database, tree)
     await database.write(lambda tx: region_servers.insert(tx, [a_server()]))
+    owner = {"uuid": str(SERVER), "generation": 1, "project": "p", "user_id": "u"}
+    await database.write(lambda tx: tx.run(sa.insert(consumers).values(owner)))
     yield database
     await database.close()
 
@@ -61,7 +64,7 @@ def mend_claim(rooms: Any) -> Awaitable[object]:
     nic = Nic(
         0, NetworkId("network"), "network", PortId("port"), addresses=(Address("subnet", "10.0.0.2"),), segment=SEGMENT
     )
-    return port_truth._mend_claim(rooms, a_server(nics=(nic,)), 1, guarantees=False)
+    return port_truth._mend_claim(rooms, a_server(nics=(nic,)), 1, {}, {}, guarantees=False)
 
 
 def release_stray(rooms: Any) -> Awaitable[object]:
@@ -74,7 +77,7 @@ async def test_no_operation_takes_the_server_before_it_is_mended(
 ) -> None:
     claims = SlowClaims()
     mending = asyncio.ensure_future(mend(cast("Any", SimpleNamespace(region=region, placement=claims))))
-    async with asyncio.timeout(20.0):
+    async with asyncio.timeout(180.0):
         await claims.began.wait()
         taking = asyncio.create_task(region.write(lambda tx: region_servers.take(tx, SERVER, ATTACH, None)))
         while not taking.done() and not await region.read(blocked):  # noqa: ASYNC110

@@ -34,7 +34,7 @@ NO_ROOM = "no free address"
 """The one cause for which a boot may fail: the routed network of a trial set is small."""
 SEED = 11
 UNDER_WAY = 6
-STATUS_S = 40.0
+STATUS_S = 180.0
 """A process that was killed is listed for half a minute."""
 NOW = __version__
 

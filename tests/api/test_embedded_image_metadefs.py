@@ -1,0 +1,149 @@
+"""Metadata definitions of the embedded image service: the operator's files, as dashboards read them."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from moorage.embedded.image.app import make_image
+from moorage.embedded.image.metadefs import read_metadefs
+from moorage.sql import open_database
+from moorage.testing.imagedesk import validate
+
+VIRT: dict[str, Any] = {
+    "namespace": "OS::Compute::VirtCPUTopology",
+    "display_name": "Virtual CPU Topology",
+    "description": "Sockets, cores and threads.",
+    "visibility": "public",
+    "protected": True,
+    "resource_type_associations": [
+        {"name": "OS::Glance::Image", "prefix": "hw_"},
+        {"name": "OS::Nova::Flavor", "prefix": "hw:"},
+    ],
+    "properties": {
+        "cpu_sockets": {"title": "vCPU Sockets", "description": "How many.", "type": "integer", "minimum": 1}
+    },
+    "objects": [],
+}
+SOFTWARE: dict[str, Any] = {
+    "namespace": "OS::Software::WebServers",
+    "display_name": "Web Servers",
+    "visibility": "public",
+    "resource_type_associations": [{"name": "OS::Nova::Server", "properties_target": "metadata"}],
+    "objects": [
+        {
+            "name": "Apache HTTP Server",
+            "description": "One.",
+            "properties": {"port": {"title": "Port", "type": "integer"}},
+        }
+    ],
+    "tags": [{"name": "web"}],
+}
+PRIVATE = {"namespace": "OURS", "visibility": "private", "owner": "red"}
+
+
+@pytest.fixture
+async def base(tmp_path: Path) -> AsyncIterator[Any]:
+    files = tmp_path / "metadefs"
+    files.mkdir()
+    for number, each in enumerate((VIRT, SOFTWARE, PRIVATE)):
+        (files / f"{number}.json").write_text(json.dumps(each))
+    (files / "README").write_text("not one of them")
+    (files / "broken.json").write_text("{")
+    (files / "nameless.json").write_text('{"namespace": "x", "objects": [{}]}')
+    database = await open_database(f"sqlite:///{tmp_path}/image.db", name="image", durability="process")
+    url = "http://image"
+    service = make_image(database, files=tmp_path / "files", validate_token=validate, public_url=url, metadefs=files)
+    await service.start()
+
+    def open_as(token: str) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(service.app), base_url=url, headers={"X-Auth-Token": token}
+        )
+
+    yield open_as
+    await database.close()
+
+
+async def get(base: Any, path: str, by: str = "alice", status: int = 200) -> Any:
+    async with base(by) as client:
+        answer = await client.get(f"/v2{path}")
+    assert answer.status_code == status, answer.text
+    return answer.json() if status == 200 else answer.text
+
+
+async def test_namespaces(base: Any) -> None:
+    found = await get(base, "/metadefs/namespaces")
+    assert [each["namespace"] for each in found["namespaces"]] == [
+        "OS::Compute::VirtCPUTopology",
+        "OS::Software::WebServers",
+        "OURS",
+    ]
+    assert found["schema"] == "/v2/schemas/metadefs/namespaces"
+    first = found["namespaces"][0]
+    assert first["self"] == "/v2/metadefs/namespaces/OS::Compute::VirtCPUTopology"
+    assert (first["owner"], first["protected"], first["visibility"]) == ("admin", True, "public")
+    assert [each["prefix"] for each in first["resource_type_associations"]] == ["hw_", "hw:"]
+    assert "properties" not in first
+    others = await get(base, "/metadefs/namespaces", by="bob")
+    assert len(others["namespaces"]) == 2
+    flavors = await get(base, "/metadefs/namespaces?resource_types=OS::Nova::Flavor,OS::Cinder::Volume")
+    assert [each["namespace"] for each in flavors["namespaces"]] == ["OS::Compute::VirtCPUTopology"]
+    page = await get(base, "/metadefs/namespaces?limit=1&visibility=public")
+    assert len(page["namespaces"]) == 1
+    rest = await get(base, page["next"].removeprefix("/v2"))
+    assert [each["namespace"] for each in rest["namespaces"]] == ["OS::Software::WebServers"]
+    await get(base, "/metadefs/namespaces?marker=nobody", status=404)
+    await get(base, "/metadefs/namespaces?visibility=odd", status=400)
+    await get(base, "/metadefs/namespaces?limit=x", status=400)
+
+
+async def test_one_namespace_with_names_as_its_things_have_them(base: Any) -> None:
+    path = "/metadefs/namespaces/OS::Compute::VirtCPUTopology"
+    assert list((await get(base, path))["properties"]) == ["cpu_sockets"]
+    assert list((await get(base, f"{path}?resource_type=OS::Nova::Flavor"))["properties"]) == ["hw:cpu_sockets"]
+    await get(base, f"{path}?resource_type=OS::Cinder::Volume", status=404)
+    one = await get(base, f"{path}/properties/hw_cpu_sockets?resource_type=OS::Glance::Image")
+    assert (one["name"], one["minimum"]) == ("hw_cpu_sockets", 1)
+    await get(base, f"{path}/properties/odd", status=404)
+    assert list((await get(base, f"{path}/properties"))["properties"]) == ["cpu_sockets"]
+    await get(base, "/metadefs/namespaces/nobody", status=404)
+    await get(base, "/metadefs/namespaces/OURS", by="bob", status=404)
+
+
+async def test_objects_tags_and_types(base: Any) -> None:
+    path = "/metadefs/namespaces/OS::Software::WebServers"
+    (one,) = (await get(base, f"{path}/objects"))["objects"]
+    assert one["self"] == "/v2/metadefs/namespaces/OS::Software::WebServers/objects/Apache%20HTTP%20Server"
+    assert (await get(base, f"{path}/objects/Apache HTTP Server"))["properties"]["port"]["type"] == "integer"
+    assert (await get(base, f"{path}/tags"))["tags"] == [{"name": "web"}]
+    assert (await get(base, f"{path}/tags/web"))["name"] == "web"
+    await get(base, f"{path}/tags/odd", status=404)
+    types = (await get(base, "/metadefs/resource_types"))["resource_types"]
+    assert [each["name"] for each in types] == ["OS::Glance::Image", "OS::Nova::Flavor", "OS::Nova::Server"]
+    assert (await get(base, f"{path}/resource_types"))["resource_type_associations"][0]["name"] == "OS::Nova::Server"
+
+
+@pytest.mark.parametrize("one", ["namespace", "object", "property", "tag", "resource_type"])
+async def test_schemas(base: Any, one: str) -> None:
+    many = "properties" if one == "property" else f"{one}s"
+    assert "name" in await get(base, f"/schemas/metadefs/{one}")
+    assert "properties" in await get(base, f"/schemas/metadefs/{many}")
+    await get(base, "/schemas/metadefs/odd", status=404)
+
+
+async def test_nobody_writes(base: Any) -> None:
+    for by in ("alice", "admin"):
+        async with base(by) as client:
+            assert (await client.post("/v2/metadefs/namespaces", json={"namespace": "x"})).status_code == 403
+            assert (await client.delete("/v2/metadefs/namespaces/OURS/objects")).status_code == 403
+            assert (await client.patch("/v2/metadefs/namespaces")).status_code == 405
+    await get(base, "/metadefs/namespaces", by="nobody", status=403)
+
+
+def test_no_directory_is_no_namespace(tmp_path: Path) -> None:
+    assert read_metadefs(None) == {}
+    assert read_metadefs(tmp_path / "absent") == {}

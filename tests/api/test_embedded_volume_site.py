@@ -1,0 +1,164 @@
+"""What the embedded volume service says of itself: services, hosts, extensions; types that nothing fits, and the messages of failures."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from moorage.embedded.volume.matching import unmet
+from moorage.testing.volumedesk import Cloud, act, gone, made, shown, until, volume_desk
+
+HOST = "moorage@files"
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+    async with volume_desk(tmp_path) as opened:
+        yield opened
+
+
+async def messages(client: httpx.AsyncClient, **said: str) -> list[dict[str, Any]]:
+    answer = await client.get("/messages", params=said)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["messages"])
+
+
+async def new_type(admin: httpx.AsyncClient, name: str, **specs: str) -> str:
+    answer = await admin.post("/types", json={"volume_type": {"name": name, "extra_specs": specs}})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["volume_type"]["id"])
+
+
+async def test_services_are_found_by_their_host_with_and_without_the_back_end(cloud: Cloud) -> None:
+    admin = cloud.open_as("admin")
+
+    async def found(**said: str) -> list[str]:
+        return [each["binary"] for each in (await admin.get("/os-services", params=said)).json()["services"]]
+
+    assert await found(host="moorage") == ["cinder-scheduler", "cinder-volume"]
+    assert await found(host=HOST) == ["cinder-volume"]
+    assert await found(host="moorage", binary="cinder-volume") == ["cinder-volume"]
+    assert await found(host="files") == []
+
+
+async def test_a_host_says_how_much_lies_there_by_project(cloud: Cloud) -> None:
+    alice, bob, admin = cloud.open_as("alice"), cloud.open_as("bob"), cloud.open_as("admin")
+    mine = await made(alice, size=2)
+    await made(bob, size=3)
+    taken = await alice.post("/snapshots", json={"snapshot": {"volume_id": mine["id"]}})
+    await until(alice, taken.json()["snapshot"]["id"], "available", "snapshot")
+    rows = [each["resource"] for each in (await admin.get(f"/os-hosts/{HOST}")).json()["host"]]
+    counted = ("volume_count", "total_volume_gb", "snapshot_count", "total_snapshot_gb")
+    assert {row["project"]: tuple(row[name] for name in counted) for row in rows} == {
+        "(total)": ("2", "5", "1", "2"),
+        "1" * 32: ("1", "2", "1", "2"),
+        "2" * 32: ("1", "3", "0", "0"),
+    }
+    assert {row["host"] for row in rows} == {HOST}
+    assert (await admin.get("/os-hosts/moorage")).status_code == 404  # the scheduler's
+    assert (await alice.get(f"/os-hosts/{HOST}")).status_code == 403
+
+
+async def test_a_frozen_back_end_removes_nothing_until_it_thaws(cloud: Cloud) -> None:
+    alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
+    id = (await made(alice))["id"]
+    for verb in ("freeze", "thaw"):
+        assert (await admin.put(f"/os-services/{verb}", json={"host": "elsewhere"})).status_code == 400
+        assert (await alice.put(f"/os-services/{verb}", json={"host": HOST})).status_code == 403
+    assert (await admin.put("/os-services/thaw", json={"host": HOST})).status_code == 400
+    assert (await admin.put("/os-services/freeze", json={"host": HOST})).status_code == 200
+    (service,) = (await admin.get("/os-services", params={"host": HOST})).json()["services"]
+    assert (service["frozen"], service["status"], service["disabled_reason"]) == (True, "disabled", "frozen")
+    assert (await alice.delete(f"/volumes/{id}")).status_code == 400
+    assert (await alice.post("/snapshots", json={"snapshot": {"volume_id": id}})).status_code == 400
+    assert (await admin.put("/os-services/thaw", json={"host": HOST})).status_code == 200
+    (service,) = (await admin.get("/os-services", params={"host": HOST})).json()["services"]
+    assert (service["frozen"], service["status"]) == (False, "enabled")
+    assert (await alice.delete(f"/volumes/{id}")).status_code == 202
+    await gone(alice, id)
+
+
+async def test_extensions_have_their_names(cloud: Cloud) -> None:
+    rows = (await cloud.open_as("alice").get("/extensions")).json()["extensions"]
+    assert {"os-hosts": "Hosts", "os-services": "Services"}.items() <= {
+        row["alias"]: row["name"] for row in rows
+    }.items()
+
+
+async def test_encryption_of_a_type_is_answered_with_its_ids(cloud: Cloud) -> None:
+    admin = cloud.open_as("admin")
+    type = await new_type(admin, "locked")
+    said = {"provider": "luks", "control_location": "front-end"}
+    answer = await admin.post(f"/types/{type}/encryption", json={"encryption": said})
+    held = (await admin.get(f"/types/{type}/encryption")).json()
+    ids = {"volume_type_id": type, "encryption_id": held["encryption_id"]}
+    assert (answer.status_code, answer.json()["encryption"]) == (200, said | ids)
+
+
+async def test_a_type_that_nothing_fits_ends_in_error_with_a_message_for_the_owner(cloud: Cloud) -> None:
+    alice, bob, admin = cloud.open_as("alice"), cloud.open_as("bob"), cloud.open_as("admin")
+    type = await new_type(admin, "elsewhere", vendor_name="somebody else")
+    asked = await alice.post("/volumes", json={"volume": {"size": 1, "volume_type": type}})
+    id = asked.json()["volume"]["id"]
+    await until(alice, id, "error")
+    (message,) = await messages(alice, resource_uuid=id)
+    assert message["event_id"] == "VOLUME_VOLUME_001_003"
+    assert message["request_id"] == asked.headers["x-openstack-request-id"]
+    assert (message["resource_type"], message["message_level"]) == ("VOLUME", "ERROR")
+    assert message["user_message"] == "schedule allocate volume:Could not find any available weighted backend."
+    assert (await shown(alice, message["id"], "message")) == message
+    assert await messages(bob) == []
+    assert await messages(admin) == [message]
+    assert (await bob.get(f"/messages/{message['id']}")).status_code == 404
+    assert (await cloud.open_as("reader").delete(f"/messages/{message['id']}")).status_code == 403
+    old = {"OpenStack-API-Version": "volume 3.2"}
+    assert (await alice.get("/messages", headers=old)).status_code == 404
+    assert (await alice.delete(f"/messages/{message['id']}")).status_code == 204
+    assert await messages(alice) == []
+    assert (await alice.delete(f"/volumes/{id}")).status_code == 202
+    await gone(alice, id)
+
+
+async def test_a_type_that_the_back_end_fits_is_made(cloud: Cloud) -> None:
+    type = await new_type(
+        cloud.open_as("admin"),
+        "here",
+        **{"volume_backend_name": "files", "capabilities:thin_provisioning_support": "<is> True", "other:x": "y"},
+    )
+    await made(cloud.open_as("alice"), volume_type=type)
+
+
+async def test_an_image_that_cannot_be_written_leaves_a_message(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    image = "1a6e0000-0000-4000-8000-00000000000e"
+    cloud.images.put(image, b"x", disk_format="vmdk")
+    volume = await made(alice, status="error", imageRef=image)
+    (message,) = await messages(alice)
+    assert (message["resource_uuid"], message["event_id"]) == (volume["id"], "VOLUME_VOLUME_008_001")
+
+
+async def test_messages_about_one_volume_are_bounded(cloud: Cloud) -> None:
+    alice = cloud.open_as("alice")
+    image = "1a6e0000-0000-4000-8000-00000000000e"
+    cloud.images.put(image, b"x", disk_format="vmdk")
+    id = (await made(alice, status="error", imageRef=image))["id"]
+    for _ in range(22):
+        assert (await act(alice, id, "os-reimage", {"image_id": image})).status_code == 202
+        await until(alice, id, "error")
+    assert len(await messages(alice)) == 20
+
+
+@pytest.mark.parametrize(("asked", "met"), [
+    ("<is> True", True), ("<is> false", False), ("<in> u", True), ("s== True", False), ("= 1", True), ("True", True),
+    ("<or> a <or> True", True), ("<or> a", False), (">= much", False), ("<is>", False), ("", False), (None, False),
+])  # fmt: skip
+def test_operators_of_specs(asked: str | None, met: bool) -> None:
+    assert (unmet({"x": asked}, {"x": True}) is None) is met
+
+
+def test_lists_and_deeper_names_are_looked_into() -> None:
+    assert unmet({"a:b": "1", "capabilities:a:b": "2"}, {"a": {"b": [1, 2]}}) is None
+    assert unmet({"capabilities:a:c": "2"}, {"a": {"b": 2}}) == "capabilities:a:c=2"
+    assert unmet({"none": "x"}, {}) == "none=x"

@@ -1,0 +1,78 @@
+"""The metadata service and the console proxy as processes of their own, killed and started again."""
+
+import hashlib
+import hmac
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from websockets.asyncio.client import connect
+
+from moorage.main.metadata import shared_secret
+from moorage.testing.nats import nats_server_program
+from moorage.testing.person import Person
+from moorage.testing.postgres import find_binaries
+from moorage.testing.set import TrialSet
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.postgres,
+    pytest.mark.skipif(find_binaries() is None or nats_server_program() is None, reason="needs PostgreSQL and NATS"),
+]
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialSet]:
+    directory: Path = tmp_path_factory.mktemp("set")
+    trial = TrialSet(directory, hosts=1, apis=1, conductors=1, guests_ask=True, durability="none")
+    try:
+        trial.start()
+        yield trial
+    finally:
+        trial.stop()
+
+
+@pytest.fixture
+async def admin(trial: TrialSet) -> AsyncIterator[Person]:
+    async with Person(trial.config, urls=trial.api_urls()) as person:
+        yield person
+
+
+async def ask_name(trial: TrialSet, admin: Person, server: str, project: str) -> str:
+    secret = shared_secret(trial.config).encode()
+    who = {
+        "X-Instance-ID": server,
+        "X-Tenant-ID": project,
+        "X-Instance-ID-Signature": hmac.new(secret, server.encode(), hashlib.sha256).hexdigest(),
+    }
+    reply = await admin.http.get(f"{trial.config.api.metadata.url}/latest/meta-data/hostname", headers=who)
+    assert reply.status_code == 200, reply.text
+    return reply.text
+
+
+async def echo(admin: Person, server: str) -> bytes:
+    """What a serial line says to a word."""
+    asked = {"remote_console": {"protocol": "serial", "type": "serial"}}
+    reply = await admin.compute("POST", f"/servers/{server}/remote-consoles", asked)
+    assert reply.status_code == 200, reply.text
+    url = reply.json()["remote_console"]["url"]
+    assert parse_qs(urlsplit(url).query)["token"]
+    async with connect(url, proxy=None) as socket:
+        await socket.send(b"\x00word\x00")
+        said = b""
+        while b"\x00word\x00" not in said:
+            more = await socket.recv()
+            said += more if isinstance(more, bytes) else more.encode()
+    return said
+
+
+async def test_both_answer_and_again_after_a_kill(trial: TrialSet, admin: Person) -> None:
+    server = await admin.active("web")
+    for _ in range(2):
+        assert await ask_name(trial, admin, server["id"], server["tenant_id"]) == "web.novalocal"
+        assert b"login:" in await echo(admin, server["id"])
+        for role in ("metadata", "console"):
+            trial.kill(role)
+            trial.run(role, role)
+    await admin.gone(server["id"])

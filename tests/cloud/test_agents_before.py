@@ -1,0 +1,63 @@
+"""Reads that agents of an earlier release do not know: the caller hears `not_supported`, for every one of them.
+
+The first release knew one read, the console's; any other it takes for a command, and one without a turn for an old one.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hosts import HOST, SERVER, errand, guest, place
+
+from moorage.agent import serve
+from moorage.agent.legacy import MAKES_PORTS
+from moorage.agent.verbs import VERBS
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import READS, Verb
+from moorage.model.errors import HostFailed
+from moorage.model.guest import PowerState
+from moorage.model.ids import ServerId
+from moorage.testing.old_hosts import FIRST_READS, FIRST_VERBS
+
+UNKNOWN = sorted(READS - FIRST_READS)
+STRANGER = ServerId("99999999-0000-4000-8000-000000000000")
+
+
+class Anything(msgspec.Struct):
+    """Read from any answer."""
+
+
+@pytest.mark.parametrize("verb", UNKNOWN)
+@pytest.mark.parametrize("server", [SERVER, STRANGER])
+async def test_a_read_that_an_old_agent_does_not_know(
+    verb: Verb, server: ServerId, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "READS", FIRST_READS)
+    monkeypatch.setattr(serve, "VERBS", {name: do for name, do in VERBS.items() if name in FIRST_VERBS})
+    async with place(MemoryBus(), tmp_path) as at:
+        at.host.agent.level = MAKES_PORTS
+        await at.caller.start_guest(HOST, errand(), guest())
+        with pytest.raises(HostFailed) as refused:
+            await at.caller.ask(HOST, server, verb, None, Anything)
+        assert refused.value.code == "not_supported"
+        assert "cannot do that" in refused.value.public or "no verb" in refused.value.private
+        if verb is Verb.VOLUME_CONNECTOR:
+            with pytest.raises(HostFailed, match="cannot do that"):
+                await at.caller.volume_connector(HOST, SERVER)
+        assert (await at.caller.console_output(HOST, SERVER, 1)).endswith("login: ")
+        assert await at.caller.power_off(HOST, errand(2), SERVER) is PowerState.SHUTDOWN
+
+
+async def test_a_command_of_a_past_turn_is_still_said_to_be_one(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(3), guest())
+        with pytest.raises(HostFailed) as refused:
+            await at.caller.power_off(HOST, errand(2), SERVER)
+        assert refused.value.code == "turn_is_past"
+
+
+def test_every_read_and_every_verb_of_the_first_release_is_known_still() -> None:
+    known: Any = set(VERBS)
+    assert known >= FIRST_VERBS
+    assert READS >= FIRST_READS

@@ -1,0 +1,116 @@
+"""A running guest of a whole cloud: its password, a crash dump, diagnostics, files; images kept on hosts; the hosts' uptime."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from conftest import Running, Shared
+
+from moorage.model.ids import ServerId
+from moorage.testing.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        yield found
+
+
+SECRET = "correct-horse-battery-9"
+
+
+async def actions_of(running: Running, server: str) -> dict[str, Any]:
+    rows = (await running.admin.compute("GET", f"/servers/{server}/os-instance-actions")).json()["instanceActions"]
+    return {row["action"]: row for row in rows}
+
+
+async def test_a_password_is_set_in_the_guest_and_kept_nowhere_else(running: Running) -> None:
+    admin = running.admin
+    server = await admin.active("has-a-password")
+    driver = running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]]
+    path = f"/servers/{server['id']}/action"
+    answer = await admin.compute("POST", path, {"changePassword": {"adminPass": SECRET}})
+    assert answer.status_code == 202
+    assert driver.knows_password(ServerId(server["id"]), SECRET)
+    done = (await actions_of(running, server["id"]))["changePassword"]
+    shown = await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions/{done['request_id']}")
+    (event,) = shown.json()["instanceAction"]["events"]
+    assert (event["event"], event["result"]) == ("compute_set_admin_password", "Success")
+    for file in running.config.data.rglob("*"):
+        if file.is_file():
+            assert SECRET.encode() not in file.read_bytes(), file
+
+
+async def test_a_guest_without_an_agent_has_no_password_set(running: Running) -> None:
+    admin = running.admin
+    image = await admin.id_of("image", "tiny")
+    url = f"{running.config.api.image.url}/v2/images/{image}"
+    patch = [{"op": "add", "path": "/hw_qemu_guest_agent", "value": "no"}]
+    headers = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
+    (await admin.http.patch(url, content=json.dumps(patch), headers=headers)).raise_for_status()
+    server = await admin.active("no-agent")
+    body = {"changePassword": {"adminPass": SECRET}}
+    answer = await admin.compute("POST", f"/servers/{server['id']}/action", body)
+    assert answer.status_code == 409
+    assert "no agent" in answer.text
+    assert (await actions_of(running, server["id"]))["changePassword"]["message"] == "Error"
+
+
+async def test_a_crash_dump_and_diagnostics(running: Running) -> None:
+    admin = running.admin
+    server = await admin.active("crashes")
+    answer = await admin.compute("POST", f"/servers/{server['id']}/action", {"trigger_crash_dump": None})
+    assert answer.status_code == 202
+
+    driver = running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]]
+    await until(lambda: driver.dumps_of(ServerId(server["id"])) == 1)
+    console = await admin.compute("POST", f"/servers/{server['id']}/action", {"os-getConsoleOutput": {}})
+    assert "kdump: saving vmcore" in console.json()["output"]
+    told = (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).json()
+    assert (told["state"], told["driver"], told["num_nics"]) == ("running", "libvirt", 1)
+    mac = next(iter(server["addresses"].values()))[0]["OS-EXT-IPS-MAC:mac_addr"]
+    assert told["nic_details"][0]["mac_address"] == mac
+    (await admin.compute("POST", f"/servers/{server['id']}/action", {"os-stop": None})).raise_for_status()
+    await admin.settled(server["id"])
+    assert (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).status_code == 409
+    refused = await admin.compute("POST", f"/servers/{server['id']}/action", {"trigger_crash_dump": None})
+    assert refused.status_code == 409
+
+
+async def test_images_are_kept_on_the_hosts_of_an_aggregate(running: Running) -> None:
+    admin = running.admin
+    hosts = sorted(running.cloud.fleet.drivers)
+    new = {"aggregate": {"name": "near"}}
+    number = (await admin.compute("POST", "/os-aggregates", new)).json()["aggregate"]["id"]
+    for host in hosts[:2]:
+        body = {"add_host": {"host": host}}
+        (await admin.compute("POST", f"/os-aggregates/{number}/action", body)).raise_for_status()
+    image = await admin.id_of("image", "tiny")
+    path = f"/os-aggregates/{number}/images"
+    assert (await admin.compute("POST", path, {"cache": [{"id": image}]})).status_code == 202
+    drivers = running.cloud.fleet.drivers
+
+    await until(lambda: all(image in drivers[host].images_cached() for host in hosts[:2]))
+    assert not any(drivers[host].images_cached() for host in hosts[2:])
+    assert (await admin.compute("POST", path, {"cache": [{"id": image}, {"id": image}]})).status_code == 400
+    missing = "00000000-0000-4000-8000-00000000dead"
+    assert (await admin.compute("POST", path, {"cache": [{"id": missing}]})).status_code == 400
+    assert (await admin.compute("POST", path, {"cache": []})).status_code == 400
+    nowhere = await admin.compute("POST", "/os-aggregates/99999/images", {"cache": [{"id": image}]})
+    assert nowhere.status_code == 404
+
+
+async def test_hosts_say_how_long_they_are_up(running: Running) -> None:
+    admin = running.admin
+    rows = (await admin.compute("GET", "/os-hypervisors/detail")).json()["hypervisors"]
+    assert all(" up  0:0" in row["uptime"] for row in rows)
+    headers = {"OpenStack-API-Version": "compute 2.87"}
+    url = f"{admin.urls[0]}/os-hypervisors/{rows[0]['id']}/uptime"
+    told = (await admin.http.get(url, headers=headers)).json()["hypervisor"]
+    assert set(told) == {"id", "hypervisor_hostname", "state", "status", "uptime"}
+    assert " up " in told["uptime"]
+    assert (await admin.compute("GET", f"/os-hypervisors/{rows[0]['id']}/uptime")).status_code == 404

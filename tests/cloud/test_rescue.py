@@ -1,0 +1,117 @@
+"""Rescue and unrescue in a whole cloud: the guest on the rescue image and back, taken back when the host fails, and deleted."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from conftest import Running, Shared, Start
+from test_rebuild import guest, second_image
+
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Compute
+from moorage.model.guest import PowerState
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        yield found
+
+
+async def act(running: Running, server: str, body: Any) -> Any:
+    return await running.admin.compute("POST", f"/servers/{server}/action", body)
+
+
+async def test_rescue_and_back(running: Running) -> None:
+    admin = running.admin
+    server = await admin.active("sick")
+    image = await second_image(running, "rescue", hw_rescue_device="cdrom", hw_rescue_bus="scsi")
+    answer = await act(running, server["id"], {"rescue": {"rescue_image_ref": image}})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["adminPass"]
+    after = await admin.settled(server["id"])
+    assert (after["status"], after["image"]["id"]) == ("RESCUE", server["image"]["id"])
+    made = guest(running, after)
+    assert (made.rescue.image, made.rescue.device, made.rescue.bus) == (image, "cdrom", "scsi")
+    assert made.power is PowerState.RUNNING
+    assert (await act(running, server["id"], {"os-stop": None})).status_code == 409
+    assert (await act(running, server["id"], {"unrescue": None})).status_code == 202
+    after = await admin.settled(server["id"])
+    assert (after["status"], guest(running, after).rescue) == ("ACTIVE", None)
+    rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
+    assert {"rescue", "unrescue"} <= {row["action"] for row in rows}
+
+
+async def test_without_an_image_its_own_or_the_operators(start: Start) -> None:
+    async with start() as running:
+        server = await running.admin.active("own")
+        await act(running, server["id"], {"rescue": None})
+        after = await running.admin.settled(server["id"])
+        assert guest(running, after).rescue.image == server["image"]["id"]
+        await running.admin.gone(server["id"])
+        assert not any(each._guests for each in running.cloud.fleet.drivers.values())
+
+
+async def test_a_stopped_server_is_rescued_and_active_afterwards(running: Running) -> None:
+    admin = running.admin
+    server = await admin.active("off")
+    await act(running, server["id"], {"os-stop": None})
+    await admin.settled(server["id"])
+    assert (await act(running, server["id"], {"rescue": None})).status_code == 200
+    assert (await admin.settled(server["id"]))["status"] == "RESCUE"
+    await act(running, server["id"], {"unrescue": None})
+    assert (await admin.settled(server["id"]))["status"] == "ACTIVE"
+
+
+@pytest.mark.parametrize("off", [False, True])
+async def test_a_rescue_that_fails_is_taken_back(running: Running, off: bool) -> None:
+    admin = running.admin
+    server = await admin.active("as-it-was")
+    if off:
+        await act(running, server["id"], {"os-stop": None})
+        await admin.settled(server["id"])
+    host = server["OS-EXT-SRV-ATTR:host"]
+    running.dial(host, rescue_guest=VerbDial(fail_times=1, fail_when="after", says="the rescue disk is bad"))
+    await act(running, server["id"], {"rescue": None})
+    after = await admin.settled(server["id"])
+    assert after["status"] == ("SHUTOFF" if off else "ACTIVE")
+    assert guest(running, after).rescue is None
+    assert guest(running, after).power is (PowerState.SHUTDOWN if off else PowerState.RUNNING)
+    rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
+    assert next(row for row in rows if row["action"] == "rescue")["message"] == "Error"
+
+
+async def test_an_unrescue_that_fails_leaves_it_rescued(running: Running) -> None:
+    admin = running.admin
+    server = await admin.active("still-rescued")
+    await act(running, server["id"], {"rescue": None})
+    await admin.settled(server["id"])
+    host = server["OS-EXT-SRV-ATTR:host"]
+    running.dial(host, unrescue_guest=VerbDial(fail_times=1, fail_when="after", says="no"))
+    await act(running, server["id"], {"unrescue": None})
+    after = await admin.settled(server["id"])
+    assert (after["status"], guest(running, after).rescue.image) == ("RESCUE", server["image"]["id"])
+    await act(running, server["id"], {"unrescue": None})
+    assert (await admin.settled(server["id"]))["status"] == "ACTIVE"
+
+
+async def test_images_that_cannot_rescue(running: Running) -> None:
+    server = await running.admin.active("well")
+    odd = await second_image(running, "odd", hw_rescue_device="tape")
+    mapped = await second_image(running, "mapped", img_block_device_mapping="[]")
+    for image in (odd, mapped, "00000000-0000-4000-8000-00000000dead"):
+        answer = await act(running, server["id"], {"rescue": {"rescue_image_ref": image}})
+        assert answer.status_code == 400
+        said = answer.json()["badRequest"]["message"]
+        assert said == f"Requested rescue image '{image}' is not supported"
+
+
+async def test_the_operators_rescue_image(start: Start) -> None:
+    async with start(compute=Compute(rescue_image="00000000-0000-4000-8000-00000000dead")) as running:
+        server = await running.admin.active("asks-for-it")
+        answer = await act(running, server["id"], {"rescue": None})
+        assert answer.status_code == 400
+        assert "00000000dead' is not supported" in answer.text

@@ -1,0 +1,327 @@
+"""At most one guest of a server runs: one whose start does not count yet is off while its host may not act (RULES §23)."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hosts import CELL, HOST, SERVER, Place, errand, guest, place
+
+from moorage.agent import hold
+from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.legacy import MAKES_PORTS, Plumbing
+from moorage.agent.serve import Agent
+from moorage.bus import subjects
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import (
+    AgentReturned,
+    Command,
+    ResultKey,
+    ResultTaken,
+    ServerTurn,
+    StartGuest,
+    Verb,
+    encode,
+    pack,
+)
+from moorage.drivers.dials import Dials, VerbDial
+from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec, PowerState
+from moorage.model.ids import ConductorId, OperationId, ServerId
+from moorage.model.plumbing import PortOrder
+from moorage.model.turn import UNDO, Turn
+from moorage.testing.waiting import until
+
+OTHER = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
+LONG_S = 20.0
+"""More than half of `host_silence_s`."""
+ON, OFF = PowerState.RUNNING, PowerState.SHUTDOWN
+KEY = ResultKey(SERVER, Turn(1), "start_guest")
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hold, "FIRST_ANSWER_S", 0.05)
+    monkeypatch.setattr(hold, "AGAIN_S", 0.05)
+
+
+def is_on(at: Place) -> bool:
+    return at.host.driver.power_of(SERVER) is ON
+
+
+def is_off(at: Place) -> bool:
+    return at.host.driver.power_of(SERVER) is OFF
+
+
+async def started(at: Place) -> None:
+    await at.host.agent.home.wait()
+    assert await at.caller.start_guest(HOST, errand(1), guest()) is ON
+
+
+async def silence(at: Place) -> None:
+    """The cell is not heard, and the authority ends."""
+    at.cell.answers = False
+    at.host.clock.suspended_s += LONG_S
+    await until(lambda: not at.host.agent.home.is_set())
+
+
+async def test_a_guest_is_off_until_the_cell_says_that_it_belongs_here(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        await silence(at)
+        await until(lambda: is_off(at))
+        at.cell.knows = {SERVER: ServerTurn(SERVER)}
+        at.cell.answers = True
+        await until(lambda: is_on(at))
+        assert at.host.journal.unacknowledged() == {SERVER}, "its boot may not be over"
+
+
+async def test_a_guest_that_belongs_elsewhere_by_then_goes(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        await silence(at)
+        await until(lambda: is_off(at))
+        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(1, 1, UNDO), here=False)}
+        at.cell.answers = True
+        await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
+        await until(lambda: not at.host.journal.unacknowledged())
+
+
+async def test_a_start_that_counts_runs_on(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        at.caller.start_counts("another host", SERVER, 1)
+        await at.caller.start_guest(HOST, errand(1, step="start_guest"), guest())  # as an adopter asks
+        at.caller.start_counts(HOST.host, SERVER, 1)
+        await until(lambda: not at.host.journal.unacknowledged())
+        await silence(at)
+        at.cell.heard.clear()
+        await until(lambda: len([each for each in at.cell.heard if isinstance(each, AgentReturned)]) >= 2)
+        assert is_on(at)
+
+
+async def test_the_word_that_it_counts_rides_on_a_command(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        at.cell.heard.clear()
+        at.caller.start_counts(HOST.host, SERVER, 1)
+        await at.caller.start_guest(HOST, errand(1), guest(OTHER))
+        assert at.host.journal.unacknowledged() == {OTHER}
+
+
+async def test_a_later_operation_is_word_enough(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        await at.caller.reboot(HOST, errand(2), SERVER, hard=True)
+        await silence(at)
+        await until(lambda: bool(at.cell.beats()))
+        assert at.host.journal.unacknowledged() == set()
+        assert is_on(at)
+
+
+async def test_the_cell_is_asked_of_a_start_that_nobody_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose boot was told by a conductor that died right after it."""
+    monkeypatch.setattr(hold, "OVERDUE_S", 0.2)
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        at.cell.heard.clear()
+        await until(lambda: any(isinstance(each, AgentReturned) for each in at.cell.heard))
+        assert at.host.journal.unacknowledged() == {SERVER}, "an older cell does not say"
+        at.cell.knows = {SERVER: ServerTurn(SERVER, over=0)}
+        at.cell.heard.clear()
+        await until(lambda: any(isinstance(each, AgentReturned) for each in at.cell.heard))
+        assert at.host.journal.unacknowledged() == {SERVER}, "its boot is not over"
+        at.cell.knows = {SERVER: ServerTurn(SERVER, over=1)}
+        await until(lambda: not at.host.journal.unacknowledged())
+        assert is_on(at)
+
+
+async def test_who_asks_again_has_it_started_again(tmp_path: Path) -> None:
+    bus = MemoryBus()
+    async with place(bus, tmp_path) as at:
+        await at.host.agent.home.wait()
+        at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(delay_s=0.3)}))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
+        await until(lambda: at.host.agent.is_doing(SERVER))
+        bus.dials.cut = True
+        await until(lambda: is_on(at))
+        at.host.clock.suspended_s += LONG_S
+        await until(lambda: is_off(at))
+        assert not starting.done()
+        bus.dials.cut = False
+        assert await starting is ON, "the cell says nothing of it, and has nothing against it"
+        assert is_on(at)
+
+
+async def test_a_start_that_ends_right_after_a_pause_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine stood still while the guest was being started; nobody but the start itself has noticed that yet."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        start, paused = at.host.driver.start_guest, asyncio.Event()
+
+        async def start_and_stand_still(wanted: GuestSpec) -> PowerState:
+            state = await start(wanted)
+            if not paused.is_set():
+                paused.set()
+                at.cell.answers = False
+                at.host.clock.suspended_s += LONG_S
+            return state
+
+        monkeypatch.setattr(at.host.driver, "start_guest", start_and_stand_still)
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
+        await paused.wait()
+        await until(lambda: is_off(at))
+        assert not starting.done()
+        at.cell.answers = True
+        assert await starting is ON, "it was asked again, and the cell has nothing against it"
+
+
+async def test_a_guest_that_could_not_be_switched_off_is_tried_again(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path, Dials(verbs={"power_off": VerbDial(fail_times=3)})) as at:
+        await started(at)
+        await silence(at)
+        await until(lambda: is_off(at))
+
+
+async def test_a_start_that_failed_after_its_work_does_not_count(tmp_path: Path) -> None:
+    """Its boot goes on elsewhere; if this host falls silent before it is told to destroy, the guest must not stay."""
+    async with place(
+        MemoryBus(), tmp_path, Dials(verbs={"start_guest": VerbDial(fail_times=1, fail_when="after")})
+    ) as at:
+        await at.host.agent.home.wait()
+        with pytest.raises(HostFailed):
+            await at.caller.start_guest(HOST, errand(1), guest())
+        assert is_on(at)
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ResultTaken((KEY,))))
+        await until(lambda: not at.host.journal.untaken(1))
+        await silence(at)
+        await until(lambda: is_off(at))
+
+
+async def test_an_agent_that_starts_again_remembers_what_does_not_count(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        at.cell.answers = False
+        await at.host.restart()
+        assert at.host.journal.unacknowledged() == {SERVER}
+        await until(lambda: is_off(at))
+        await at.host.restart()
+        at.cell.knows = {SERVER: ServerTurn(SERVER, over=1)}
+        at.cell.answers = True
+        await until(lambda: is_on(at))
+        assert at.host.journal.unacknowledged() == set()
+        await at.host.restart()
+        assert at.host.journal.unacknowledged() == set()
+
+
+async def test_an_agent_that_starts_again_beside_its_cell_switches_nothing_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hold, "FIRST_ANSWER_S", 5.0)
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        at.cell.knows = {SERVER: ServerTurn(SERVER)}
+        await at.host.restart()
+        await at.host.agent.home.wait()
+        assert "#2" not in await at.caller.console_output(HOST, SERVER, None)
+
+
+async def test_a_journal_of_the_last_release_says_nothing_against_its_guests(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        at.cell.answers = False
+        await at.host.stop()
+        database = sqlite3.connect(tmp_path / "journal.db", isolation_level=None)
+        database.execute("DROP TABLE starts")
+        database.close()
+        at.cell.heard.clear()
+        at.host.begin()
+        await at.host.start()
+        await until(lambda: len([each for each in at.cell.heard if isinstance(each, AgentReturned)]) >= 2)
+        assert at.host.journal.unacknowledged() == set()
+        assert is_on(at)
+
+
+async def test_a_turn_that_a_release_without_starts_has_raised_is_no_start(tmp_path: Path) -> None:
+    """The agent was brought back to the last release for a while, and forward again."""
+    journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    await journal.open()
+    await journal.raise_turn(SERVER, Turn(1), starts=True)
+    assert journal.unacknowledged() == {SERVER}
+    journal.file.close()
+    database = sqlite3.connect(tmp_path / "j.db", isolation_level=None)
+    database.execute("UPDATE turns SET operation_seq=2")
+    database.close()
+    again = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    await again.open()
+    assert again.unacknowledged() == set()
+    again.file.close()
+
+
+async def test_a_command_of_which_the_cell_does_not_speak_is_let_lie_when_the_host_comes_home(tmp_path: Path) -> None:
+    """It may have lain in a buffer while its boot went on elsewhere; whoever still wants it sends it again."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        await silence(at)
+        once = Command(
+            SERVER, Turn(1), "start_guest", Verb.START_GUEST, OperationId("o"), 0.0, ConductorId("k"), pack(StartGuest(guest())),
+            left_s=60.0,
+        )  # fmt: skip
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(once))
+        at.cell.heard.clear()
+        await until(lambda: any(SERVER in each.guests for each in at.cell.heard if isinstance(each, AgentReturned)))
+        at.cell.answers = True
+        await at.host.agent.home.wait()
+        await until(lambda: not at.host.agent.is_waiting(SERVER))
+        assert await at.host.driver.guests() == {}
+        await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(once))
+        await until(lambda: is_on(at))
+
+
+async def test_a_host_that_sees_to_ports_asks_for_its_authority_before_it_starts_the_guest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine stood still while the ports were bound: nothing is started, not even for a moment."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        await at.host.stop()
+        at.host.begin()
+        plumbing = Plumbing(HOST.host, MAKES_PORTS, None)  # type: ignore[arg-type]
+        host = at.host
+        host.agent = Agent(
+            HOST.host, CELL, at.bus, host.driver, host.journal, host.clock, plumbing=plumbing, beat_s=0.05
+        )
+        begun = 0
+
+        async def plumb(wanted: GuestSpec, order: PortOrder) -> GuestSpec:
+            nonlocal begun
+            begun += 1
+            if begun == 1:
+                at.cell.answers = False
+                host.clock.suspended_s += LONG_S
+            return wanted
+
+        starts: list[bool] = []
+        start = host.driver.start_guest
+
+        async def counted(wanted: GuestSpec) -> PowerState:
+            starts.append(at.cell.answers)
+            return await start(wanted)
+
+        monkeypatch.setattr(plumbing, "plumb", plumb)
+        monkeypatch.setattr(host.driver, "start_guest", counted)
+        await host.start()
+        await host.agent.home.wait()
+        order = PortOrder(how="make", project="p", availability_zone="nova")
+        building = asyncio.create_task(at.caller.build_guest(HOST, errand(1, patience_s=30.0), guest(), order))
+        at.cell.heard.clear()
+        await until(lambda: begun == 1 and not host.agent.home.is_set())
+        await until(lambda: any(isinstance(each, AgentReturned) for each in at.cell.heard))
+        assert starts == []
+        at.cell.answers = True
+        assert (await building).power_state is ON
+        assert starts == [True]

@@ -1,0 +1,64 @@
+"""A volume of several writers (its type says `multiattach`): attached to two servers, let go by one after the other."""
+
+from typing import Any
+
+import pytest
+from conftest import Running
+from test_volumes import attach, attached, becomes, detach, disks, ended, held, running, volume
+
+from moorage.testing.person import VERSION
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+__all__ = ["running"]
+
+
+async def several(running: Running, name: str, **more: Any) -> str:
+    """A volume whose type lets several servers have it."""
+    said = {"volume_type": {"name": name, "extra_specs": {"multiattach": "<is> True"}}}
+    made = await running.admin.volume("POST", "/types", said)
+    assert made.status_code == 200, made.text
+    return await volume(running, volume_type=name, **more)
+
+
+async def test_two_servers_have_it(running: Running) -> None:
+    one, other = await running.admin.active("a"), await running.admin.active("b")
+    disk = await several(running, "shared")
+    for server in (one, other):
+        running.admin.http.headers["OpenStack-API-Version"] = "compute 2.60"
+        reply = await attach(running, server["id"], disk)
+        assert reply.status_code == 200, reply.text
+        running.admin.http.headers["OpenStack-API-Version"] = f"compute {VERSION}"
+        await ended(running, server["id"], "attach_volume")
+    await becomes(running, disk, "in-use")
+    assert {each["instance"] for each in await held(running)} == {one["id"], other["id"]}
+    for server in (one, other):
+        assert [each["volumeId"] for each in await attached(running, server["id"])] == [disk]
+        assert disks(running, server) == [disk]
+    again = await attach(running, one["id"], disk)
+    assert (again.status_code, "already attached" in again.text) == (400, True)
+    for server, left in ((one, "in-use"), (other, "available")):
+        assert (await detach(running, server["id"], disk)).status_code == 202
+        assert (await ended(running, server["id"], "detach_volume"))["message"] is None
+        await becomes(running, disk, left)
+        assert disks(running, server) == []
+    assert await held(running) == []
+
+
+async def test_before_2_60_nobody_attaches_or_boots_from_it(running: Running) -> None:
+    server = await running.admin.active("a")
+    disk = await several(running, "old", imageRef=await running.admin.id_of("image", "tiny"))
+    device = {"source_type": "volume", "destination_type": "volume", "uuid": disk, "boot_index": 0}
+    running.admin.http.headers["OpenStack-API-Version"] = "compute 2.59"
+    reply = await attach(running, server["id"], disk)
+    assert (reply.status_code, "2.60" in reply.text) == (400, True)
+    reply = await running.admin.ask_boot("b", imageRef="", block_device_mapping_v2=[device])
+    assert (reply.status_code, "2.60" in reply.text) == (400, True)
+    running.admin.http.headers["OpenStack-API-Version"] = "compute 2.60"
+    booted = await running.admin.active("b", imageRef="", block_device_mapping_v2=[device])
+    running.admin.http.headers["OpenStack-API-Version"] = f"compute {VERSION}"
+    assert (await attach(running, server["id"], disk)).status_code == 202
+    await ended(running, server["id"], "attach_volume")
+    assert disks(running, server) == disks(running, booted) == [disk]
+    await running.admin.gone(booted["id"])
+    await becomes(running, disk, "in-use")
+    assert [each["instance"] for each in await held(running)] == [server["id"]]

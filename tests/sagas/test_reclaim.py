@@ -1,0 +1,119 @@
+"""The round that deletes what can be restored no longer: a world that is fine is left alone, the old ones go, each once."""
+
+import dataclasses
+import time
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+from typing_extensions import override
+
+from moorage.conductor.reconcilers.reclaim import Reclaim, Reclaimed
+from moorage.model.clock import SystemClock
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Accepted
+from moorage.model.server import Server, VmState
+from moorage.operations.steps import servers as records
+from moorage.store.cell.servers import Fence
+from moorage.store.region import servers as region_servers
+from moorage.testing.small_region import SERVER, SmallRegion
+from moorage.testing.small_stories import booted, softly_deleted
+
+PROVED = OperationId("proved")
+
+
+class At(SystemClock):
+    """Another time of the day."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    @override
+    def now(self) -> float:
+        return self._at
+
+
+class Book:
+    """Whoever tells."""
+
+    def __init__(self) -> None:
+        self.begun_: list[Accepted] = []
+
+    async def choose(self, saga: str) -> ConductorId:
+        return ConductorId("conductor1")
+
+    async def begun(self, accepted: Accepted) -> None:
+        self.begun_.append(accepted)
+
+    async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
+        raise AssertionError("nobody is cancelled")
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+async def free(small: SmallRegion) -> None:
+    """No operation holds the server."""
+
+    def work(tx: Any) -> None:
+        where = region_servers.find(tx, SERVER)
+        assert where is not None
+        assert where.operation is not None
+        region_servers.let_go(tx, SERVER, where.operation, drop_order=True)
+
+    await small.region.write(work)
+
+
+def round_of(small: SmallRegion, interval_s: float, later_s: float) -> tuple[Reclaim, Book]:
+
+    clock, book = At(time.time() + later_s), Book()
+    settings = dataclasses.replace(small.rooms.settings, reclaim_instance_interval_s=interval_s)
+    rooms = dataclasses.replace(small.rooms, settings=settings, tellers=cast("Any", book))
+    return Reclaim(rooms, clock), book
+
+
+async def test_reclaim_already_fine(small: SmallRegion) -> None:
+    await booted(small)
+    await free(small)
+    before = await small.held()
+    for interval_s in (0.0, 60.0):
+        reclaim, book = round_of(small, interval_s, 3600.0)
+        assert await reclaim.run() == Reclaimed()
+        assert book.begun_ == []
+    assert await small.held() == before
+
+
+async def test_what_is_old_enough_goes_and_what_an_operation_holds_does_not(small: SmallRegion) -> None:
+    await softly_deleted(small)
+    reclaim, book = round_of(small, 60.0, 3600.0)
+    assert await reclaim.run() == Reclaimed(), "an operation holds it"
+    await free(small)
+    young, _ = round_of(small, 60.0, 1.0)
+    assert await young.run() == Reclaimed(), "its time is not over"
+    off, _ = round_of(small, 0.0, 3600.0)
+    assert await off.run() == Reclaimed(), "nothing is reclaimed where nothing is kept"
+    assert await reclaim.run() == Reclaimed((SERVER,))
+    (begun,) = book.begun_
+    assert (begun.saga.partition("/")[0], begun.server) == ("delete", SERVER)
+    assert await reclaim.run() == Reclaimed(), "its delete holds it"
+
+
+async def test_a_server_that_is_active_again_stays(small: SmallRegion) -> None:
+    await softly_deleted(small)
+    found = await records.find(small.rooms, SERVER)
+    assert found.cell is not None
+
+    def active(server: Server) -> Server:
+        return msgspec.structs.replace(server, vm_state=VmState.ACTIVE)
+
+    fence = Fence(operation=PROVED, seq=9, epoch=1, line=1)
+    await records.change(small.rooms, found.cell, SERVER, fence, active)
+    await free(small)
+    reclaim, book = round_of(small, 60.0, 3600.0)
+    assert await reclaim.run() == Reclaimed()
+    assert book.begun_ == []

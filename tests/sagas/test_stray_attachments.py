@@ -1,0 +1,112 @@
+"""Attachments that nobody lists: dropped with two witnesses, kept where a guest may write by them (RULES §22)."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from moorage.conductor.reconcilers.stray_attachments import StrayAttachments, StrayAttachmentsDone
+from moorage.model.ids import OperationId, ServerId
+from moorage.model.volume import KEY, Attachment, NewVolume
+from moorage.operations.all import SAGAS
+from moorage.operations.delete import Delete
+from moorage.saga import Paper, first_lines, tell
+from moorage.store.region import servers as region_servers
+from moorage.store.region import volume_intents
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_region import SERVER, SmallRegion, a_server
+from moorage.testing.small_stories import with_volume
+from moorage.testing.small_volumes import OTHER_VOLUME, VOLUME
+
+STRANGER = ServerId("0d0c0b0a-0000-4000-8000-00000000beef")
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
+    """A region with one ACTIVE server on host1 that has a volume, and that nobody holds."""
+    region = await SmallRegion.open(tmp_path)
+    await with_volume(region)
+    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    yield region
+    await region.close()
+
+
+def plant(small: SmallRegion, volume: str, status: str, host: str = "", server: str = SERVER) -> str:
+    """An attachment that names a server."""
+    made = Attachment(id=f"late-{volume}-{status}-{host}", volume=volume, server=server, status=status)
+    small.volumes.attachments[made.id] = made
+    if host:
+        small.volumes.hosts[made.id] = host
+    return made.id
+
+
+async def run(small: SmallRegion) -> StrayAttachmentsDone:
+    return await StrayAttachments(small.rooms).run()
+
+
+async def test_stray_attachments_already_fine(small: SmallRegion) -> None:
+    before = small.volumes.held()
+    assert await run(small) == StrayAttachmentsDone(looked_at=1)
+    assert small.volumes.held() == before
+
+
+@pytest.mark.parametrize(("volume", "status", "host"), [
+    (VOLUME, "reserved", ""),
+    (OTHER_VOLUME, "reserved", ""),
+    (OTHER_VOLUME, "attaching", "host1"),
+    (OTHER_VOLUME, "attached", "host2"),
+])  # fmt: skip
+async def test_what_no_guest_can_have_goes(small: SmallRegion, volume: str, status: str, host: str) -> None:
+    late = plant(small, volume, status, host)
+    assert (await run(small)).dropped == (late,)
+    assert (await run(small)) == StrayAttachmentsDone(looked_at=1)
+
+
+@pytest.mark.parametrize(("volume", "status", "host"), [
+    (VOLUME, "attaching", "host1"),
+    (VOLUME, "attached", "host1"),
+    (OTHER_VOLUME, "attached", "host1"),
+])  # fmt: skip
+async def test_what_a_guest_may_have_stays_and_is_said(small: SmallRegion, volume: str, status: str, host: str) -> None:
+    late = plant(small, volume, status, host)
+    done = await run(small)
+    assert (done.dropped, done.amiss) == ((), (late,))
+    assert late in small.volumes.attachments
+
+
+async def test_attachments_of_others_and_of_servers_at_work_are_left_alone(small: SmallRegion) -> None:
+    stranger = plant(small, OTHER_VOLUME, "attached", "host9", STRANGER)
+    await small.hand_to(OperationId("at-work"))
+    at_work = plant(small, VOLUME, "reserved")
+    assert (await run(small)).dropped == ()
+    assert {stranger, at_work} < small.volumes.attachments.keys()
+
+
+async def test_of_a_deleted_server_everything_goes_and_so_do_volumes_that_go_with_it(small: SmallRegion) -> None:
+    await with_volume(small, goes=True)
+    kept = dict(small.volumes.attachments), dict(small.volumes.hosts), dict(small.volumes.volumes)
+    delete = SAGAS["delete/2"]
+    asked = Delete(a_server(operation=PROVED_OPERATION), 3, "req-delete")
+    await tell(delete, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(delete), small.transact))
+    small.volumes.attachments, small.volumes.hosts, small.volumes.volumes = kept  # as a service that was restored
+    assert len((await run(small)).dropped) == 1
+    assert VOLUME not in small.volumes.volumes
+
+
+async def test_volumes_of_a_boot_that_was_never_accepted_are_deleted(small: SmallRegion) -> None:
+    made = await small.volumes.create(NewVolume(size_gib=1, metadata={KEY: STRANGER}), "", "")
+    ours = await small.volumes.create(NewVolume(size_gib=1, metadata={KEY: SERVER}), "", "")
+    await small.region.write(lambda tx: volume_intents.begin(tx, [STRANGER, SERVER], 1))
+    await run(small)
+    assert (made.id in small.volumes.volumes, ours.id in small.volumes.volumes) == (False, True)
+    assert await small.region.read(lambda tx: volume_intents.old(tx, 2**60)) == []
+
+
+async def test_traces_of_late_calls_are_mended(small: SmallRegion) -> None:
+    (ours,) = small.volumes.attachments.values()
+    small.volumes.attachments[ours.id] = msgspec.structs.replace(ours, status="attaching")
+    assert (await run(small)).mended == 1
+    await small.volumes.begin_detaching(VOLUME)
+    assert (await run(small)).mended == 1
+    assert small.volumes.held()["volumes"][0] == (VOLUME, "in-use")

@@ -1,0 +1,81 @@
+"""What a move holds on the host that its server leaves: given back when the move's record says that it ended, and not before."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+
+from moorage.conductor.reconcilers.stray_claims import StrayClaims
+from moorage.model.ids import OperationId
+from moorage.model.migration import MigrationStatus, MigrationType
+from moorage.model.verdict import Claimed
+from moorage.model.world import Ask
+from moorage.operations.all import SAGAS
+from moorage.operations.steps import servers as records
+from moorage.saga import Paper, first_lines, tell
+from moorage.store.cell import migrations as cell_migrations
+from moorage.store.region.placement import claims
+from moorage.testing.servers import a_migration
+from moorage.testing.small_region import PROJECT, SERVER, SmallRegion, a_boot, a_server
+
+BOOT = OperationId("boot")
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    """A region with one ACTIVE server that nobody holds."""
+    region = await SmallRegion.open()
+    await region.fresh(a_server(), BOOT)
+    boot = SAGAS["boot/1"]
+    await tell(boot, BOOT, a_boot(BOOT), region.rooms, Paper(first_lines(boot), region.transact))
+    yield region
+    await region.close()
+
+
+async def moved(small: SmallRegion, status: MigrationStatus | None) -> str:
+    """The server holds a second host, and what it had on the first one is held by its move; how far that is, its cell knows."""
+    server = (await records.find(small.rooms, SERVER)).server
+    assert server is not None
+    assert server.cell is not None
+    migration = a_migration(1, MigrationType.RESIZE, status or MigrationStatus.FINISHED, server=SERVER)
+    ask = Ask(resources={"VCPU": 1}, cells=(server.cell,), not_on=() if server.provider is None else (server.provider,))
+    there = (await small.engine.rank_fresh(ask)).best[0]
+    more = {"project": PROJECT, "user": "u", "operation": "resize", "attempt": 1}
+    answer = await small.region.write(
+        lambda tx: small.engine.move(tx, SERVER, migration.uuid, there, ask, **more)  # type: ignore[arg-type]
+    )
+    assert isinstance(answer, Claimed)
+    if status is not None:
+        await small.cells[server.cell].write(partial(cell_migrations.put, migration=migration))
+    return migration.uuid
+
+
+@pytest.mark.parametrize(
+    ("status", "gone"),
+    [
+        (MigrationStatus.FINISHED, False),
+        (MigrationStatus.RUNNING, False),
+        (MigrationStatus.CONFIRMED, True),
+        (MigrationStatus.ERROR, True),
+        (None, False),
+    ],
+)
+async def test_the_claim_of_a_move_goes_when_its_record_says_that_it_ended(
+    small: SmallRegion, status: MigrationStatus | None, gone: bool
+) -> None:
+    """One that no cell has a record of stays: that is not a word (RULES §22)."""
+    uuid = await moved(small, status)
+    held = partial(claims.held, consumer=uuid)
+    assert await small.region.read(held)
+    done = await StrayClaims(small.rooms).run()
+    assert done.released == ((uuid,) if gone else ())
+    assert bool(await small.region.read(held)) is not gone
+    assert (await small.held())["claims"] > 0, "the server's own claim stays"
+    assert done.drifted == 0
+
+
+async def test_the_claim_of_a_move_at_work_is_left_alone(small: SmallRegion) -> None:
+    uuid = await moved(small, MigrationStatus.REVERTED)
+    await small.hand_to(OperationId("somebody"))
+    assert (await StrayClaims(small.rooms).run()).released == ()
+    assert await small.region.read(partial(claims.held, consumer=uuid))

@@ -1,0 +1,14 @@
+"""Plans that once failed, each for a reason of its own; their names say which."""
+
+from pathlib import Path
+
+import pytest
+from interpreters import simulated
+
+PLANS = sorted((Path(__file__).parent / "plans").glob("*.json"))
+
+
+@pytest.mark.slow
+def test_what_failed_once_holds() -> None:
+    ended = simulated("--whole", *(word for plan in PLANS for word in ("--plan", str(plan))))
+    assert ended.returncode == 0, f"{ended.stdout[-20000:]}\n{ended.stderr[-4000:]}"

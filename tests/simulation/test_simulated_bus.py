@@ -1,0 +1,44 @@
+"""The simulated bus keeps what a real connection keeps: messages of one way arrive in their order."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from moorage.testing.simulation.bus import Hub
+from moorage.testing.simulation.loop import Process, VirtualLoop
+from moorage.testing.simulation.trace import Trace
+
+ASLEEP_S = 20.0
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    made = VirtualLoop()
+    yield made
+    made.close()
+
+
+def test_what_was_sent_to_a_sleeping_machine_comes_before_what_was_sent_later(loop: VirtualLoop) -> None:
+    hub = Hub(loop, random.Random(1), Trace(loop))
+    heard: list[bytes] = []
+
+    async def hear(_: str, payload: bytes) -> None:
+        heard.append(payload)
+
+    async def story() -> None:
+        sleeper = Process("sleeper")
+        hub.subscribe(sleeper, "news", hear)
+        hub.weather.late_s = 1.0
+        loop.freeze(sleeper)
+        await asyncio.sleep(ASLEEP_S - 0.01)
+        hub.send(None, "news", b"while it slept")
+        await asyncio.sleep(0.01)
+        hub.weather.late_s = 0.0
+        loop.thaw(sleeper, suspended_s=ASLEEP_S)
+        hub.send(None, "news", b"when it was awake")
+        await asyncio.sleep(2 * ASLEEP_S)
+
+    loop.run(story())
+    assert heard == [b"while it slept", b"when it was awake"]
