@@ -8,8 +8,8 @@ SEED   ?=
 PLAN   ?=
 WORLD  ?=
 ASK    ?=
-# How many tests run at once; more than there are processors makes them wait for one another.
-WORKERS ?= 2
+# How many tests run at once: one more than CI has processors, for a good part of what tests take is waiting.
+WORKERS ?= 3
 SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 
 # A process compiles 600 modules when nothing keeps what it compiled: 2 s of CPU for each of the processes that tests start.
@@ -49,7 +49,7 @@ test: $(VENV)/.dev  ## the tests of every day, in some minutes (narrow it: make 
 test-all: $(VENV)/.dev  ## those, the whole matrix of crashes, and all that starts and kills processes: what CI runs
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not real" $(ARGS)
 
-test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance and Placement, installed from PyPI once for this machine
+test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance, Placement and Cinder, installed from PyPI once for this machine
 	@$(BIN)/python -m moorage.testing.peers.install
 	@$(BIN)/python -m pytest -q -m real tests/real tests/contract $(ARGS)
 
