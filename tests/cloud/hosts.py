@@ -145,7 +145,13 @@ _conductors = itertools.count()
 
 @asynccontextmanager
 async def place(
-    bus: Bus, directory: Path, dials: Dials | None = None, *, silent_s: float = 15.0, taken_after_s: float = 30.0
+    bus: Bus,
+    directory: Path,
+    dials: Dials | None = None,
+    *,
+    silent_s: float = 15.0,
+    taken_after_s: float = 30.0,
+    resend_s: float = 0.05,
 ) -> AsyncIterator[Place]:
     cell = Cell(bus)
     await cell.start()
@@ -153,7 +159,7 @@ async def place(
         bus,
         ConductorId(f"k{next(_conductors)}"),
         SystemClock(),
-        resend_s=0.05,
+        resend_s=resend_s,
         silent_s=silent_s,
         taken_after_s=taken_after_s,
     )
