@@ -66,3 +66,33 @@ def test_places_that_were_given_back_leave_no_counter_behind() -> None:
         assert not bulkheads.leave(operation)
     assert not bulkheads._counts
     assert not bulkheads._queues
+
+
+def test_after_a_lost_lease_half_of_what_was_under_way_may_begin_and_each_renewal_gives_more() -> None:
+    bulkheads = Bulkheads(Places(boots=100, deletes=4, actions=4, project_part=1.0))
+    assert fill(bulkheads, Berth("boot", "p"), 60) == 60
+    for turn in (30, 15, 7):
+        bulkheads.give_fewer()
+        for number in range(60):
+            if (operation := OperationId(f"boot-p--{number}")) in bulkheads:
+                bulkheads.leave(operation)
+        bulkheads.give_fewer()  # with nothing under way it stays as it is
+        bulkheads.forget_waiting()
+        assert fill(bulkheads, Berth("boot", "p"), 60) == turn
+    assert bulkheads.has_place(Berth("delete", "p")), "of a kind that had nothing under way all places are there"
+    places = []
+    while bulkheads.give_more():
+        bulkheads.forget_waiting()
+        fill(bulkheads, Berth("boot", "p"), 200)
+        places.append(sum(OperationId(f"boot-p--{number}") in bulkheads for number in range(200)))
+        assert len(places) < 30, "it never has all its places again"
+    assert places[:4] == [8, 10, 12, 15]
+    assert places[-1] == 100
+
+
+def test_one_that_was_under_way_alone_is_begun_again() -> None:
+    bulkheads = Bulkheads(PLACES)
+    assert fill(bulkheads, Berth("action", "p"), 1) == 1
+    bulkheads.give_fewer()
+    bulkheads.leave(OperationId("action-p--0"))
+    assert fill(bulkheads, Berth("action", "p"), 1) == 1

@@ -12,6 +12,7 @@ import pytest
 from moorage.bus.memory import MemoryBus
 from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.conductor import worker
+from moorage.conductor.bulkheads import Places
 from moorage.conductor.lease import Lease, LeaseLost
 from moorage.conductor.rounds import Rounds
 from moorage.conductor.tellers import Tellers
@@ -142,6 +143,48 @@ async def test_a_conductor_that_lost_its_lease_is_back_within_a_lease_and_a_beat
         gate.set()
         await until(lambda: conductor.telling == 0)
         assert (await row(small)).status is OperationStatus.DONE
+    finally:
+        await conductor.stop()
+
+
+async def test_a_conductor_that_has_more_to_do_than_its_machine_carries_comes_out_of_it(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All it has begun stands still until its lease is lost, as long as that is too much at once; it must end all the same."""
+    carried, at_once, ended, most = 4, set[str](), set[str](), list[int]()
+
+    @step(no_undo="nothing is done")
+    async def heavy(run: Run[Ask, Rooms]) -> None:
+        at_once.add(run.operation)
+        most.append(len(at_once))
+        try:
+            await asyncio.sleep(0.05)
+            if len(at_once) > carried:
+                conductor.lease.lose()  # what a machine that cannot follow does to it
+                conductor._beat_now.set()
+                await asyncio.Event().wait()
+            ended.add(run.operation)
+        finally:
+            at_once.discard(run.operation)
+
+    saga = Saga("toy/1", Ask, heavy)
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    conductor = Conductor(
+        ME,
+        small.rooms,
+        MemoryBus(),
+        SystemClock(),
+        lease_s=30.0,
+        beat_s=0.3,
+        look_every_s=0.1,
+        places=Places(actions=64),
+    )
+    await conductor.start()
+    try:
+        ids = [f"each-{number}" for number in range(24)]
+        await write(small, saga, ME, *ids)
+        await until(lambda: len(ended) == len(ids))
+        assert max(most) > carried, "it was too much at first"
     finally:
         await conductor.stop()
 

@@ -6,6 +6,10 @@ one project, or one cell, gets only a part of them.
 
 What finds no place waits in a queue: in turn among (kind, project, cell), oldest first within each.  The queue is bounded; what
 does not fit in stands in the table, where the conductor looks every second.
+
+A conductor that lost its lease may have lost it because it executed more than its machine can carry: taking all of it up again
+would lose the next lease too, and so on for ever.  So it begins with half of what it had under way, and each renewal in time
+gives a quarter more (multiplicative decrease, slow increase), until it has all its places again.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -13,6 +17,9 @@ from dataclasses import dataclass
 
 from moorage.model.ids import OperationId
 
+KINDS = ("boot", "delete", "action")
+FEWER, MORE = 0.5, 1.25
+"""What becomes of the places of a kind when a lease is lost, and at each renewal after that."""
 QUEUE_MAX = 5_000
 """Operations that wait in memory, in one conductor."""
 
@@ -48,7 +55,7 @@ class Berth:
 def berth_of(saga: str, project: str, cell: str | None) -> Berth:
     """By the saga's name without its version."""
     kind = saga.partition("/")[0]
-    kind = kind if kind in {"boot", "delete"} else "action"
+    kind = kind if kind in KINDS else "action"
     return Berth(kind, project, "" if kind == "boot" or cell is None else cell)
 
 
@@ -62,6 +69,8 @@ class Bulkheads:
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._queues: OrderedDict[Berth, deque[OperationId]] = OrderedDict()
         self._waiting: set[OperationId] = set()
+        self._fewer: dict[str, int] = {}
+        """Kind → the places it has for now, after a lost lease."""
 
     def __contains__(self, operation: OperationId) -> bool:
         return operation in self._taken
@@ -74,13 +83,26 @@ class Bulkheads:
     def has_place(self, berth: Berth) -> bool:
         """Whether one more of this kind, project and cell may begin."""
         places = self.places.of(berth.kind)
+        now = self._fewer.get(berth.kind, places)
         project_most = max(1, int(places * self.places.project_part))
         cell_most = max(1, int(places * self.places.cell_part))
         return (
-            self._counts[berth.kind,] < places
+            self._counts[berth.kind,] < now
             and self._counts[berth.kind, "project", berth.project] < min(places, project_most)
             and (not berth.cell or self._counts[berth.kind, "cell", berth.cell] < min(places, cell_most))
         )
+
+    def give_fewer(self) -> None:
+        """The lease is lost: half of what is under way may be under way next time.  A kind with nothing under way stays as it is."""
+        for kind in KINDS:
+            if under_way := self._counts[kind,]:
+                self._fewer[kind] = max(1, int(under_way * FEWER))
+
+    def give_more(self) -> bool:
+        """The lease was renewed in time; whether there are more places now."""
+        grown = {kind: max(places + 1, int(places * MORE)) for kind, places in self._fewer.items()}
+        self._fewer = {kind: places for kind, places in grown.items() if places < self.places.of(kind)}
+        return bool(grown)
 
     def enter(self, operation: OperationId, berth: Berth) -> None:
         """Take a place; `has_place` was asked."""

@@ -184,6 +184,8 @@ class Conductor:
                 except LeaseLost:
                     logger.error("the lease of conductor %s was over before it was renewed", self.id)
                 else:
+                    if self.bulkheads.give_more():
+                        self._work.set()
                     return
             self.lease.lose()
             await self._drop_all()
@@ -241,6 +243,7 @@ class Conductor:
         return adopted
 
     async def _drop_all(self) -> None:
+        self.bulkheads.give_fewer()
         tasks = list(self._told.values())
         for task in tasks:
             task.cancel()
