@@ -45,7 +45,7 @@ def errand(
     attempt: int = 0,
     *,
     step: str = "start_guest",
-    patience_s: float = 10.0,
+    patience_s: float = 60.0,
     undo: bool = False,
     though_silent: bool = False,
 ) -> Errand:

@@ -185,5 +185,5 @@ async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Pat
 
 async def test_it_comes_home_over_a_bad_bus(tmp_path: Path) -> None:
     async with place(MemoryBus(BusDials(drop=0.5, duplicate=0.3), seed=3), tmp_path) as at:
-        await asyncio.wait_for(at.host.agent.home.wait(), 20)
+        await asyncio.wait_for(at.host.agent.home.wait(), 60)
         await until(at.cell.beats)

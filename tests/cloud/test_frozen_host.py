@@ -111,7 +111,7 @@ async def test_a_host_whose_bus_was_cut_for_long_asks_first(tmp_path: Path) -> N
         at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(2), here=False)}
         bus.dials.cut = False
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
-        await asyncio.wait_for(at.host.agent.home.wait(), 10)
+        await asyncio.wait_for(at.host.agent.home.wait(), 60)
 
 
 async def test_an_answer_from_before_the_pause_is_not_enough(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
     assert [reply.status for reply in replies] == [200] * CONNECTIONS_MAX
     await network.close()
     server.close()
-    await asyncio.wait_for(asyncio.gather(*serving), 5.0)
+    await asyncio.wait_for(asyncio.gather(*serving), 60.0)
 
 
 def counting(status: int) -> tuple[Handler, list[str]]:

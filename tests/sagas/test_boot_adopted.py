@@ -128,7 +128,7 @@ async def test_who_saw_it_active_is_not_told_of_a_conflict(small: SmallRegion) -
     assert not done, asking.exception()
     await tell(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, lease.adopted(), clock=HeldClock())
     with pytest.raises(Invalid, match="its turn has come: active"):
-        await asyncio.wait_for(asking, 10)
+        await asyncio.wait_for(asking, 60)
 
 
 async def test_while_it_is_built_it_is_a_conflict(small: SmallRegion) -> None:
