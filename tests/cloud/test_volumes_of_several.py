@@ -1,11 +1,13 @@
 """A volume of several writers (its type says `multiattach`): attached to two servers, let go by one after the other."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from conftest import Running
-from test_volumes import attach, attached, becomes, detach, disks, ended, held, running, volume
+from test_volumes import attach, attached, becomes, detach, disks, ended, held, running, status, volume
 
+from moorage.drivers.dials import VerbDial
 from moorage.testing.person import VERSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -62,3 +64,31 @@ async def test_before_2_60_nobody_attaches_or_boots_from_it(running: Running) ->
     await running.admin.gone(booted["id"])
     await becomes(running, disk, "in-use")
     assert [each["instance"] for each in await held(running)] == [server["id"]]
+
+
+async def test_an_accepted_detach_shows_at_the_volume_service(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for "in-use", the other server's, must not find the one from before."""
+    client = running.cloud.region.rooms.volumes
+    assert client is not None
+    begin = client.begin_detaching
+
+    async def late(volume: str) -> None:
+        await asyncio.sleep(0.3)
+        await begin(volume)
+
+    monkeypatch.setattr(client, "begin_detaching", late)
+    one, other = await running.admin.active("a"), await running.admin.active("b")
+    disk = await several(running, "shown")
+    for server in (one, other):
+        assert (await attach(running, server["id"], disk)).is_success
+        await ended(running, server["id"], "attach_volume")
+    running.dial_all(detach_volume=VerbDial(delay_s=1.0))
+    for server, left in ((one, "in-use"), (other, "available")):
+        assert (await detach(running, server["id"], disk)).status_code == 202
+        assert await status(running, disk) == "detaching"
+        await becomes(running, disk, left)
+    assert await held(running) == []
+    for server in (one, other):
+        await running.admin.gone(server["id"])

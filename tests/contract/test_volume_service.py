@@ -443,6 +443,7 @@ async def test_what_a_small_service_has_none_of(ground: VolumeGround) -> None:
         assert (answer.status_code, answer.json()) == (200, body), path
     assert (await ground.ask(who, "GET", f"/backups/{uuid.uuid4()}")).status_code == 404
     assert (await ground.ask(who, "GET", "/no-such-thing")).status_code == 404
+    assert (await ground.ask(who, "GET", "/volumes/")).status_code == 404
     zones = (await ground.ask(who, "GET", "/os-availability-zone")).json()["availabilityZoneInfo"]
     assert zones == [{"zoneName": "nova", "zoneState": {"available": True}}]
     filters = (await ground.ask(who, "GET", "/resource_filters?resource=attachment")).json()["resource_filters"]

@@ -13,10 +13,11 @@ from moorage.bus.agents import HostAddress
 from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.asker import Asker
-from moorage.model.errors import HostFailed, Invalid, NotFound
+from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import BlockDevice, Server
+from moorage.model.volume import IN_USE
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing, slot
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 FORWARD_ONLY = "what is out of the guest is not put back: a detach only goes forward"
 HOST_PATIENCE_S = 120.0
+SHOWN_WITHIN_S = 10.0
 PATIENCE_S = 24 * 3600.0
 """Once it is out of the guest, it waits this long for a volume service that is out before it is stuck."""
 ACTION = "detach_volume"
@@ -186,7 +188,10 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> None:
-    """Accept the detach. Raises NotFound, Invalid (the root, a volume that is not in use), Conflict."""
+    """Accept the detach; the volume's status says so by then. Raises NotFound, Invalid (the root, a volume that is not in use), Conflict.
+
+    Whoever waits for the volume's next status would otherwise take the one from before the detach for it.
+    """
     seen = await volumes_of(rooms).show(volume, asker.project or "", token)
     if device_of(server, volume).boot_index == 0:
         raise Invalid("Cannot detach a root device volume")
@@ -205,4 +210,21 @@ async def begin(
             DETACH_VOLUME, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id
         )
 
-    await tell_later(rooms, await slot.accept(rooms, server.id, ACTION, make))
+    new = await slot.accept(rooms, server.id, ACTION, make)
+    await tell_later(rooms, new)
+    if server.host is None or seen.status != IN_USE or seen.migration_status:
+        return  # its status stays: the volume is reserved only, or on its way elsewhere
+    try:
+        await slot.ended_or(rooms, new.id, lambda: _going(rooms, volume), SHOWN_WITHIN_S)
+    except Refusal:
+        raise
+    except Problem as failed:  # at the host, later: the action says so
+        logger.info("%s: %s", new.id, failed)
+
+
+async def _going(rooms: Rooms, volume: str) -> bool:
+    """Whether the volume service shows that it is being detached, or will not show it."""
+    try:
+        return (await volumes_of(rooms).show(volume)).status != IN_USE
+    except (NotFound, Unavailable):
+        return True

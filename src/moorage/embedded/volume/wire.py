@@ -60,6 +60,8 @@ class Wire:
             raise no_such_path()
         if len(parts) == 1:
             return json(versions.document(self._desk.public_url))
+        if request.url.path.endswith("/"):
+            raise no_such_path()  # an id that is empty is no list
         if len(request.url.query) > self._desk.settings.query_max_bytes:
             raise bad("The query is too long.")
         asker = await self._asker(request)
