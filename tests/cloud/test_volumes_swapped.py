@@ -18,7 +18,7 @@ async def as_service(running: Running) -> None:
     """The administrator has the role `service` besides, as the account of a volume service has."""
     admin, url = running.admin, f"{running.config.api.identity.url}/v3"
     role = (await admin.http.get(f"{url}/roles", params={"name": "service"})).json()["roles"][0]["id"]
-    me = (await admin.http.get(f"{url}/users", params={"name": "admin"})).json()["users"][0]["id"]
+    me = (await admin.http.get(f"{url}/users", params={"name": admin.user})).json()["users"][0]["id"]
     reply = await admin.http.put(f"{url}/projects/{admin.project}/users/{me}/roles/{role}")
     assert reply.status_code == 204, reply.text
     await admin.log_in()

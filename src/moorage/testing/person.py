@@ -22,6 +22,9 @@ CONNECTIONS = 64
 class Person:
     """`async with Person(config, "demo", "demo") as demo: await demo.boot(…)`; several compute URLs are used in turn."""
 
+    reaches_all = False
+    """The volume and image services at the addresses of the embedded ones may be real, and all that they hold is this cloud's."""
+
     def __init__(self, config: Config, user: str = "admin", project: str = "admin", urls: Sequence[str] = ()) -> None:
         self.config = config
         self.user, self.project_name = user, project

@@ -164,7 +164,7 @@ def _cinder(site: Site) -> Sections:
     return {
         "DEFAULT": {
             "auth_strategy": "keystone",
-            "enabled_backends": "files",
+            "enabled_backends": "files,more",
             "glance_api_servers": f"http://127.0.0.1:{site.image_port}",
             "state_path": str(state),
             "host": "cinder",
@@ -180,6 +180,12 @@ def _cinder(site: Site) -> Sections:
             "volume_driver": "cinder_files.Driver",
             "volume_backend_name": "files",
             "files_directory": str(state / "volumes"),
+        },
+        "more": {  # where volumes are migrated to; the scheduler puts none there by itself
+            "volume_driver": "cinder_files.Driver",
+            "volume_backend_name": "more",
+            "files_directory": str(state / "volumes"),
+            "files_free_gb": 10_000,
         },
         "database": _database(site, "cinder"),
         "coordination": {"backend_url": f"file://{state}/coordination"},

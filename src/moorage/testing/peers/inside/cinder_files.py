@@ -1,6 +1,9 @@
 """A back end for Cinder that needs no rights and no tools: one sparse file for each volume and snapshot.
 
 Images are written as they are (raw): there is no `qemu-img` here.  Hosts are told the path of the file.
+
+An export is a file, too: `exports/VOLUME@HOST` below the directory, from when the connection is initialized until it is
+terminated.  So a test can count what is exported, and to whom.  A back end that is told to fail for a host (`broken/HOST`) does.
 """
 # mypy: ignore-errors
 # pyright: basic, reportMissingImports=false
@@ -15,7 +18,12 @@ from cinder.volume import driver
 from oslo_config import cfg
 
 GIB = 1024**3
-OPTIONS = [cfg.StrOpt("files_directory", default="/tmp", help="Where the files are.")]
+OPTIONS = [
+    cfg.StrOpt("files_directory", default="/tmp", help="Where the files are."),
+    cfg.IntOpt(
+        "files_free_gb", default=100_000, help="What it says that is free: the scheduler takes the back end with most."
+    ),
+]
 
 
 class Driver(driver.VolumeDriver):
@@ -32,13 +40,14 @@ class Driver(driver.VolumeDriver):
         return self._directory / name
 
     def check_for_setup_error(self):
-        self._directory.mkdir(parents=True, exist_ok=True)
+        for each in (self._directory, self._directory / "exports", self._directory / "broken"):
+            each.mkdir(parents=True, exist_ok=True)
 
     def _update_volume_stats(self):
         pool = {
             "pool_name": "files",
             "total_capacity_gb": 100_000,
-            "free_capacity_gb": 100_000,
+            "free_capacity_gb": self.configuration.files_free_gb,
             "provisioned_capacity_gb": 0,
             "allocated_capacity_gb": 0,
             "reserved_percentage": 0,
@@ -142,11 +151,24 @@ class Driver(driver.VolumeDriver):
             raise exception.InvalidConnectorException(missing="host")
 
     def initialize_connection(self, volume, connector):
+        if (self._directory / "broken" / connector["host"]).exists():
+            raise exception.VolumeBackendAPIException(data=f"there is no way to {connector['host']}")
+        (self._directory / "exports" / f"{volume.name}@{connector['host']}").touch()
         data = {"device_path": str(self._path(volume.name)), "volume_id": volume.id, "format": "raw"}
         return {"driver_volume_type": "local", "data": data}
 
     def terminate_connection(self, volume, connector, **kwargs):
-        return False
+        """Whether another server on that host has the volume still; then it stays exported."""
+        exports = self._directory / "exports"
+        if connector is None:
+            for each in exports.glob(f"{volume.name}@*"):
+                each.unlink()
+            return False
+        host = connector["host"]
+        shared = sum((each.connector or {}).get("host") == host for each in volume.volume_attachment) > 1
+        if not shared:
+            (exports / f"{volume.name}@{host}").unlink(missing_ok=True)
+        return shared
 
     def retype(self, context, volume, new_type, diff, host):
         return True, None

@@ -1,7 +1,7 @@
 """Serve Cinder's API, its scheduler and its volume service in one process: `cinder_in_one.py PORT`.
 
 Production has a broker between the three; here they meet over the in-memory transport of oslo.messaging, in native threads.
-The back end is `cinder_files.Driver` beside this file.  On SQLite a transaction that reads and then writes ends in "database is
+The back ends are `cinder_files.Driver` beside this file.  On SQLite a transaction that reads and then writes ends in "database is
 locked" when another writes meanwhile: each begins as a writer here.
 """
 # mypy: ignore-errors
@@ -46,20 +46,24 @@ def _begins(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_m
 
 
 def start_services() -> None:
-    """The scheduler listens first: it is told of the back end when that starts."""
+    """The scheduler listens first: it is told of the back ends when those start."""
     from cinder import service
 
     scheduler = service.Service.create(binary="cinder-scheduler")
-    backend = cfg.CONF.enabled_backends[0]
-    volume = service.Service.create(
-        host=f"{cfg.CONF.host}@{backend}", service_name=backend, binary="cinder-volume", coordination=True
-    )
-    # The scheduler waits for what the back end tells it, and only then returns.
+    volumes = [
+        service.Service.create(
+            host=f"{cfg.CONF.host}@{each}", service_name=each, binary="cinder-volume", coordination=True
+        )
+        for each in cfg.CONF.enabled_backends
+    ]
+    # The scheduler waits for what the back ends tell it, and only then returns.
     first = threading.Thread(target=scheduler.start, name="scheduler", daemon=True)
     first.start()
-    volume.start()
+    for volume in volumes:
+        volume.start()
     first.join()
-    volume.manager.publish_service_capabilities(_admin())
+    for volume in volumes:
+        volume.manager.publish_service_capabilities(_admin())
 
 
 def _admin() -> Any:
