@@ -40,7 +40,7 @@ def _text(said: Record, name: str, most: int, *, needed: bool = True) -> str | N
     return value
 
 
-def _id_of(kind: str, blob: str) -> str:
+def id_of(kind: str, blob: str) -> str:
     """An EC2 key is found by the hash of its access key, as Keystone does; others by a new id."""
     if kind != EC2:
         return uuid.uuid4().hex
@@ -51,23 +51,25 @@ def _id_of(kind: str, blob: str) -> str:
     return hashlib.sha256(str(access).encode()).hexdigest()
 
 
+def keep(tx: Tx, row: Record) -> None:
+    """Write it down. Raises NotFound (user, project), Conflict (too many, or the same once more)."""
+    store.need(tx, "users", row["user_id"], "user")
+    if row["project_id"] is not None:
+        store.need(tx, "projects", row["project_id"], "project")
+    if len(store.find(tx, "credentials", {"user_id": row["user_id"]})) >= OF_A_USER_MAX:
+        raise Conflict(f"A user has at most {OF_A_USER_MAX} credentials.")
+    store.insert(tx, "credentials", row, "credential")
+
+
 async def create(call: Call) -> Response:
     said = await call.body("credential")
     user, kind = _text(said, "user_id", 64), str(_text(said, "type", 255))
     call.require(user == call.user_id or call.has("admin"))
     blob, project = str(_text(said, "blob", BLOB_CHARS_MAX)), _text(said, "project_id", 64, needed=kind == EC2)
-    row: Record = {"id": _id_of(kind, blob), "user_id": user, "project_id": project, "type": kind}
+    row: Record = {"id": id_of(kind, blob), "user_id": user, "project_id": project, "type": kind}
     row["blob"] = call.desk.seal.hide(blob)
 
-    def work(tx: Tx) -> None:
-        store.need(tx, "users", str(user), "user")
-        if project is not None:
-            store.need(tx, "projects", project, "project")
-        if len(store.find(tx, "credentials", {"user_id": user})) >= OF_A_USER_MAX:
-            raise Conflict(f"A user has at most {OF_A_USER_MAX} credentials.")
-        store.insert(tx, "credentials", row, "credential")
-
-    await call.desk.write(work)
+    await call.desk.write(lambda tx: keep(tx, row))
     return answer({"credential": _shown(call, row)}, 201)
 
 
@@ -98,7 +100,9 @@ async def update(call: Call) -> Response:
     row, said = await _own(call, write=True), await call.body("credential")
     if set(said) != {"blob"}:
         raise Invalid("Only 'blob' of a credential can be changed.")
-    sealed = call.desk.seal.hide(str(_text(said, "blob", BLOB_CHARS_MAX)))
+    blob = str(_text(said, "blob", BLOB_CHARS_MAX))
+    id_of(row["type"], blob)  # it must stay what its kind is
+    sealed = call.desk.seal.hide(blob)
     changed = await call.desk.write(
         lambda tx: store.change(tx, "credentials", row["id"], {"blob": sealed}, "credential")
     )

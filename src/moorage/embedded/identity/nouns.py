@@ -102,6 +102,9 @@ LIMIT = Noun(
     ("service_id", "region_id", "resource_name", "project_id", "domain_id"),
     in_bulk=True,
 )  # fmt: skip
+POLICY = Noun(
+    "policy", "policies", "policies", {"type": _NAME, "blob": Field("text", required=True)}, ("type",)
+)  # fmt: skip
 
 
 def _fits(noun: Noun, name: str, kind: Kind, value: Any) -> bool:

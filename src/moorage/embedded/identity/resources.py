@@ -284,6 +284,7 @@ def routes(desk: Desk) -> list[Route]:
         ),
         *plain(desk, nouns.SERVICE, Ways()),
         *plain(desk, nouns.ENDPOINT, Ways(prepare=_prepare_endpoint, look=_look_endpoint)),
+        *plain(desk, nouns.POLICY, Ways()),
         *plain(desk, nouns.REGISTERED_LIMIT, read_by_all),
         *plain(desk, nouns.LIMIT, Ways(look=_look_limit, may_see=_own_limit, may_list=lambda call: True)),
     ]

@@ -103,6 +103,7 @@ credentials = sa.Table(
     "credentials", metadata, _id(), sa.Column("user_id", sa.String(64), nullable=False, index=True),
     _ref("project_id"), _text("type"), _note("blob"),
 )  # fmt: skip
+policies = sa.Table("policies", metadata, _id(), _text("type"), _note("blob"), _json("extra"))
 registered_limits = sa.Table(
     "registered_limits", metadata, _id(), _text("service_id", 64), sa.Column("region_id", sa.String(255), nullable=True),
     _text("resource_name"), sa.Column("default_limit", sa.Integer, nullable=False), _note(),
