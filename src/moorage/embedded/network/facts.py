@@ -10,7 +10,7 @@ from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not
 from moorage.embedded.network.store import Doc
 
 _EXTENSIONS = {
-    "agent": "agent", "allowed-address-pairs": "Allowed Address Pairs",
+    "address-scope": "Address scope", "agent": "agent", "allowed-address-pairs": "Allowed Address Pairs",
     "auto-allocated-topology": "Auto Allocated Topology Services", "availability_zone": "Availability Zone",
     "binding": "Port Binding", "binding-extended": "Port Bindings Extended", "default-subnetpools": "Default Subnetpools",
     "dns-integration": "DNS Integration", "dns-domain-ports": "dns_domain for ports",

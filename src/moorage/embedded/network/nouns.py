@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.embedded.network import (
+    address_scopes,
     floating_ips,
     groups,
     hosts,
@@ -116,6 +117,11 @@ POOL = Noun(
     subnet_pools.create, subnet_pools.update, subnet_pools.delete, _put("subnetpool"),
     columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
+SCOPE = Noun(
+    "address_scope", "address_scopes", address_scopes.ATTRS, lambda call, doc: address_scopes.visible(call.who, doc),
+    address_scopes.create, address_scopes.update, address_scopes.delete, _put("address_scope"),
+    columns={"id": "id", "project_id": "project"}, tagged=False, revised=False,
+)  # fmt: skip
 RBAC = Noun(
     "rbac_policy", "rbac_policies", sharing.ATTRS, _own, sharing.create, sharing.update, sharing.delete,
     lambda call, doc: None, columns={"id": "id", "object_id": "parent"}, tagged=False, revised=False,
@@ -141,6 +147,6 @@ TRUNK = Noun(
 )  # fmt: skip
 
 NOUNS: tuple[Noun, ...] = (
-    NETWORK, SUBNET, PORT, SEGMENT, GROUP, RULE, AGENT, POOL, RBAC, POLICY, ROUTER, FLOATING, TRUNK,
+    NETWORK, SUBNET, PORT, SEGMENT, GROUP, RULE, AGENT, POOL, SCOPE, RBAC, POLICY, ROUTER, FLOATING, TRUNK,
 )  # fmt: skip
 BY_PATH = {noun.place: noun for noun in NOUNS}

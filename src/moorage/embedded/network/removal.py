@@ -1,6 +1,6 @@
 """Taking away what other things lie on: a network with its subnets and segments, a subnet with its automatic addresses."""
 
-from moorage.embedded.network import addressing, floating_ips, ports
+from moorage.embedded.network import address_scopes, addressing, floating_ips, ports
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import conflict, forbidden, network_in_use
 from moorage.embedded.network.store import Doc
@@ -36,6 +36,8 @@ def delete_subnet(call: Call, subnet: Doc) -> None:
     _leave_subnet(call, subnet)
     erase_subnet(call, subnet)
     network["subnets"] = [each for each in network["subnets"] if each != subnet["id"]]
+    if subnet["subnetpool_id"] is not None:
+        address_scopes.scope_network(call, network)
     call.store.put("network", touched(network))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
-from moorage.embedded.network import checks
+from moorage.embedded.network import address_scopes, checks
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
 from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, bad, forbidden, not_found
@@ -22,7 +22,7 @@ ATTRS: dict[str, Attr] = COMMON | {
     "default_quota": Attr(checks.optional(checks.within(0, 2**62)), None, checks.to_int),
     "is_default": Attr(checks.is_bool, False, checks.to_bool, may_post=admin, may_put=admin),
     "shared": Attr(checks.is_bool, False, checks.to_bool, put=False, may_post=admin),
-    "address_scope_id": Attr(checks.one_of(None), None),
+    "address_scope_id": Attr(checks.optional(checks.is_uuid), None),
     "ip_version": read_only(),
 }
 
@@ -57,6 +57,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
         if pool["is_default"] and not call.store.hold("default-pool", str(version), pool["id"]):
             text = f"Invalid input for operation: A default subnetpool for IPv{version} already exists."
             raise Fault(400, "InvalidInput", text)
+        address_scopes.check_pool(call, pool)
         if pool["shared"]:
             call.store.share("subnetpool", pool["id"], "access_as_shared", "*")
         call.store.add("subnetpool", pool)
@@ -88,7 +89,13 @@ def update(call: Call, pool: Doc, body: Any) -> Doc:
         elif not call.store.hold("default-pool", str(pool["ip_version"]), pool["id"]):
             text = f"Invalid input for operation: A default subnetpool for IPv{pool['ip_version']} already exists."
             raise Fault(400, "InvalidInput", text)
-    return pool | changes
+    changed = pool | changes
+    if changes.keys() & {"prefixes", "address_scope_id"}:
+        address_scopes.check_pool(call, changed)
+    if changed["address_scope_id"] != pool["address_scope_id"]:
+        call.store.put("subnetpool", changed)
+        address_scopes.scope_networks(call, changed)
+    return changed
 
 
 def delete(call: Call, pool: Doc) -> None:

@@ -6,7 +6,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from moorage.embedded.network import checks, networks, subnet_pools
+from moorage.embedded.network import address_scopes, checks, networks, subnet_pools
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, invalid, not_found
@@ -104,6 +104,8 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
     call.store.add("subnet", subnet, parent=network["id"])
     call.store.reset_ranges(subnet["id"], _ranges(net, subnet["allocation_pools"], ()))
     network["subnets"].append(subnet["id"])
+    if pool_id is not None:
+        address_scopes.scope_network(call, network)
     call.store.put("network", touched(network))
     return subnet
 
