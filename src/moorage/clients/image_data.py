@@ -1,7 +1,7 @@
 """The data of images, both ways: what a host needs of the image service, and all of it (`model.image.ImageStore`).
 
 A host acts with the rights of the service (docs/decisions/0015): it reads any image, and makes whole what was made for it.  What
-it has read stays in a directory that all hosts of a process share, one file an image: the data of an image never changes.
+it has read stays in a directory that all hosts of a machine share, one file an image: the data of an image never changes.
 
 Calls are repeated here while the image service is out, because a command to a host has one answer; the command's own deadline ends
 that.  A repeat is safe: an image that is whole is not sent again, and data goes only into an image that is `queued`.
@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 import msgspec
 
@@ -32,6 +34,8 @@ KEPT_MAX = 64
 DATA_DEADLINE_S = 4 * 3600.0
 """For all the data of one image."""
 AGAIN_FIRST_S, AGAIN_MOST_S = 0.5, 10.0
+COMING = ".new"
+"""The end of the names of files that are being read."""
 UPLOADS_AT_ONCE = 5
 REFUSED_MAX = 2
 """Times that our credentials were refused: the first may have been for a token that was no longer taken."""
@@ -75,7 +79,8 @@ class ImageData:
                 f"image {image} cannot be read: it is {record.get('status')}", private=image, code="image_unusable"
             )
         self._room.mkdir(parents=True, exist_ok=True)
-        coming = self._room / f"{image}.new"
+        self._drop_leftovers()
+        coming = self._room / f"{quote(image, safe='')}.{uuid4().hex}{COMING}"  # another agent may read the same one
         try:
             with await asyncio.to_thread(coming.open, "wb") as file:
                 async for piece in self._image.read_data(f"{_path(image)}/file", deadline_s=DATA_DEADLINE_S):
@@ -85,6 +90,14 @@ class ImageData:
         finally:
             coming.unlink(missing_ok=True)
         return _Facts(record.get("disk_format") or "raw", record.get("container_format") or "bare")
+
+    def _drop_leftovers(self) -> None:
+        """What processes that ended on the way had read."""
+        oldest = time.time() - DATA_DEADLINE_S
+        for each in self._room.glob(f"*{COMING}"):
+            with contextlib.suppress(FileNotFoundError):
+                if each.stat().st_mtime < oldest:
+                    each.unlink()
 
     def _path(self, image: str) -> Path:
         return self._room / quote(image, safe="")

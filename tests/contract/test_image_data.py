@@ -1,0 +1,61 @@
+"""The data of images that hosts keep: agents of one machine share the directory and know nothing of one another."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from moorage.clients.http import Neighbour
+from moorage.clients.image_data import DATA_DEADLINE_S, ImageData
+from moorage.model.ids import ImageId
+
+IMAGE = ImageId("2f0a2f9e-0000-4000-8000-000000000001")
+DATA = [b"one ", b"image"]
+
+
+class Served:
+    """The image service, whose data comes when the test lets it."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.begun = asyncio.Event()
+
+    async def call(self, method: str, path: str, **_: Any) -> Any:
+        body = {"id": IMAGE, "status": "active", "size": len(b"".join(DATA)), "disk_format": "raw"}
+        return SimpleNamespace(body=body)
+
+    async def read_data(self, path: str, **_: Any) -> AsyncIterator[bytes]:
+        for piece in DATA:
+            yield piece
+            self.begun.set()
+            await self.go_on.wait()
+
+
+def kept(directory: Path) -> set[str]:
+    return {each.name for each in directory.iterdir()}
+
+
+async def test_two_agents_read_the_same_image_at_the_same_time(tmp_path: Path) -> None:
+    first, second = Served(), Served()
+    reads = []
+    for served in (first, second):
+        reads.append(asyncio.create_task(ImageData(cast("Neighbour", served), tmp_path).fetch(IMAGE)))
+        await served.begun.wait()
+    for served, read in zip((first, second), reads, strict=True):
+        served.go_on.set()
+        assert (await read).path.read_bytes() == b"".join(DATA)
+    assert kept(tmp_path) == {IMAGE}
+
+
+async def test_what_an_agent_that_ended_had_read_is_dropped_and_what_is_being_read_is_not(tmp_path: Path) -> None:
+    old, young = tmp_path / "a.1.new", tmp_path / "a.2.new"
+    for each, age_s in ((old, DATA_DEADLINE_S + 60), (young, 60)):
+        each.write_bytes(b"half")
+        os.utime(each, (time.time() - age_s, time.time() - age_s))
+    served = Served()
+    served.go_on.set()
+    await ImageData(cast("Neighbour", served), tmp_path).fetch(IMAGE)
+    assert kept(tmp_path) == {IMAGE, young.name}
