@@ -47,6 +47,8 @@ class Running:
     """(host, step) of every command that was sent to a host."""
     told_once: list[tuple[str, str]] = field(default_factory=list)
     """The same, without what is sent again: a busy machine answers late."""
+    look_every_s: float = 0.02
+    """How often a volume is looked at that is waited for."""
 
     @property
     def config(self) -> Config:

@@ -86,7 +86,7 @@ async def test_what_is_on_the_disk_is_in_the_image_and_on_what_is_booted_from_it
     assert (made["disk_format"], made["container_format"], made["visibility"]) == ("raw", "bare", "private")
     assert (made["instance_uuid"], made["image_type"], made["why"]) == (server["id"], "snapshot", "because")
     assert (made["base_image_ref"], made["min_disk"]) == (server["image"]["id"], 1)
-    assert (made["owner"], made["owner_user_name"]) == (running.admin.project, "admin")
+    assert (made["owner"], made["owner_user_name"]) == (running.admin.project, running.admin.user)
     assert made["moorage_made_for"] == "snapshot"
     second = await running.admin.active("b", imageRef=made["id"])
     assert disk(running, second) == whole

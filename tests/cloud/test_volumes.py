@@ -43,7 +43,7 @@ async def becomes(running: Running, volume: str, wanted: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while (now := await status(running, volume)) != wanted:
         assert time.monotonic() < deadline, f"{volume} is {now}, not {wanted}"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(running.look_every_s)
 
 
 async def attach(running: Running, server: str, volume: str, **more: Any) -> Any:
@@ -216,7 +216,7 @@ async def snapshot_becomes(running: Running, snapshot: str, status: str, progres
         if now == (status, progress):
             return
         assert time.monotonic() < deadline, f"{snapshot} is {now}, not {(status, progress)}"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(running.look_every_s)
 
 
 async def test_the_host_takes_and_drops_snapshots_for_the_volume_service(running: Running) -> None:

@@ -63,7 +63,7 @@ class VolumeGround:
     compute: Compute
     identity: Neighbour
     neighbour: Neighbour
-    """The service, as clients of ours ask it."""
+    """The service, as clients of ours ask it: with our own token, or a user's and ours beside it."""
 
     async def person(self, role: str = "member") -> Person:
         """Somebody in a new project."""
@@ -198,12 +198,13 @@ async def embedded_volume_ground(data: Path) -> AsyncIterator[VolumeGround]:
     for service in (identity, image, volume):
         await service.start()
     asking = Neighbour("identity", "http://identity/v3", transport=embedded_transport(identity.app))
-    asked = Neighbour("volume", "http://volume", transport=embedded_transport(volume.app))
+    ours = ServiceTokens(asking, user="moorage", password=PASSWORD)
+    asked = Neighbour("volume", "http://volume", transport=embedded_transport(volume.app), tokens=ours)
     async with (
         httpx.AsyncClient(transport=httpx.ASGITransport(volume.app), base_url="http://volume") as client,
         httpx.AsyncClient(transport=httpx.ASGITransport(image.app), base_url="http://image") as images,
     ):
-        service_token = await ServiceTokens(asking, user="moorage", password=PASSWORD).get()
+        service_token = await ours.get()
         token = await ServiceTokens(asking, user="admin", password=PASSWORD, project="admin").get()
         admin = Person(await identity.project_id("admin"), token)
         yield VolumeGround("embedded", client, images, service_token, admin, compute, asking, asked)
@@ -220,8 +221,9 @@ async def real_volume_ground(stack: Stack) -> AsyncIterator[VolumeGround]:
     """A real Cinder, beside a compute service that knows what the test says."""
     start_cinder(stack)
     asking = Neighbour("identity", stack.identity_url)
-    asked = Neighbour("volume", stack.volume_url)
-    login = stack.logins["admin"]
+    login, moorage = stack.logins["admin"], stack.logins["moorage"]
+    ours = ServiceTokens(asking, user=moorage.user, password=moorage.password, project=moorage.project)
+    asked = Neighbour("volume", stack.volume_url, tokens=ours)
     compute = Compute()
     with compute_at(stack.site.our_compute_port, compute):
         async with (
@@ -229,7 +231,7 @@ async def real_volume_ground(stack: Stack) -> AsyncIterator[VolumeGround]:
             httpx.AsyncClient(base_url=stack.image_url, timeout=60) as images,
         ):
             admin = Person(login.project_id, stack.token("admin"))
-            yield VolumeGround("real", client, images, stack.token("moorage"), admin, compute, asking, asked)
+            yield VolumeGround("real", client, images, await ours.get(), admin, compute, asking, asked)
     await asked.close()
     await asking.close()
 

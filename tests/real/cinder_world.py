@@ -11,7 +11,7 @@ from moorage.testing.peers.stack import Stack
 
 VERSION = "volume 3.71"
 PATIENCE_S = 180.0
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.15
 DEFAULT_TYPE = "__DEFAULT__"
 UNUSED = {"status": "error", "attach_status": "detached", "migration_status": "none"}
 

@@ -185,7 +185,7 @@ def _cinder(site: Site) -> Sections:
             "volume_driver": "cinder_files.Driver",
             "volume_backend_name": "more",
             "files_directory": str(state / "volumes"),
-            "files_free_gb": 10_000,
+            "files_gb": 10_000,
         },
         "database": _database(site, "cinder"),
         "coordination": {"backend_url": f"file://{state}/coordination"},

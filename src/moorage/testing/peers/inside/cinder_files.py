@@ -21,7 +21,7 @@ GIB = 1024**3
 OPTIONS = [
     cfg.StrOpt("files_directory", default="/tmp", help="Where the files are."),
     cfg.IntOpt(
-        "files_free_gb", default=100_000, help="What it says that is free: the scheduler takes the back end with most."
+        "files_gb", default=100_000, help="How large it says it is: the scheduler takes the back end with most room."
     ),
 ]
 
@@ -46,8 +46,8 @@ class Driver(driver.VolumeDriver):
     def _update_volume_stats(self):
         pool = {
             "pool_name": "files",
-            "total_capacity_gb": 100_000,
-            "free_capacity_gb": self.configuration.files_free_gb,
+            "total_capacity_gb": self.configuration.files_gb,
+            "free_capacity_gb": self.configuration.files_gb,
             "provisioned_capacity_gb": 0,
             "allocated_capacity_gb": 0,
             "reserved_percentage": 0,

@@ -1,0 +1,122 @@
+"""Stories of volumes whose teller dies after each step, beside a real Cinder: the next one ends them, told or taken back.
+
+All that Cinder holds is compared, as in the proofs (`tests/sagas`): volumes and their states, attachments, snapshots, and what its
+back end exports.  Reservations are attachments of no host.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from cinder_region import OTHER_IMAGE, CinderRegion, cinder_region, with_real_snapshots, with_real_volumes_ready
+
+from moorage.model.resources import needs_of
+from moorage.model.server import Server
+from moorage.operations.all import SAGAS
+from moorage.operations.delete import Delete
+from moorage.operations.rebuild import Rebuild
+from moorage.operations.shelve import Shelve, ShelveOffload
+from moorage.operations.unshelve import Unshelve
+from moorage.testing.peers.fixtures import RealService
+from moorage.testing.sagas import PROVED_OPERATION, Part, prove
+from moorage.testing.small_region import a_server
+from moorage.testing.small_shelves import volumes_world
+from moorage.testing.small_shelves import with_volumes as shelved_with_volumes
+from moorage.testing.small_stories import (
+    attaching_volume,
+    booted,
+    booting_from_volume,
+    detaching_volume,
+    snapshotting_volumes,
+    swapping_volume,
+    with_swappable_volume,
+    with_volume,
+)
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+async def small(real_volume: RealService) -> AsyncIterator[CinderRegion]:
+    async with cinder_region(real_volume.stack) as made:
+        yield made
+
+
+async def asked_of(saga: str, small: CinderRegion) -> Any:
+    """What is asked; the server is as it is recorded in each such world."""
+    server = msgspec.structs.replace(a_server(), operation=PROVED_OPERATION)
+    match saga:
+        case "boot/2":
+            return booting_from_volume()
+        case "delete/2":
+            return Delete(server, seq=3, request_id="req-delete")
+        case "attach_volume/1":
+            return attaching_volume()
+        case "detach_volume/1":
+            return await detaching_volume(small)
+        case "swap_volume/1":
+            return await swapping_volume(small)
+        case "snapshot_volumes/1":
+            return snapshotting_volumes()
+    return _about(saga, await shelved_with_volumes(small, shelved=saga in SHELVED, offload=saga == "unshelve/1"))
+
+
+SHELVED = {"shelve_offload/1", "unshelve/1"}
+
+
+def _about(saga: str, server: Server) -> Any:
+    """Of a server that boots from a volume, and has another one."""
+    match saga:
+        case "shelve/1":
+            return Shelve(server, 3, None, True, "req-shelve", "user-1")
+        case "shelve_offload/1":
+            return ShelveOffload(server, 3, "req-offload", "user-1")
+        case "unshelve/1":
+            return Unshelve(server, 3, None, needs=needs_of(vcpus=1, memory_mb=64, disk_gb=0))
+    return Rebuild(server, 2, server, (), request_id="req-rebuild", user="user-1", reimage=OTHER_IMAGE)
+
+
+WORLDS: dict[str, Callable[[CinderRegion], Awaitable[Any]]] = {
+    "boot/2": with_real_volumes_ready,
+    "delete/2": lambda small: with_volume(small, goes=True),
+    "attach_volume/1": booted,
+    "detach_volume/1": with_volume,
+    "swap_volume/1": with_swappable_volume,
+    "snapshot_volumes/1": with_real_snapshots,
+    "shelve/1": volumes_world,
+    "shelve_offload/1": lambda small: volumes_world(small, shelved=True),
+    "unshelve/1": lambda small: volumes_world(small, shelved=True, offload=True),
+    "rebuild/1": volumes_world,
+}
+
+
+STEPS: dict[str, tuple[str, ...]] = {
+    "boot/2": ("hold_volumes", "connect_volumes", "record_server", "start_guest"),
+    "delete/2": ("destroy_guest", "release_volumes", "finish_volumes"),
+    "attach_volume/1": ("reserve", "begin_action", "connect", "plug", "record_volume"),
+    "detach_volume/1": ("begin_detaching", "unplug", "let_volume_go"),
+    "swap_volume/1": ("reserve", "begin_detaching", "connect", "swap", "let_old_volume_go", "complete_migration"),
+    "snapshot_volumes/1": ("await_snapshots", "write_image"),
+    "shelve/1": ("clear_host", "keep_volumes"),
+    "shelve_offload/1": ("destroy_guest", "reserve_volumes"),
+    "unshelve/1": ("connect_volumes", "start_guest"),
+    "rebuild/1": ("hold_root", "write_root", "connect_volumes", "rebuild_guest"),
+}
+"""After which something may be left in Cinder that it would not be without them."""
+
+
+@pytest.mark.parametrize("saga", sorted(WORLDS))
+async def test_killed_after_each_step_and_told_on_or_cancelled(saga: str, small: CinderRegion) -> None:
+    asked, steps = await asked_of(saga, small), STEPS[saga]
+    after_each = Part("dying", plots="told", points=f"leaving do of ({'|'.join(steps)}), .*")
+    proof = await prove(SAGAS[saga], asked, lambda: WORLDS[saga](small), after_each)
+    assert proof.cases["killed"] == proof.cases["killed, then cancelled"] == len(steps)
+
+
+@pytest.mark.parametrize(("saga", "fails"), [("boot/2", "start_guest"), ("unshelve/1", "start_guest")])
+async def test_killed_while_it_is_taken_back(saga: str, fails: str, small: CinderRegion) -> None:
+    asked = await asked_of(saga, small)
+    on_the_way_back = Part("dying", plots=f"{fails} failing", points="leaving undo of .*volume.*")
+    proof = await prove(SAGAS[saga], asked, lambda: WORLDS[saga](small), on_the_way_back)
+    assert proof.cases["killed"]
