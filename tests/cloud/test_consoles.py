@@ -374,6 +374,7 @@ async def test_pages(with_proxy: Any, tmp_path: Path) -> None:
         url = running.config.api.console.url
         reply = await browser.get(f"{url}/vnc_lite.html?path=x")
         assert (reply.status_code, 'import RFB from "./core/rfb.js"' in reply.text) == (200, True)
+        assert "<title>noVNC</title>" in reply.text
         assert reply.headers["referrer-policy"] == "no-referrer"
         reply = await browser.get(f"{url}/core/rfb.js")
         assert (reply.status_code, reply.headers["content-type"]) == (200, "text/javascript; charset=utf-8")

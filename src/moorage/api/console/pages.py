@@ -32,7 +32,7 @@ MISSING = """<!doctype html><meta charset="utf-8"><title>Console</title>
 configuration of the console proxy: <code>[console] novnc_directory</code>.</p>
 <p>Consoles work without it, for clients that speak WebSocket themselves.</p>
 """
-AROUND = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Console</title><link rel="icon" href="data:,">
+AROUND = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>noVNC</title><link rel="icon" href="data:,">
 <style>html,body{height:100%%;margin:0;background:#222;color:#eee;font:14px sans-serif}body{display:flex;flex-direction:column}
 #said{padding:4px 8px}#screen{flex:1;overflow:hidden}</style>
 <script type="module">
@@ -44,13 +44,14 @@ const path = asked.get("path") ?? "websockify";
 const url = `${scheme}://${window.location.host}/${path.replace(/^\\//, "")}`;
 const rfb = new RFB(document.getElementById("screen"), url, {});
 rfb.scaleViewport = true;
-rfb.addEventListener("connect", () => { said.textContent = "Connected to " + (document.title || "the server"); rfb.focus(); });
+rfb.addEventListener("connect", () => { said.textContent = "Connected."; rfb.focus(); });
 rfb.addEventListener("disconnect", (event) => {
   said.textContent = event.detail.clean ? "Disconnected." : "The connection was refused or lost: ask for a new console.";
 });
 rfb.addEventListener("desktopname", (event) => { document.title = event.detail.name; said.textContent = event.detail.name; });
 </script></head><body><div id="said">Connecting …</div><div id="screen"></div></body></html>
 """
+"""Its title is what noVNC's own page has: clients that look for a console in the page look for this word."""
 
 
 class Pages:
