@@ -17,6 +17,24 @@ class Booked:
     """Of the user, made for it."""
     attached: set[str] = field(default_factory=set)
     """Ports of which an attach was answered with 200."""
+    root_goes: bool = False
+    """It boots from a volume that is to go with it."""
+    leave_asked: bool = False
+    """Somebody asked that it leave its host (shelved): its guest may go."""
+    restore_asked: bool = False
+    """Somebody asked for it back after a delete: whether it is gone in the end depends on who was first."""
+
+
+@dataclass
+class BookedVolume:
+    """One volume of the user's."""
+
+    ref: int
+    id: str = ""
+    """Empty: it is not made yet, or nobody knows."""
+    size_gib: int = 1
+    goes: bool = False
+    """It may go with a server, or was deleted."""
 
 
 @dataclass
@@ -36,6 +54,9 @@ class Word:
 @dataclass
 class Book:
     servers: dict[int, Booked] = field(default_factory=dict)
+    volumes: dict[int, BookedVolume] = field(default_factory=dict)
+    images: dict[str, int] = field(default_factory=dict)
+    """Images of servers that were promised, with the server's number."""
     words: dict[tuple[str, str], Word] = field(default_factory=dict)
     """(host, what: `disabled`, `forced_down`, `zone`, `trait`) → what was said last."""
     answered: int = 0
@@ -44,6 +65,9 @@ class Book:
 
     def of(self, ref: int) -> Booked:
         return self.servers.setdefault(ref, Booked(ref))
+
+    def volume(self, ref: int) -> BookedVolume:
+        return self.volumes.setdefault(ref, BookedVolume(ref))
 
     def word(self, host: str, what: str, usual: bool = False) -> Word:
         return self.words.setdefault((host, what), Word(usual))

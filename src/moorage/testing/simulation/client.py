@@ -13,7 +13,15 @@ from moorage.testing.simulation.cloud import Cloud
 CALL_S = 60.0
 ANSWER_MAX_BYTES = 64 * 1024 * 1024
 VERSION = "2.104"
-PREFIXES = {"compute": "/v2.1", "network": "/v2.0", "image": "", "identity": "/v3", "placement": "/placement"}
+VOLUME_VERSION = "3.71"
+PREFIXES = {
+    "compute": "/v2.1",
+    "network": "/v2.0",
+    "image": "",
+    "identity": "/v3",
+    "placement": "/placement",
+    "volume": "/v3",
+}
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -46,9 +54,13 @@ class Client:
         headers = {"X-Auth-Token": self.token, "Content-Type": "application/json"}
         if service == "compute":
             headers["OpenStack-API-Version"] = f"compute {VERSION}"
+        if service == "volume":
+            headers["OpenStack-API-Version"] = f"volume {VOLUME_VERSION}"
         if service == "placement":
             headers["OpenStack-API-Version"] = "placement 1.39"
-        content = b"" if body is None else msgspec.json.encode(body)
+        content = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+        if isinstance(body, bytes):
+            headers["Content-Type"] = "application/octet-stream"
         try:
             async with asyncio.timeout(CALL_S):
                 status, answered, said = await self._cloud.doors[service].ask(

@@ -23,6 +23,8 @@ from moorage.testing.simulation.clock import Machine, MachineProcess, VirtualClo
 from moorage.testing.simulation.database import SimulatedDatabase, Store
 from moorage.testing.simulation.loop import Process, VirtualLoop, context_of
 from moorage.testing.simulation.memory import Disk
+from moorage.testing.simulation.plan import Plan
+from moorage.testing.simulation.storage import Storage
 from moorage.testing.simulation.trace import Trace
 from moorage.testing.simulation.wires import Door, RemoteTransport
 
@@ -149,6 +151,7 @@ class Cloud:
         self.roles: dict[str, Role] = {}
         self.guests: dict[ServerId, dict[str, PowerState]] = {}
         """Server → host → what its guest there is doing."""
+        self.storage = Storage(self)
         self.lost: set[ServerId] = set()
         """Servers whose machine was taken away."""
         self.half_done: set[str] = set()
@@ -231,11 +234,13 @@ class Cloud:
         for server in [each for each, where in self.guests.items() if machine in where]:
             self.lost.add(server)
             self.guest_is(machine, server, None)
+            self.storage.writes(machine, server, None, ())
 
     def check_guests(self) -> None:
         """At most one running guest of a server: after a machine woke up."""
         for server in list(self.guests):
             self._one_runs(server)
+        self.storage.check()
 
     def run_twice(self, server: ServerId) -> list[str]:
         """The hosts that run a server, when it is more than one that is awake."""
@@ -277,7 +282,13 @@ class Cloud:
         shutil.rmtree(self.room, ignore_errors=True)
 
 
-def with_levels(config: Config, levels: tuple[int, ...]) -> Config:
-    """The same fleet, of these protocol levels."""
-    known = tuple(each for each in levels if each <= PORTS_ARRIVE_BOUND)
-    return msgspec.structs.replace(config, hosts=msgspec.structs.replace(config.hosts, levels=known))
+def as_planned(config: Config, plan: Plan) -> Config:
+    """The same fleet, of the protocol levels of a plan, and the same cloud with its settings."""
+    known = tuple(each for each in plan.levels if each <= PORTS_ARRIVE_BOUND)
+    return msgspec.structs.replace(
+        config,
+        hosts=msgspec.structs.replace(config.hosts, levels=known),
+        compute=msgspec.structs.replace(
+            config.compute, reclaim_instance_interval=plan.reclaim_s, shelved_offload_time=plan.offload_s
+        ),
+    )

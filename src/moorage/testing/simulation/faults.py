@@ -17,7 +17,7 @@ CONDUCTORS = ("conductor1", "conductor2")
 REGION_ROLES = ("api", *CONDUCTORS)
 ROLES = (*REGION_ROLES, *CONDUCTORS, *HOSTS, "neighbours")
 STORES = ("region", "cell1", "cell2")
-NEIGHBOURS = ("network", "network", "network", "identity", "image")
+NEIGHBOURS = ("network", "network", "network", "identity", "image", "image", "volume", "volume")
 TROUBLES = ("refused", "fails_before", "fails_after", "late", "lost_answer", "slow", "short", "lost_role")
 fault = FAULTS_BY_NAME.add
 
@@ -291,10 +291,16 @@ async def neighbour(cloud: Cloud, args: Arguments) -> None:
 # ---------------------------------------------------------------------------------------------------- hosts
 
 
+VERBS = (
+    "start_guest", "start_guest", "destroy_guest", "power_off", "attach_interface", "*",
+    "attach_volume", "detach_volume", "take_snapshot", "upload_snapshot", "rebuild_guest", "rescue_guest",
+)  # fmt: skip
+
+
 def _draw_host(dice: random.Random, _: Draft) -> Arguments:
     return {
         "host": dice.choice(HOSTS),
-        "verb": dice.choice(("start_guest", "start_guest", "destroy_guest", "power_off", "attach_interface", "*")),
+        "verb": dice.choice(VERBS),
         "dial": dice.choice(
             (
                 {"fail_times": 1},
@@ -362,7 +368,10 @@ async def twin(cloud: Cloud, args: Arguments) -> None:
 
 # ---------------------------------------------------------------------------------------------------- reconcilers
 
-ROUNDS = ("stray_ports", "stray_claims", "port_drift", "quota_usage", "host_aggregates", "devices", "segments", "tidy")
+ROUNDS = (
+    "stray_ports", "stray_claims", "port_drift", "quota_usage", "host_aggregates", "devices", "segments", "tidy",
+    "stray_attachments", "stray_images", "shelved", "reclaim",
+)  # fmt: skip
 
 
 def _draw_round(dice: random.Random, _: Draft) -> Arguments:

@@ -15,9 +15,21 @@ from moorage.testing.simulation.book import Book, Booked
 from moorage.testing.simulation.client import Client, Reply
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.setting import ZONE
+from moorage.testing.simulation.stores import stores_of, wrong_disks, wrong_stores
 
 PAGE = 1_000
-RESTING = {"ACTIVE", "ERROR", "SHUTOFF"}
+RESTING = {
+    "ACTIVE": PowerState.RUNNING,
+    "ERROR": None,
+    "SHUTOFF": PowerState.SHUTDOWN,
+    "PAUSED": PowerState.PAUSED,
+    "SUSPENDED": PowerState.SUSPENDED,
+    "RESCUE": PowerState.RUNNING,
+    "SHELVED": PowerState.SHUTDOWN,
+    "SHELVED_OFFLOADED": None,
+    "SOFT_DELETED": PowerState.SHUTDOWN,
+}
+"""Status → what its guest does, unless something happened to it."""
 
 _LOG = """
 DROP TABLE IF EXISTS temp.simulated_claims;
@@ -55,6 +67,8 @@ class Watch:
         self._claimed: dict[str, str] = {}
         """The host that each server claimed last."""
         self._shown_power: dict[str, int] = {}
+        self.shown: dict[str, dict[str, Any]] = {}
+        """Every server, as an administrator was shown it in the last look."""
         self._hosts = {provider: host for host, provider in cloud.known.providers.items()}
         self.listen()
         cloud.stores["region"].after_commit.append(self._committed)
@@ -151,8 +165,10 @@ class Watch:
         seen = await self._census()
         if isinstance(seen, str):
             return [seen]
-        wrong = [*leaks(seen), *self._broken_promises(seen), *self._not_as_shown(seen)]
-        return [each for each in wrong if not any(server in each for server in self.cloud.lost)]
+        wrong = [*leaks(seen), *self._broken_promises(seen), *self._not_as_shown(seen), *wrong_disks(self.cloud)]
+        stored = await wrong_stores(self.cloud, seen)
+        excepted = {*self.cloud.lost, *self.cloud.restores.excepted()}
+        return [each for each in [*wrong, *stored] if not any(server in each for server in excepted)]
 
     def _broken_promises(self, seen: Census) -> list[str]:
         wrong: list[str] = []
@@ -161,7 +177,7 @@ class Watch:
             if not booked.id or booked.id in excepted or (booked.id in self.cloud.restores.touched and booked.deleted):
                 continue
             shown = seen.servers.get(booked.id)
-            if booked.deleted and shown is not None:
+            if booked.deleted and shown is not None and not booked.restore_asked:
                 wrong.append(f"s{booked.ref} {booked.id}: its delete was accepted, and it is {shown.status}")
             elif shown is None and not booked.delete_asked:
                 wrong.append(f"s{booked.ref} {booked.id} was accepted, and nobody knows it")
@@ -181,14 +197,17 @@ class Watch:
             if len(where) != 1:
                 continue  # the census says what is wrong
             ((host, state),) = where.items()
-            wrongly_off = status == "ACTIVE" and state is PowerState.SHUTDOWN
-            wrongly_on = status == "SHUTOFF" and state is PowerState.RUNNING
+            wrongly_off = status in {"ACTIVE", "RESCUE"} and state is PowerState.SHUTDOWN
+            wrongly_on = status != "ACTIVE" and RESTING[status] is not None and state is PowerState.RUNNING
+            wrongly_on = wrongly_on and RESTING[status] is not PowerState.RUNNING
             if power != state or ((wrongly_off or wrongly_on) and host not in self.cloud.half_done):
                 wrong.append(f"{server} is shown {status} with power state {power}, and its guest is {state.name}")
         return wrong
 
     async def _census(self) -> Census | str:
-        shown = await self.admin.ask("compute", "GET", "/servers/detail", all_tenants="1", limit=str(PAGE))
+        shown = await self.admin.ask(
+            "compute", "GET", "/servers/detail", all_tenants="1", limit=str(PAGE), soft_deleted="True"
+        )
         ports = await self.admin.ask("network", "GET", "/ports")
         subnets = await self.admin.ask("network", "GET", "/subnets", ip_version="4")
         for reply in (shown, ports, subnets):
@@ -197,6 +216,7 @@ class Watch:
         servers: dict[str, Seen] = {}
         excepted = self.cloud.restores.excepted()
         self._shown_power.clear()
+        self.shown.clear()
         for each in shown.body["servers"]:
             if each["status"] == "UNKNOWN":
                 if each["id"] not in excepted:
@@ -209,7 +229,9 @@ class Watch:
                 each["tenant_id"],
                 each["flavor"]["vcpus"],
                 each["flavor"]["ram"],
+                tuple(one["id"] for one in each["os-extended-volumes:volumes_attached"]),
             )
+            self.shown[each["id"]] = each
             self._shown_power[each["id"]] = each["OS-EXT-STS:power_state"]
         by_device: dict[str, list[dict[str, Any]]] = {}
         for port in ports.body["ports"]:
@@ -223,4 +245,7 @@ class Watch:
         if excepted:
             used = _charged(servers)  # what is missing is charged, and not shown
         drives = drives_alone(self.cloud.room / "hosts")
-        return Census(servers, guests, by_device, held, drift, used, open_ones, segments, drives)
+        stores = await stores_of(self.cloud, self.admin)
+        if isinstance(stores, str):
+            return stores
+        return Census(servers, guests, by_device, held, drift, used, open_ones, segments, drives, stores)

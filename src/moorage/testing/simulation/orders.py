@@ -20,6 +20,8 @@ NETWORKS = (
 )  # fmt: skip
 WITH_DRIVE = 3
 """Every third server has a config drive."""
+FROM_VOLUME = 0.15
+POWERS = ("os-stop", "os-start", "reboot", "os-stop", "reboot SOFT", "pause", "unpause", "suspend", "resume")
 order = ORDERS_BY_NAME.add
 
 
@@ -28,12 +30,12 @@ def every_order() -> tuple[str, ...]:
     return tuple(ORDERS_BY_NAME)
 
 
-def _a_server(dice: random.Random, draft: Draft) -> Arguments:
+def a_server(dice: random.Random, draft: Draft) -> Arguments:
     """One that was ordered before, rather a late one."""
     return {"server": max(dice.randrange(draft.boots), dice.randrange(draft.boots))}
 
 
-def _watch(cloud: Cloud) -> Watch:
+def watch_of(cloud: Cloud) -> Watch:
     watch: Watch = cloud.watch
     return watch
 
@@ -48,13 +50,15 @@ def _draw_boot(dice: random.Random, draft: Draft) -> Arguments:
         said["flavor"] = dice.choice(("tiny", "traited"))
     if dice.random() < 0.15:
         said["zone"] = ZONE
+    if dice.random() < FROM_VOLUME:
+        said["root"] = dice.choice(("stays", "goes"))
     return said
 
 
-@order("boot", 10, _draw_boot)
+@order("boot", 14, _draw_boot)
 async def boot(cloud: Cloud, args: Arguments) -> None:
     """POST /servers, on a network of some kind."""
-    watch, known = _watch(cloud), cloud.known
+    watch, known = watch_of(cloud), cloud.known
     booked = watch.book.of(args["server"])
     networks = await _nics(cloud, booked, args["network"])
     if networks is None:
@@ -69,12 +73,27 @@ async def boot(cloud: Cloud, args: Arguments) -> None:
         server["availability_zone"] = args["zone"]
     if booked.ref % WITH_DRIVE == 0:
         server["config_drive"] = True
+    if "root" in args:
+        booked.root_goes = args["root"] == "goes"
+        server["imageRef"], server["block_device_mapping_v2"] = "", [root_volume(known.image, booked.root_goes)]
     person = watch.admin if args["network"] in {"auto", "none"} else watch.demo
     reply = await person.ask("compute", "POST", "/servers", {"server": server})
     watch.answered(f"boot s{booked.ref}", reply)
     if reply.status == 202:
         booked.id = reply.body["server"]["id"]
         watch.accepted_boot(booked, args)
+
+
+def root_volume(image: str, goes: bool) -> dict[str, Any]:
+    """A volume made from an image, to boot from."""
+    return {
+        "boot_index": 0,
+        "uuid": image,
+        "source_type": "image",
+        "destination_type": "volume",
+        "volume_size": 1,
+        "delete_on_termination": goes,
+    }
 
 
 async def _nics(cloud: Cloud, booked: Booked, kind: str) -> Any:
@@ -96,7 +115,7 @@ async def _nics(cloud: Cloud, booked: Booked, kind: str) -> Any:
 
 
 async def _with_port(cloud: Cloud, booked: Booked, **said: Any) -> Any:
-    reply = await _watch(cloud).demo.ask("network", "POST", "/ports", {"port": said})
+    reply = await watch_of(cloud).demo.ask("network", "POST", "/ports", {"port": said})
     if reply.status != 201:
         return None
     port = str(reply.body["port"]["id"])
@@ -104,10 +123,10 @@ async def _with_port(cloud: Cloud, booked: Booked, **said: Any) -> Any:
     return [{"port": port}]
 
 
-@order("delete", 5, _a_server)
+@order("delete", 5, a_server)
 async def delete(cloud: Cloud, args: Arguments) -> None:
     """DELETE /servers/{id}."""
-    watch = _watch(cloud)
+    watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
     if not booked.id:
         return
@@ -122,36 +141,39 @@ async def delete(cloud: Cloud, args: Arguments) -> None:
 
 
 def _draw_power(dice: random.Random, draft: Draft) -> Arguments:
-    return {**_a_server(dice, draft), "action": dice.choice(("os-stop", "os-start", "reboot", "os-stop"))}
+    return {**a_server(dice, draft), "action": dice.choice(POWERS)}
 
 
 @order("power", 3, _draw_power)
 async def power(cloud: Cloud, args: Arguments) -> None:
     """Stop, start or reboot it."""
     action = args["action"]
-    await _act(cloud, args, action, {"type": "HARD"} if action == "reboot" else None)
+    name, _, how = action.partition(" ")
+    await act(cloud, args, name, {"type": how or "HARD"} if name == "reboot" else None)
 
 
-async def _act(cloud: Cloud, args: Arguments, action: str, said: Any) -> None:
-    watch = _watch(cloud)
+async def act(cloud: Cloud, args: Arguments, action: str, said: Any) -> Reply | None:
+    """An action of a server's; None: there is no such server."""
+    watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
     if not booked.id:
-        return
+        return None
     reply = await watch.admin.ask("compute", "POST", f"/servers/{booked.id}/action", {action: said})
     watch.answered(f"{action} s{booked.ref}", reply)
+    return reply
 
 
 # ---------------------------------------------------------------------------------------------------- interfaces
 
 
 def _draw_attach(dice: random.Random, draft: Draft) -> Arguments:
-    return {**_a_server(dice, draft), "network": dice.choice(("private", "routed", "assured", "port"))}
+    return {**a_server(dice, draft), "network": dice.choice(("private", "routed", "assured", "port"))}
 
 
 @order("attach", 3, _draw_attach)
 async def attach(cloud: Cloud, args: Arguments) -> None:
     """POST /servers/{id}/os-interface."""
-    watch = _watch(cloud)
+    watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
     if not booked.id:
         return
@@ -167,13 +189,13 @@ async def attach(cloud: Cloud, args: Arguments) -> None:
 
 
 def _draw_detach(dice: random.Random, draft: Draft) -> Arguments:
-    return {**_a_server(dice, draft), "which": dice.randrange(2)}
+    return {**a_server(dice, draft), "which": dice.randrange(2)}
 
 
 @order("detach", 2, _draw_detach)
 async def detach(cloud: Cloud, args: Arguments) -> None:
     """DELETE /servers/{id}/os-interface/{port}."""
-    watch = _watch(cloud)
+    watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
     if not booked.id:
         return
@@ -194,7 +216,7 @@ def _draw_host(dice: random.Random, _: Draft) -> Arguments:
 
 async def _say(cloud: Cloud, host: str, what: str, value: bool, asked: Any) -> Reply:
     """One change of one host; what is answered with 2xx holds from then on."""
-    word = _watch(cloud).book.word(host, what)
+    word = watch_of(cloud).book.word(host, what)
     word.pending += 1
     try:
         reply: Reply = await asked
@@ -204,7 +226,7 @@ async def _say(cloud: Cloud, host: str, what: str, value: bool, asked: Any) -> R
         word.value, word.unsure = value, word.pending > 0
     elif reply.unknown:
         word.unsure = True
-    _watch(cloud).answered(f"{what}={value} {host}", reply)
+    watch_of(cloud).answered(f"{what}={value} {host}", reply)
     return reply
 
 
@@ -212,7 +234,7 @@ async def _say(cloud: Cloud, host: str, what: str, value: bool, asked: Any) -> R
 async def service(cloud: Cloud, args: Arguments) -> None:
     """Disable a host, or enable it."""
     status = "disabled" if args["on"] else "enabled"
-    asked = _watch(cloud).admin.ask(
+    asked = watch_of(cloud).admin.ask(
         "compute", "PUT", f"/os-services/{cloud.known.services[args['host']]}", {"status": status}
     )
     await _say(cloud, args["host"], "disabled", args["on"], asked)
@@ -220,18 +242,21 @@ async def service(cloud: Cloud, args: Arguments) -> None:
 
 @order("force_down", 1, _draw_host)
 async def force_down(cloud: Cloud, args: Arguments) -> None:
-    """Force a host down, or let it be up."""
-    asked = _watch(cloud).admin.ask(
-        "compute", "PUT", f"/os-services/{cloud.known.services[args['host']]}", {"forced_down": args["on"]}
+    """Force a host down, or let it be up; `host of N`: the one that server N has claimed by then."""
+    host: str = args["host"]
+    if host.startswith("host of "):
+        host = watch_of(cloud).host_of(int(host.removeprefix("host of "))) or HOSTS[0]
+    asked = watch_of(cloud).admin.ask(
+        "compute", "PUT", f"/os-services/{cloud.known.services[host]}", {"forced_down": args["on"]}
     )
-    await _say(cloud, args["host"], "forced_down", args["on"], asked)
+    await _say(cloud, host, "forced_down", args["on"], asked)
 
 
 @order("zone", 2, _draw_host)
 async def zone(cloud: Cloud, args: Arguments) -> None:
     """Put a host into the aggregate of the second zone, or take it out."""
     action = "add_host" if args["on"] else "remove_host"
-    asked = _watch(cloud).admin.ask(
+    asked = watch_of(cloud).admin.ask(
         "compute", "POST", f"/os-aggregates/{cloud.known.aggregate}/action", {action: {"host": args["host"]}}
     )
     await _say(cloud, args["host"], "zone", args["on"], asked)
@@ -240,7 +265,7 @@ async def zone(cloud: Cloud, args: Arguments) -> None:
 @order("trait", 2, _draw_host)
 async def trait(cloud: Cloud, args: Arguments) -> None:
     """Give a host the trait that the flavor `traited` requires, or take it away."""
-    admin, path = _watch(cloud).admin, f"/resource_providers/{cloud.known.providers[args['host']]}/traits"
+    admin, path = watch_of(cloud).admin, f"/resource_providers/{cloud.known.providers[args['host']]}/traits"
     for _ in range(5):
         now = await admin.ask("placement", "GET", path)
         if now.status != 200:
@@ -263,7 +288,7 @@ def _draw_inventory(dice: random.Random, _: Draft) -> Arguments:
 @order("inventory", 1, _draw_inventory)
 async def inventory(cloud: Cloud, args: Arguments) -> None:
     """Reserve a part of a host's processors."""
-    watch = _watch(cloud)
+    watch = watch_of(cloud)
     path = f"/resource_providers/{cloud.known.providers[args['host']]}/inventories/VCPU"
     now = await watch.admin.ask("placement", "GET", path)
     if now.status != 200:
@@ -273,10 +298,10 @@ async def inventory(cloud: Cloud, args: Arguments) -> None:
     watch.answered(f"reserved={args['reserved']} {args['host']}", reply)
 
 
-@order("stray_port", 1, _a_server)
+@order("stray_port", 1, a_server)
 async def stray_port(cloud: Cloud, args: Arguments) -> None:
     """A user writes a server on a port of their own that was never attached to it."""
-    watch = _watch(cloud)
+    watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
     if booked.id:
         said = {"network_id": cloud.known.networks["private"], "device_id": booked.id, "device_owner": "compute:nova"}

@@ -21,6 +21,8 @@ ALONE = 0.4
 ORDERS_BESIDE = (1, 5)
 FAULTS_BESIDE = (0, 2)
 FAR_S = (0.0, 0.0, 0.0, 0.015, 0.1)
+RECLAIM_S = (0.0, 0.0, 0.0, 25.0)
+OFFLOAD_S = (0.0, 0.0, 10.0, -1.0)
 TOGETHER = 0.5
 NEAR_AN_ORDER = 0.7
 LEVELS = ((3,), (3,), (3,), (3, 2), (2, 3, 1), (1,))
@@ -53,6 +55,10 @@ class Plan(msgspec.Struct, frozen=True):
     levels: tuple[int, ...] = (3,)
     far_s: float = 0.0
     """How far the databases are, each way, all the time."""
+    reclaim_s: float = 0.0
+    """How long a deleted server can be restored; 0: it cannot."""
+    offload_s: float = 0.0
+    """How long a shelved server stays on its host; 0: not at all, below 0: until it is told to leave."""
 
     def but(self, events: tuple[Event, ...]) -> "Plan":
         return msgspec.structs.replace(self, events=events)
@@ -65,8 +71,12 @@ class Draft:
     span_s: float
     boots: int = 0
     """How many servers were ordered; orders about servers name one of them."""
+    volumes: int = 0
+    """So many volumes of the user's are named so far."""
     levels: tuple[int, ...] = (3,)
     far_s: float = 0.0
+    reclaim_s: float = 0.0
+    offload_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -110,14 +120,20 @@ def drawn(seed: int, scene: str | None = None) -> Plan:
     """
     dice = random.Random(f"plan {seed}")
     least_s, most_s = dice.choice(tuple(pairwise(SPAN_S)))
-    draft = Draft(round(dice.uniform(least_s, most_s), 3), levels=dice.choice(LEVELS), far_s=dice.choice(FAR_S))
+    draft = Draft(
+        round(dice.uniform(least_s, most_s), 3),
+        levels=dice.choice(LEVELS),
+        far_s=dice.choice(FAR_S),
+        reclaim_s=dice.choice(RECLAIM_S),
+        offload_s=dice.choice(OFFLOAD_S),
+    )
     chosen = dice.choice(sorted(SCENES)) if dice.random() < WITH_A_SCENE else None
     events: list[Event] = []
     if chosen is not None or scene is not None:
         events += SCENES[scene or chosen or ""](dice, draft)
     if events and dice.random() < ALONE:
         events.sort(key=lambda each: each.at_s)
-        return Plan(seed, draft.span_s, tuple(events), draft.levels, draft.far_s)
+        return _whole(seed, draft, events)
     faults = [each for each in FAULTS_BY_NAME.values() if dice.random() < 0.4]
     some, few = (ORDERS, FAULTS) if not events else (ORDERS_BESIDE, FAULTS_BESIDE)
     times = _order_times(dice, draft.span_s, dice.randint(*some))
@@ -129,7 +145,13 @@ def drawn(seed: int, scene: str | None = None) -> Plan:
         count = dice.randint(*few)
         events += [_event(dice, draft, _fault_time(dice, draft.span_s, times), faults) for _ in range(count)]
     events.sort(key=lambda each: each.at_s)
-    return Plan(seed, draft.span_s, tuple(events), draft.levels, draft.far_s)
+    return _whole(seed, draft, events)
+
+
+def _whole(seed: int, draft: Draft, events: list[Event]) -> Plan:
+    return Plan(
+        seed, draft.span_s, tuple(events), draft.levels, draft.far_s, draft.reclaim_s, draft.offload_s
+    )  # fmt: skip
 
 
 def _order_times(dice: random.Random, span_s: float, count: int) -> list[float]:

@@ -5,6 +5,7 @@ import asyncio
 from moorage.model.ids import ServerId
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.roles import ConductorRole
+from moorage.testing.simulation.storage import told
 
 LOOK_EVERY_S = 1.0
 SLACK_S = 5.0
@@ -29,6 +30,23 @@ async def watch_guests(cloud: Cloud) -> None:
             most_s = GUEST_OFF_S if all(cloud.is_well(each) for each in hosts) else TROUBLED_OFF_S
             if cloud.loop.now - since.setdefault(server, cloud.loop.now) > most_s:
                 cloud.violated(f"two guests of {server} run, and their hosts could stop one: {' and '.join(hosts)}")
+
+
+async def watch_volumes(cloud: Cloud) -> None:
+    """A volume that two servers write to, because one host could not be heard, has one writer soon after it can be."""
+    since: dict[str, float] = {}
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        now = cloud.storage.written_twice()
+        since = {volume: since.get(volume, cloud.loop.now) for volume in now}
+        for volume, writers in now.items():
+            hosts = [host for host, _ in writers]
+            if not all(cloud.acts(each) for each in hosts):
+                since[volume] = cloud.loop.now
+                continue
+            most_s = GUEST_OFF_S if all(cloud.is_well(each) for each in hosts) else TROUBLED_OFF_S
+            if cloud.loop.now - since[volume] > most_s:
+                cloud.violated(f"volume {volume} has two writers, and their hosts could stop one: {told(writers)}")
 
 
 async def watch_conductors(cloud: Cloud) -> None:

@@ -109,7 +109,9 @@ class Restores:
     def gone(self, host: str, server: str) -> None:
         """Told of every guest that was destroyed."""
         watch: Watch = self._cloud.watch
-        asked = any(each.id == server and each.delete_asked for each in watch.book.servers.values())
+        asked = any(
+            each.id == server and (each.delete_asked or each.leave_asked) for each in watch.book.servers.values()
+        )
         if self.protected.get(server) == host and not asked:
             self._cloud.violated(f"the guest of {server} on {host} was destroyed, and nobody had asked for it")
 

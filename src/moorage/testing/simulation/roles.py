@@ -6,7 +6,6 @@ import msgspec
 from typing_extensions import override
 
 from moorage.agent.journal import Journal
-from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.agent.serve import Agent
 from moorage.clients.inside import Base
 from moorage.conductor.rounds import Rounds
@@ -14,9 +13,10 @@ from moorage.drivers.dials import Dials, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.main.api import make_frontdesk
+from moorage.main.config import Config
 from moorage.main.embedded import Embedded, open_embedded
 from moorage.main.hosts import HostPlan, plumbing_of
-from moorage.main.neighbours import Clients, make_clients
+from moorage.main.neighbours import Clients, make_clients, service_password
 from moorage.main.placement import make_placement
 from moorage.main.region import Region, open_region, start_telling
 from moorage.main.rounds import add_rounds
@@ -24,6 +24,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
+from moorage.model.image import ImageStore
 from moorage.sql import Database
 from moorage.testing.simulation.clock import MachineProcess
 from moorage.testing.simulation.cloud import Cloud, Role
@@ -121,8 +122,10 @@ class ConductorRole(RegionRole):
 class WatchedDriver(SimulatedDriver):
     """The simulated hypervisor; the cloud sees what its guests do."""
 
-    def __init__(self, cloud: Cloud, host: str, machine: str, clock: Clock, dials: Dials) -> None:
-        super().__init__(cloud.room / "hosts" / machine, clock, dials, hostname=host)
+    def __init__(
+        self, cloud: Cloud, host: str, machine: str, clock: Clock, dials: Dials, images: ImageStore | None
+    ) -> None:
+        super().__init__(cloud.room / "hosts" / machine, clock, dials, hostname=host, images=images)
         self._cloud = cloud
         self._host = machine
 
@@ -130,6 +133,7 @@ class WatchedDriver(SimulatedDriver):
     def _keep(self, guest: SimulatedGuest) -> PowerState:
         power = super()._keep(guest)
         self._cloud.guest_is(self._host, guest.spec.server, guest.power)
+        self._cloud.storage.writes(self._host, guest.spec.server, guest.power, guest.spec.volumes)
         return power
 
     @override
@@ -139,6 +143,15 @@ class WatchedDriver(SimulatedDriver):
         finally:
             if server not in self._guests:
                 self._cloud.guest_is(self._host, server, None)
+                self._cloud.storage.writes(self._host, server, None, ())
+
+    def guest(self, server: ServerId) -> SimulatedGuest | None:
+        """As the host has it."""
+        return self._guests.get(server)
+
+    def keeps_copy(self, server: ServerId) -> bool:
+        """Whether a copy of its disk lies here that waits to be sent."""
+        return self._disks.has_copy(server)
 
 
 USUAL = {
@@ -174,9 +187,9 @@ class AgentRole(Role):
     async def open(self, process: MachineProcess) -> None:
         cloud, host = self.cloud, self.plan.host
         clock = cloud.clock(process)
-        self._clients = make_clients(cloud.config, cloud.neighbours()) if self.level < PORTS_ARRIVE_BOUND else None
-        plumbing = plumbing_of(host, self.level, None if self._clients is None else self._clients.network)
-        self.driver = WatchedDriver(cloud, host, self.name, clock, self.dials)
+        self._clients = make_clients(self._config(), cloud.neighbours())
+        plumbing = plumbing_of(host, self.level, self._clients.network)
+        self.driver = WatchedDriver(cloud, host, self.name, clock, self.dials, self._clients.image_data)
         journal = Journal(MemoryJournal(cloud.disks[self.name]), host)
         self.agent = Agent(
             host,
@@ -190,6 +203,13 @@ class AgentRole(Role):
             silence_s=cloud.config.compute.host_silence_s,
         )
         await self.agent.start()
+
+    def _config(self) -> Config:
+        """The same, with a directory of the machine's own for what it reads of images."""
+        config = self.cloud.config
+        user = msgspec.structs.replace(config.service_user, password=service_password(config))
+        room = self.cloud.room / "hosts" / self.name
+        return msgspec.structs.replace(config, data_dir=str(room), service_user=user)
 
     @override
     async def close(self) -> None:

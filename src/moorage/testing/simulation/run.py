@@ -12,18 +12,18 @@ from contextlib import contextmanager
 
 import msgspec
 
-from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation, with_levels
+from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation, as_planned
 from moorage.testing.simulation.determinism import determined
 from moorage.testing.simulation.excuses import lost_interfaces, without_excuse
 from moorage.testing.simulation.faults import heal
 from moorage.testing.simulation.invariants import Watch
+from moorage.testing.simulation.life_orders import every_order
+from moorage.testing.simulation.life_scenes import scene
 from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
-from moorage.testing.simulation.orders import every_order
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
-from moorage.testing.simulation.progress import watch_conductors, watch_guests
+from moorage.testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
 from moorage.testing.simulation.restores import Restores, tidy_up
 from moorage.testing.simulation.roles import RegionRole, people
-from moorage.testing.simulation.scenes import scene
 from moorage.testing.simulation.template import template
 
 READY_S = 60.0
@@ -68,7 +68,7 @@ def _simulated(plan: Plan) -> Outcome:
     whole = template()
     loop = VirtualLoop()
     loop.now = whole.passed_s
-    config = with_levels(whole.config, plan.levels)
+    config = as_planned(whole.config, plan)
     cloud = Cloud(config, f"seed {plan.seed}", whole.config.data / f"run{next(_rooms)}", loop)
     try:
         with determined(loop, f"seed {plan.seed}", cloud.machine("world")):
@@ -118,7 +118,7 @@ async def _story(cloud: Cloud, plan: Plan) -> None:
     began = cloud.loop.now
     cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
     kinds = every_kind()
-    watching = [asyncio.ensure_future(watch_conductors(cloud)), asyncio.ensure_future(watch_guests(cloud))]
+    watching = [asyncio.ensure_future(each(cloud)) for each in (watch_conductors, watch_guests, watch_volumes)]
     tasks: list[asyncio.Task[None]] = []
     for event in plan.events:
         await asyncio.sleep(max(0.0, began + event.at_s - cloud.loop.now))

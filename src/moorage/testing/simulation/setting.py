@@ -18,6 +18,7 @@ class Known(msgspec.Struct, frozen=True):
     demo_token: str
     service_token: str
     image: str
+    other_image: str
     networks: dict[str, str]
     policy: str
     """A QoS policy with guaranteed bandwidth."""
@@ -68,6 +69,10 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
             "compute", "POST", f"/os-aggregates/{aggregate['id']}/action", {"add_host": {"host": plan.host}}
         )
         assert reply.status == 200, reply
+    other = await _image(admin)
+    caps = {"volumes": -1, "gigabytes": -1, "snapshots": -1}
+    reply = await admin.ask("volume", "PUT", f"/os-quota-sets/{demo}", {"quota_set": caps})
+    assert reply.status == 200, reply
     services = await listed(admin, "compute", "/os-services", "services")
     providers = await listed(admin, "placement", "/resource_providers", "resource_providers")
     images = await listed(admin, "image", "/v2/images", "images")
@@ -76,7 +81,8 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
         tokens["admin"],
         tokens["demo"],
         tokens["service"],
-        image=images[0]["id"],
+        image=next(each["id"] for each in images if each["id"] != other),
+        other_image=other,
         networks={each["name"]: each["id"] for each in networks},
         policy=policy,
         flavors={"nano": "42", "tiny": "1", "traited": "traited"},
@@ -84,6 +90,17 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
         providers={each["name"]: each["uuid"] for each in providers if ":" not in each["name"]},
         aggregate=aggregate["id"],
     )
+
+
+async def _image(admin: Client) -> str:
+    """A second one, so that a rebuild is from another than the boot."""
+    said = {"name": "other", "disk_format": "raw", "container_format": "bare", "visibility": "public", "min_disk": 1}
+    reply = await admin.ask("image", "POST", "/v2/images", said)
+    assert reply.status == 201, reply
+    image = str(reply.body["id"])
+    filled = await admin.ask("image", "PUT", f"/v2/images/{image}/file", b"another image")
+    assert filled.status == 204, filled
+    return image
 
 
 def _public() -> dict[str, Any]:

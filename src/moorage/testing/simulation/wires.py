@@ -28,7 +28,7 @@ Trouble: TypeAlias = Literal[
 ]
 """What is wrong with a service: it cannot be connected to; says 503 and does nothing; does it and says 500; answers late; does it
 and the answer is lost; takes its time; believes that we may see nothing; leaves things out of its lists."""
-LISTS = ("ports", "subnets", "networks", "segments", "agents")
+LISTS = ("ports", "subnets", "networks", "segments", "agents", "volumes", "attachments", "snapshots", "images")
 Answer: TypeAlias = tuple[int, Mapping[str, str], bytes]
 
 

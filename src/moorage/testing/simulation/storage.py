@@ -1,0 +1,55 @@
+"""Who writes to volumes: at every moment, the guests that have each."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from moorage.model.guest import PowerState, VolumeDisk
+from moorage.model.ids import ServerId
+
+if TYPE_CHECKING:
+    from moorage.testing.simulation.cloud import Cloud
+
+
+class Storage:
+    """Told by the hosts' drivers of every change of a guest."""
+
+    def __init__(self, cloud: "Cloud") -> None:
+        self._cloud = cloud
+        self._writers: dict[str, set[tuple[str, ServerId]]] = {}
+        """Volume → the running guests that have it, by host and server."""
+
+    def writes(self, host: str, server: ServerId, power: PowerState | None, volumes: Iterable[VolumeDisk]) -> None:
+        """What a guest has now; power None: it is gone."""
+        guest = (host, server)
+        has = {each.volume for each in volumes} if power is PowerState.RUNNING else set[str]()
+        for volume in [each for each, writers in self._writers.items() if guest in writers and each not in has]:
+            self._writers[volume].discard(guest)
+            if not self._writers[volume]:
+                del self._writers[volume]
+        for volume in sorted(has):
+            self._writers.setdefault(volume, set()).add(guest)
+        if has:
+            self.check()
+
+    def written_twice(self) -> dict[str, list[tuple[str, ServerId]]]:
+        """Volume → its writers, of those with more than one on machines that are awake.
+
+        Two guests of one server are said of the server; here it is about two servers.
+        """
+        found: dict[str, list[tuple[str, ServerId]]] = {}
+        for volume, writers in self._writers.items():
+            awake = sorted(each for each in writers if not self._cloud.machine(each[0]).asleep)
+            if len({server for _, server in awake}) > 1:
+                found[volume] = awake
+        return found
+
+    def check(self) -> None:
+        """No volume has two writers: where one of the hosts cannot be heard, `progress.watch_volumes` waits until it can."""
+        for volume, writers in self.written_twice().items():
+            if all(self._cloud.heard(host) for host, _ in writers):
+                self._cloud.violated(f"volume {volume} has two writers: {told(writers)}")
+
+
+def told(writers: Iterable[tuple[str, ServerId]]) -> str:
+    """For people."""
+    return " and ".join(f"{server} on {host}" for host, server in writers)
