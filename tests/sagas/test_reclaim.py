@@ -13,12 +13,12 @@ from moorage.conductor.reconcilers.reclaim import Reclaim, Reclaimed
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
-from moorage.model.server import Server, VmState
+from moorage.model.server import Server, Shelved, VmState
 from moorage.operations.steps import servers as records
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
 from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.small_stories import booted, softly_deleted
+from moorage.testing.small_stories import booted, softly_deleted, tell_soft_delete
 
 PROVED = OperationId("proved")
 
@@ -117,3 +117,26 @@ async def test_a_server_that_is_active_again_stays(small: SmallRegion) -> None:
     reclaim, book = round_of(small, 60.0, 3600.0)
     assert await reclaim.run() == Reclaimed()
     assert book.begun_ == []
+
+
+async def test_what_was_shelved_between_the_request_and_the_delete_goes_at_once(small: SmallRegion) -> None:
+    """It was ACTIVE when its delete was accepted; by its turn it is on no host, and the delete is not lost."""
+    await booted(small)
+
+    def shelved(server: Server) -> Server:
+        there = Shelved(server.updated_at, None, server.host)
+        return msgspec.structs.replace(server, vm_state=VmState.SHELVED_OFFLOADED, host=None, shelved=there)
+
+    found = await records.find(small.rooms, SERVER)
+    assert found.cell is not None
+    fence = Fence(operation=PROVED, seq=1, epoch=9, line=1)
+    for change in (lambda server: msgspec.structs.replace(server, vm_state=VmState.SHELVED), shelved):
+        await records.change(small.rooms, found.cell, SERVER, fence, change)
+    await tell_soft_delete(small)
+    server = (await records.find(small.rooms, SERVER)).server
+    assert server is not None
+    assert server.vm_state is VmState.SOFT_DELETED
+    await free(small)
+    reclaim, book = round_of(small, 60.0, 1.0)
+    assert await reclaim.run() == Reclaimed((SERVER,)), "nobody can have it back, so nobody waits"
+    assert [each.saga.partition("/")[0] for each in book.begun_] == ["delete"]

@@ -374,6 +374,11 @@ class Agent:
                 why = f"{command.turn} came after {known}, or is overtaken"
                 await self._send(command, self._refuse(command, "turn_is_past", why))
                 return False
+            if self._settler.is_over(command.server, command.turn):
+                await self._send(
+                    command, self._refuse(command, "turn_is_past", f"the operation of {command.turn} is over")
+                )
+                return False
             if known is None and self._settler.is_deleted(command.server) and command.verb != Verb.DESTROY_GUEST:
                 await self._send(command, self._refuse(command, "turn_is_past", "the server is deleted"))
                 return False

@@ -17,6 +17,7 @@ from moorage.drivers.driver import Driver
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.ids import ServerId
+from moorage.model.turn import Turn
 
 DESTROY_S, SECOND_TRY_S = 5.0, 0.25
 """One try, and how soon the second is made: a driver that hangs over one guest does not hold up the host."""
@@ -42,6 +43,13 @@ class Settler:
         self._deleted: dict[ServerId, None] = {}
         """Servers that are gone for ever, the last ones: their turns are forgotten, and what is still in buffers must not be obeyed."""
 
+        self._over: dict[ServerId, int] = {}
+        """Of servers that belong here: the last operation of which the cell said that it is over."""
+
+    def is_over(self, server: ServerId, turn: Turn) -> bool:
+        """The operation that this turn belongs to has ended: its command lay in a buffer while the host was silent, and was given up."""
+        return turn.operation_seq <= self._over.get(server, -1)
+
     def in_the_way(self, server: ServerId) -> bool:
         """An earlier guest of this server must go first, and could not be destroyed yet."""
         return server in self._in_the_way
@@ -62,6 +70,9 @@ class Settler:
                 self.gone(each.server)
                 if each.over is not None:
                     self._journal.counts(each.server, each.over)
+                    self._over[each.server] = max(each.over, self._over.get(each.server, -1))
+            else:
+                self._over.pop(each.server, None)
             if each.gone:
                 self._deleted[each.server] = None
         while len(self._deleted) > DELETED_KEPT_MAX:

@@ -8,7 +8,7 @@ import msgspec
 
 from moorage.clients.http import request_id as carried
 from moorage.model.asker import Asker
-from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.errors import Conflict, HostFailed, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
@@ -76,12 +76,11 @@ async def find_server(run: SoftDeleteRun) -> Found:
 
 
 def _there(found: Found) -> bool:
-    """Whether there is anything to do: it is on a host, and not deleted yet, in either way."""
+    """Whether there is anything to do: it is not deleted yet, in either way."""
     server = found.server
     return (
         server is not None
         and found.cell is not None
-        and server.host is not None
         and not server.deleted
         and server.vm_state is not VmState.SOFT_DELETED
     )
@@ -91,8 +90,8 @@ def _there(found: Found) -> bool:
 async def switch_off(run: SoftDeleteRun) -> int:
     """Off at once, as Nova does it.  A silent host cannot be asked, and nobody waits for it; a host that fails is asked again."""
     found = run[find_server]
-    if not _there(found):
-        return PowerState.NOSTATE
+    if not _there(found) or found.server is None or found.server.host is None:
+        return PowerState.NOSTATE  # it was shelved, and left its host, between the request and now
     try:
         return int(
             await run.rooms.hosts.power_off(doing.host_of(found), errand(run, "switch_off"), run.asked.server.id)
@@ -123,6 +122,11 @@ async def mark_soft_deleted(run: SoftDeleteRun) -> None:
         lambda server: soft_deleted(server, server.power_state if state is None else state, now),
         lambda tx: actions.write(tx, action),
     )
+
+
+def may_be_restored(server: Server) -> bool:
+    """Whether what it needs is on its host.  One that was being shelved when it was deleted is not: it is reclaimed at once."""
+    return server.host is not None and server.shelved is None
 
 
 def soft_deleted(server: Server, power: int, now: int) -> Server:
@@ -304,6 +308,8 @@ async def begin_restoring(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
+        if not may_be_restored(now):
+            raise Conflict(f"Instance {now.id} was shelved when it was deleted, and cannot be restored.")
         asked = Restore(now, seq, limits, request_id, asker.user, carried.get(), asker.project or "")
         return accepted(RESTORE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 

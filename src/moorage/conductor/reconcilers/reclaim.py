@@ -14,6 +14,7 @@ from moorage.model.ids import ServerId
 from moorage.model.server import Server, VmState
 from moorage.operations import delete
 from moorage.operations.rooms import Rooms
+from moorage.operations.soft_delete import may_be_restored
 from moorage.store.cell import server_lists
 from moorage.store.region import servers as region_servers
 from moorage.store.server_lists import ServerQuery
@@ -71,4 +72,6 @@ class Reclaim:
 
 
 def _old_enough(server: Server, before: int) -> bool:
-    return server.soft_deleted_at is not None and server.soft_deleted_at <= before
+    if server.soft_deleted_at is None:
+        return False
+    return server.soft_deleted_at <= before or not may_be_restored(server)
