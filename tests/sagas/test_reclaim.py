@@ -124,7 +124,7 @@ async def test_what_was_shelved_between_the_request_and_the_delete_goes_at_once(
     await booted(small)
 
     def shelved(server: Server) -> Server:
-        there = Shelved(server.updated_at, None, server.host)
+        there = Shelved(server.updated_at or 1, None, server.host)
         return msgspec.structs.replace(server, vm_state=VmState.SHELVED_OFFLOADED, host=None, shelved=there)
 
     found = await records.find(small.rooms, SERVER)

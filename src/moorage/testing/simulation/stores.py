@@ -94,6 +94,8 @@ def _snapshots(seen: Census, snapshots: Iterable[dict[str, Any]]) -> list[str]:
 def wrong_disks(cloud: "Cloud") -> list[str]:
     """The guest has the image and the volumes that its server shows, and is rescued when that says so; no copy of its disk is left."""
     wrong: list[str] = []
+    shelved = {booked.id for booked in cloud.watch.book.servers.values() if booked.leave_asked}
+    """Their disks may be of the image that shelving made, which is gone since."""
     for server, shown in cloud.watch.shown.items():
         where = cloud.guests.get(ServerId(server), {})
         role = cloud.roles.get(next(iter(where), ""))
@@ -104,7 +106,7 @@ def wrong_disks(cloud: "Cloud") -> list[str]:
             continue  # the host is not up; the look comes again
         said = f"{server} ({shown['status']} on {role.name})"
         image = shown["image"]["id"] if shown["image"] else None
-        if shown["status"] != "ERROR" and (guest.spec.image or None) != image:
+        if shown["status"] != "ERROR" and server not in shelved and (guest.spec.image or None) != image:
             wrong.append(f"{said} has image {image}, and its disk is of {guest.spec.image}")
         if shown["status"] != "ERROR" and (guest.rescue is not None) != (shown["status"] == "RESCUE"):
             wrong.append(f"{said}: its guest runs {'' if guest.rescue else 'not '}from a rescue image")
