@@ -48,6 +48,8 @@ class Restores:
         self.done = False
         self.touched: set[str] = set()
         """Servers with an operation between a backup and its restore: what is known of them differs."""
+        self.tidied: set[str] = set()
+        """Those that were deleted after it; that a server can be restored is known by its cell alone, which may have forgotten it."""
         self.protected: dict[str, str] = {}
         """Server → the host whose guest of it nobody may destroy."""
 
@@ -219,11 +221,14 @@ async def tidy_up(cloud: Cloud) -> bool:
     watch: Watch = cloud.watch
     excepted = cloud.restores.excepted()
     for booked in watch.book.servers.values():
-        if booked.id in cloud.restores.touched and booked.id not in excepted and not booked.deleted:
+        again = booked.id not in cloud.restores.tidied if cloud.config.compute.reclaim_instance_interval else False
+        if booked.id in cloud.restores.touched - excepted and (again or not booked.deleted):
             booked.delete_asked = True
             reply = await watch.admin.ask("compute", "DELETE", f"/servers/{booked.id}")
             watch.answered(f"delete s{booked.ref}, which was changed since the backup", reply)
             booked.deleted = reply.status in {204, 404}
+            if booked.deleted:
+                cloud.restores.tidied.add(booked.id)
             if not booked.deleted:
                 return False
     return True
