@@ -138,8 +138,18 @@ class Ports(Making):
         )
 
     async def take_off_host(self, server: str, ports: Collection[str]) -> None:
-        """Ports that stay the server's while it is on no host: addresses, device and owner stay. Absent is success."""
+        """Ports that stay the server's while it is on no host: addresses, device and owner stay. Absent is success.
+
+        That a list does not show one is not enough for that: it is asked for by its id, for nobody would look after it later.
+        """
         rows = [row for row in await self._rows_of(server) if row["id"] in ports]
+        for port in sorted(set(ports) - {row["id"] for row in rows}):
+            try:
+                row = await self._port(port)
+            except NotFound:
+                continue
+            if row["device_id"] == server:
+                rows.append(row)
         await all_of([self._take_off(server, port_of(row)) for row in rows])
 
     async def _take_off(self, server: str, port: Port) -> None:
