@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
-from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.hosts import HostPlan, planned_hosts
@@ -23,7 +21,6 @@ from moorage.testing.simulation.clock import Machine, MachineProcess, VirtualClo
 from moorage.testing.simulation.database import SimulatedDatabase, Store
 from moorage.testing.simulation.loop import Process, VirtualLoop, context_of
 from moorage.testing.simulation.memory import Disk
-from moorage.testing.simulation.plan import Plan
 from moorage.testing.simulation.storage import Storage
 from moorage.testing.simulation.trace import Trace
 from moorage.testing.simulation.wires import Door, RemoteTransport
@@ -236,6 +233,10 @@ class Cloud:
             self.guest_is(machine, server, None)
             self.storage.writes(machine, server, None, ())
 
+    def sleeps(self, machine: str) -> bool:
+        """It stands still, with all that runs on it."""
+        return self.machine(machine).asleep
+
     def check_guests(self) -> None:
         """At most one running guest of a server: after a machine woke up."""
         for server in list(self.guests):
@@ -280,15 +281,3 @@ class Cloud:
         for store in self.stores.values():
             store.close()
         shutil.rmtree(self.room, ignore_errors=True)
-
-
-def as_planned(config: Config, plan: Plan) -> Config:
-    """The same fleet, of the protocol levels of a plan, and the same cloud with its settings."""
-    known = tuple(each for each in plan.levels if each <= PORTS_ARRIVE_BOUND)
-    return msgspec.structs.replace(
-        config,
-        hosts=msgspec.structs.replace(config.hosts, levels=known),
-        compute=msgspec.structs.replace(
-            config.compute, reclaim_instance_interval=plan.reclaim_s, shelved_offload_time=plan.offload_s
-        ),
-    )

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 
 import msgspec
 
-from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation, as_planned
+from moorage.agent.legacy import PORTS_ARRIVE_BOUND
+from moorage.main.config import Config
+from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation
 from moorage.testing.simulation.determinism import determined
 from moorage.testing.simulation.excuses import lost_interfaces, without_excuse
 from moorage.testing.simulation.faults import heal
@@ -68,7 +70,7 @@ def _simulated(plan: Plan) -> Outcome:
     whole = template()
     loop = VirtualLoop()
     loop.now = whole.passed_s
-    config = as_planned(whole.config, plan)
+    config = _as_planned(whole.config, plan)
     cloud = Cloud(config, f"seed {plan.seed}", whole.config.data / f"run{next(_rooms)}", loop)
     try:
         with determined(loop, f"seed {plan.seed}", cloud.machine("world")):
@@ -107,6 +109,18 @@ def _settle_memory() -> None:
         _settled.append(True)
         gc.collect()
         gc.freeze()
+
+
+def _as_planned(config: Config, plan: Plan) -> Config:
+    """The same fleet, of the protocol levels of a plan, and the same cloud with its settings."""
+    known = tuple(each for each in plan.levels if each <= PORTS_ARRIVE_BOUND)
+    return msgspec.structs.replace(
+        config,
+        hosts=msgspec.structs.replace(config.hosts, levels=known),
+        compute=msgspec.structs.replace(
+            config.compute, reclaim_instance_interval=plan.reclaim_s, shelved_offload_time=plan.offload_s
+        ),
+    )
 
 
 async def _story(cloud: Cloud, plan: Plan) -> None:

@@ -1,19 +1,26 @@
 """Who writes to volumes: at every moment, the guests that have each."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from moorage.model.guest import PowerState, VolumeDisk
 from moorage.model.ids import ServerId
 
-if TYPE_CHECKING:
-    from moorage.testing.simulation.cloud import Cloud
+
+class Machines(Protocol):
+    """The cloud, as far as this is about it."""
+
+    def heard(self, host: str) -> bool: ...
+
+    def sleeps(self, machine: str) -> bool: ...
+
+    def violated(self, what: str) -> None: ...
 
 
 class Storage:
     """Told by the hosts' drivers of every change of a guest."""
 
-    def __init__(self, cloud: "Cloud") -> None:
+    def __init__(self, cloud: Machines) -> None:
         self._cloud = cloud
         self._writers: dict[str, set[tuple[str, ServerId]]] = {}
         """Volume → the running guests that have it, by host and server."""
@@ -38,7 +45,7 @@ class Storage:
         """
         found: dict[str, list[tuple[str, ServerId]]] = {}
         for volume, writers in self._writers.items():
-            awake = sorted(each for each in writers if not self._cloud.machine(each[0]).asleep)
+            awake = sorted(each for each in writers if not self._cloud.sleeps(each[0]))
             if len({server for _, server in awake}) > 1:
                 found[volume] = awake
         return found
