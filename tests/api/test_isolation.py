@@ -32,6 +32,7 @@ BODIES: dict[str, Any] = {
     "os-getSerialConsole": {"type": "serial"},
     "POST /servers/{id}/remote-consoles": {"remote_console": {"protocol": "vnc", "type": "novnc"}},
     "rebuild": {"imageRef": IMAGE},
+    "resize": {"flavorRef": "2"},
     "createImage": {"name": "taken"},
     "createBackup": {"name": "taken", "backup_type": "daily", "rotation": 1},
     "POST /servers/{id}/os-volume_attachments": {"volumeAttachment": {"volumeId": IMAGE}},

@@ -66,8 +66,8 @@ async def test_unknown_and_malformed_actions(servers: Any) -> None:
 
 
 LATER = [
-    ("latest", {"resize": {"flavorRef": "2"}}, MEMBER, 501),
-    ("latest", {"migrate": None}, ADMIN, 501),
+    ("latest", {"os-migrateLive": {"host": None, "block_migration": "auto"}}, ADMIN, 501),
+    ("latest", {"evacuate": {}}, ADMIN, 501),
     ("latest", {"migrate": None}, MEMBER, 403),
     ("2.44", {"addFixedIp": {"networkId": "x"}}, MEMBER, 404),
     ("2.16", {"trigger_crash_dump": None}, MEMBER, 404),

@@ -100,6 +100,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
     51: (got(ONE), told("volume-extended")),
     52: (made(tags=["a"]),),
     54: (did({"rebuild": {"imageRef": IMAGE, "key_name": None}}), did({"rebuild": {"imageRef": IMAGE}})),
+    56: (did({"migrate": {"zone": "nova"}}), did({"migrate": None})),
     57: (made(personality=[]), made(personality=[{"path": "/etc/motd", "contents": "aGVsbG8="}])),
     58: (got(f"{ME}/os-instance-actions?limit=1"), got(ONE), got(f"{ME}/os-instance-actions?odd=1")),
     59: (

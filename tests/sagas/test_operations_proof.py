@@ -22,6 +22,7 @@ from moorage.operations.soft_delete import Restore, SoftDelete
 from moorage.operations.unshelve import Unshelve
 from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
+from moorage.testing.small_moved import about_moved, movable, moved, resizing
 from moorage.testing.small_region import SmallRegion, a_boot, a_server
 from moorage.testing.small_shelves import (
     offloading,
@@ -109,6 +110,10 @@ async def plots(small: SmallRegion) -> dict[str, tuple[Any, Callable[[], Awaitab
         "shelve_offload/1": (offloading(), lambda: shelved(small, offload=False)),
         "unshelve/1": (unshelving(), lambda: shelved(small, offload=True)),
         "unshelve_in_place/1": (unshelving_in_place(), lambda: shelved(small, offload=False)),
+        "resize/1": (await resizing(small), lambda: movable(small)),
+        "confirm_resize/1": (await about_moved(small, "confirm_resize/1"), lambda: moved(small)),
+        "revert_resize/1": (await about_moved(small, "revert_resize/1"), lambda: moved(small)),
+        "delete/3": (await about_moved(small, "delete/3"), lambda: moved(small)),
     }
 
 
@@ -302,6 +307,55 @@ def test_every_saga_has_a_plan_that_was_agreed() -> None:
         "unrescue/1": ["begin_unrescue", "unrescue_guest", "record_unrescued"],
         "soft_delete/1": ["find_server", "switch_off", "mark_soft_deleted", "release_quota"],
         "restore/1": ["begin_restore", "charge_quota", "switch_on", "record_restored"],
+        "resize/1": [
+            "begin_action",
+            "check_source",
+            "read_ports",
+            "claim_host",
+            "prepare_host",
+            "bind_destination",
+            "record_destination",
+            "send_guest",
+            "switch_volumes",
+            "activate_bindings",
+            "land_guest",
+            "start_guest",
+            "await_vifs",
+            "record_resized",
+        ],
+        "confirm_resize/1": [
+            "begin_confirm",
+            "clear_source",
+            "drop_source_bindings",
+            "release_source",
+            "record_confirmed",
+        ],
+        "revert_resize/1": [
+            "begin_revert",
+            "check_source",
+            "read_ports",
+            "stop_destination",
+            "clear_destination",
+            "take_claim_back",
+            "return_volumes",
+            "return_ports",
+            "start_source",
+            "record_reverted",
+            "drop_destination_bindings",
+        ],
+        "delete/3": [
+            "find_server",
+            "destroy_guest",
+            "confirm_move",
+            "end_move",
+            "release_move",
+            "release_ports",
+            "release_volumes",
+            "mark_deleted",
+            "release_claims",
+            "finish_volumes",
+            "delete_shelved_image",
+        ],
         "crash_dump/1": ["begin_action", "interrupt_guest", "end_action"],
         "shelve/1": [
             "hold_image",

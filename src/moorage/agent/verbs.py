@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from moorage.agent.console_verbs import get_console
 from moorage.agent.life_verbs import LIFE_VERBS
+from moorage.agent.move_verbs import MOVE_VERBS
 from moorage.agent.powers import Answer, payload_of
 from moorage.agent.powers import power_of as _power
 from moorage.agent.snapshot_verbs import SNAPSHOT_VERBS
@@ -162,6 +163,7 @@ VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {
     Verb.GET_CONSOLE: get_console,
     **LIFE_VERBS,
     **SNAPSHOT_VERBS,
+    **MOVE_VERBS,
     Verb.TAKE_SNAPSHOT: take_snapshot,
     Verb.UPLOAD_SNAPSHOT: upload_snapshot,
     Verb.DROP_SNAPSHOT: drop_snapshot,

@@ -18,6 +18,7 @@ from moorage.model.console import ConsoleSocket
 from moorage.model.diagnostics import GuestDiagnostics
 from moorage.model.guest import (
     GuestSpec,
+    MoveTarget,
     PhysicalFunction,
     PowerState,
     Quiesce,
@@ -74,6 +75,11 @@ class Verb(StrEnum):
     GET_CONSOLE = "get_console"
     TAKE_VOLUME_SNAPSHOT = "take_volume_snapshot"
     DROP_VOLUME_SNAPSHOT = "drop_volume_snapshot"
+    MOVE_TARGET = "move_target"
+    SEND_GUEST = "send_guest"
+    TAKE_GUEST = "take_guest"
+    RETURN_GUEST = "return_guest"
+    FORGET_LEFT = "forget_left"
 
 
 READS = frozenset(
@@ -84,6 +90,7 @@ READS = frozenset(
         Verb.DIAGNOSTICS,
         Verb.CACHE_IMAGE,
         Verb.VOLUME_CONNECTOR,
+        Verb.MOVE_TARGET,
     }
 )
 """Verbs that change nothing a record tells of: they carry no turn and leave nothing in the host's journal.  A password must not be
@@ -220,6 +227,29 @@ class RescueGuest(msgspec.Struct, frozen=True):
 class UnrescueGuest(msgspec.Struct, frozen=True):
     power_on: bool = True
     """False: its own disk is the one it boots from again, and it is off."""
+
+
+class SendGuest(msgspec.Struct, frozen=True):
+    """Switch the guest off and send its disk to the host that is to have it; the guest stays here too, and off."""
+
+    to: MoveTarget
+    move: str
+    """The move's UUID."""
+    graceful_s: float = 60.0
+
+
+class TakeGuest(msgspec.Struct, frozen=True):
+    """Make a guest of what another host sent; it is off until it is started.  Where the guest is here already, the old one is kept
+    beside it."""
+
+    guest: GuestSpec
+    move: str
+
+
+class OfMove(msgspec.Struct, frozen=True):
+    """Of a guest that was resized on its host: have the old one back, or forget it."""
+
+    move: str
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -479,6 +509,10 @@ PAYLOADS: tuple[type[msgspec.Struct], ...] = (
     GuestDiagnostics,
     GetConsole,
     ConsoleSocket,
+    MoveTarget,
+    SendGuest,
+    TakeGuest,
+    OfMove,
 )
 """What travels inside `Command.payload` and `Result.payload`, kept as carefully as the messages."""
 

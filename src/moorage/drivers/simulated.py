@@ -3,6 +3,7 @@
     <host's directory>/
         guests/<server>.json     one guest: its spec, its power state, what it wrote to its console
         disks/, snapshots/       their data (drivers/simulated_disks.py)
+    arriving/                what other hosts send (drivers/simulated_moves.py)
         set-aside/               records that could not be read: an operator looks at them, and removes them
         config-drives/<server>.iso  what its config drive says, where it has one
         dials.json               optional; what goes wrong (drivers/dials.py)
@@ -33,6 +34,7 @@ from moorage.drivers.simulated_consoles import SimulatedConsoles
 from moorage.drivers.simulated_disks import WRITTEN_MAX_BYTES, SimulatedDisks
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_life import SimulatedLife
+from moorage.drivers.simulated_moves import SimulatedMoves
 from moorage.model.clock import Clock
 from moorage.model.console import ConsoleSocket
 from moorage.model.errors import HostFailed
@@ -70,7 +72,7 @@ TRAITS = (
 )
 
 
-class SimulatedDriver(SimulatedLife, SimulatedChains):
+class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
     """See `driver.Driver`; it has all the optional powers too."""
 
     def __init__(
@@ -190,6 +192,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains):
             self._file(server).unlink(missing_ok=True)
             self._drives.drop(server)
             self._disks.remove(server)
+            self._drop_arriving(server)
             self._consoles.close_of(server)
             self._guests.pop(server, None)
             self._states = None
@@ -458,12 +461,13 @@ class SimulatedDriver(SimulatedLife, SimulatedChains):
         guest.spec = spec
         return self._keep(guest)
 
+    @override
     def _refuse_beyond_truth(self, spec: GuestSpec) -> None:
         """The host that lies: it has less than it reported."""
         truth = self._knob.dials.really
         if truth == HONEST:
             return
-        others = [guest.spec for guest in self._guests.values()]
+        others = [guest.spec for guest in self._guests.values() if guest.spec.server != spec.server]
         for has, needs, used, what in (
             (truth.vcpus, spec.vcpus, sum(each.vcpus for each in others), "VCPU"),
             (truth.ram_mib, spec.ram_mib, sum(each.ram_mib for each in others), "MiB of RAM"),

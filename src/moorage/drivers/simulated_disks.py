@@ -43,6 +43,15 @@ class SimulatedDisks:
             await asyncio.to_thread(shutil.copyfile, found.path, disk)
         return found.disk_format, found.container_format
 
+    def file_of(self, server: ServerId) -> Path:
+        """Where the data of its image are, if there are any."""
+        return self._disks / server
+
+    def adopt(self, server: ServerId, arrived: Path) -> None:
+        """What another host sent becomes the disk."""
+        self._disks.mkdir(exist_ok=True)
+        os.replace(arrived, self._disks / server)
+
     def remove(self, server: ServerId) -> None:
         """The guest goes, and all of its data."""
         for room in (self._disks, self._snapshots):

@@ -37,6 +37,11 @@ class SimulatedGuest(msgspec.Struct):
     chains: dict[str, tuple[tuple[str, str], ...]] = msgspec.field(default_factory=dict)
     """Volume → (snapshot, file) of each snapshot that the volume service had taken here, the newest last."""
 
+    move: str = ""
+    """The last move that brought it here, or made it another size."""
+    left: "SimulatedGuest | None" = None
+    """As it was before that, where it was here already; until the move is confirmed."""
+
     def write(self, text: str) -> None:
         self.console = (self.console + text)[-MAX_CONSOLE_BYTES:]
 

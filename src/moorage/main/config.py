@@ -236,6 +236,10 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a host may take to copy a guest's disk, and to send it to the image service."""
     shelved_offload_time: float = 0.0
     """Seconds after which a shelved server leaves its host; 0: at once, below 0: never, but when it is told to (Nova's)."""
+    allow_resize_to_same_host: bool = False
+    """Whether a server may be resized on the host where it is (Nova's default: it may not)."""
+    resize_confirm_window: int = 0
+    """Seconds after which a resize or cold migration that nobody confirmed or reverted is confirmed; 0: never (Nova's default)."""
     non_inheritable_image_properties: tuple[str, ...] = ("cache_in_nova", "bittorrent")
     """Of an image: those that snapshots of its servers do not have (Nova's)."""
 

@@ -169,6 +169,8 @@ async def open_region(
             vif_plugging_timeout_s=config.compute.vif_plugging_timeout,
             vif_plugging_is_fatal=config.compute.vif_plugging_is_fatal,
             image_deadline_s=config.compute.image_deadline_s,
+            allow_resize_to_same_host=config.compute.allow_resize_to_same_host,
+            resize_confirm_window_s=config.compute.resize_confirm_window,
             shelved_offload_time_s=config.compute.shelved_offload_time,
             non_inheritable_image_properties=config.compute.non_inheritable_image_properties,
             cross_az_attach=config.volume.cross_az_attach,

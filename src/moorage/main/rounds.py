@@ -14,6 +14,7 @@ from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.conductor.reconcilers.stray_images import StrayImages
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.conductor.reconcilers.tidy import Tidy
+from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes
 from moorage.conductor.reconcilers.usage_audit import UsageAudit
 from moorage.conductor.rounds import Rounds
 from moorage.main.region import Region
@@ -30,6 +31,7 @@ IMAGES_EVERY_S = 300.0
 TOKENS_EVERY_S = 60.0
 RECLAIM_EVERY_S, RECLAIM_SOONEST_S = 60.0, 0.5
 SHELVED_EVERY_S = 60.0
+CONFIRM_EVERY_S, CONFIRM_SOONEST_S = 60.0, 0.5
 TIDY_EVERY_S = 600.0
 
 
@@ -48,6 +50,10 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.rooms).run)
     if region.config.compute.shelved_offload_time >= 0:
         rounds.add("shelved", SHELVED_EVERY_S, OffloadShelved(region.rooms, region.clock).run)
+    window_s = region.config.compute.resize_confirm_window
+    if window_s > 0:
+        every_s = min(CONFIRM_EVERY_S, max(CONFIRM_SOONEST_S, window_s / 4))
+        rounds.add("unconfirmed", every_s, ConfirmResizes(region.rooms, region.clock).run)
     rounds.add("stray_images", IMAGES_EVERY_S, StrayImages(region.rooms, region.clock).run)
     if region.config.network.backend != "flat":  # addresses of flat networks are ours to know
         rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.rooms).run)

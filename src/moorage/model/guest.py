@@ -135,6 +135,14 @@ class GuestSpec(msgspec.Struct, frozen=True):
     files: tuple[InjectedFile, ...] = ()
 
 
+class MoveTarget(msgspec.Struct, frozen=True):
+    """Where a host takes what another one sends it of a guest: finished data for the sender's driver."""
+
+    address: str = ""
+    where: str = ""
+    """A directory, or whatever the two drivers agree on."""
+
+
 class ResourceInventory(msgspec.Struct, frozen=True):
     """How much of one resource class a host has, in Placement's words and with Placement's limits."""
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from moorage.model.server import Server
+from moorage.model.server import FlavorCopy, Server
 
 Service: TypeAlias = Literal["compute", "conductor", "api"]
 NotificationFormat: TypeAlias = Literal["unversioned", "versioned", "both"]
@@ -62,6 +62,8 @@ class Notification(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a swap: the one it went on with."""
     period: tuple[int, int] | None = None
     """Of the audit that it belongs to: from, to."""
+    new_flavor: FlavorCopy | None = None
+    """Of `resize_prep`: the flavor that it is about to have."""
     snapshot_image: str = ""
     """Of `snapshot`: the image."""
 

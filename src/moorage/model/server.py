@@ -6,6 +6,7 @@ Times are whole microseconds since 1970 UTC (`…_at`), or None; sizes carry the
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -64,12 +65,18 @@ class TaskState(StrEnum):
     SHELVING_IMAGE_UPLOADING = "shelving_image_uploading"
     SHELVING_OFFLOADING = "shelving_offloading"
     UNSHELVING = "unshelving"
+    RESIZE_PREP = "resize_prep"
+    RESIZE_MIGRATING = "resize_migrating"
+    RESIZE_MIGRATED = "resize_migrated"
+    RESIZE_FINISH = "resize_finish"
+    RESIZE_REVERTING = "resize_reverting"
 
 
 STAGES: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.REBUILDING: frozenset({TaskState.REBUILD_BLOCK_DEVICE_MAPPING, TaskState.REBUILD_SPAWNING}),
     TaskState.SHELVING_IMAGE_UPLOADING: frozenset({TaskState.SHELVING_OFFLOADING}),
     TaskState.UNSHELVING: frozenset({TaskState.SPAWNING}),
+    TaskState.RESIZE_PREP: frozenset({TaskState.RESIZE_MIGRATING, TaskState.RESIZE_MIGRATED, TaskState.RESIZE_FINISH}),
 }
 """Of what an operation was accepted as: what its steps show in the record as it goes on."""
 
@@ -224,6 +231,26 @@ class Shelved(msgspec.Struct, frozen=True):
     """Where it was then."""
 
 
+class Moved(msgspec.Struct, frozen=True):
+    """What a server that was moved goes back to, and what is kept for that on the host that it left."""
+
+    at: int
+    migration: str
+    """The UUID of the move: its record, and the consumer of the claim on the host that was left."""
+    vm_state: VmState
+    """Before the move: a server that was off stays off."""
+    flavor: FlavorCopy
+    host: str
+    node: str | None = None
+    provider: HostId | None = None
+    availability_zone: str | None = None
+    disk_config: str = "MANUAL"
+    second_bindings: bool = True
+    """Its ports have inactive bindings on that host; False: they have only one, which is bound back."""
+    profiles: dict[int, dict[str, Any]] = {}
+    """Without second bindings: NIC index → what the binding profile said there of providers and devices."""
+
+
 class BlockDevice(msgspec.Struct, frozen=True):
     """One entry of `block_device_mapping_v2` in our words."""
 
@@ -280,6 +307,8 @@ class Server(msgspec.Struct, frozen=True):
     """None: booted from a volume, or by a release that did not keep it."""
     shelved: Shelved | None = None
     """Set from when it is shelved until it is unshelved."""
+    moved: Moved | None = None
+    """Set from when it was moved until that is confirmed or reverted."""
     key_name: str | None = None
     public_key: str | None = None
     metadata: dict[str, str] = {}
@@ -338,6 +367,12 @@ class Server(msgspec.Struct, frozen=True):
         return tuple(each for each in self.block_devices if each.volume is not None)
 
     @property
+    def charged(self) -> dict[str, int]:
+        """What it weighs in its project's quota: while its move can be taken back, the larger of its two flavors."""
+        both = (self.flavor,) if self.moved is None else (self.flavor, self.moved.flavor)
+        return {"instances": 1, "cores": max(each.vcpus for each in both), "ram": max(each.ram_mib for each in both)}
+
+    @property
     def volume_backed(self) -> bool:
         """Its root is a volume."""
         return any(each.boot_index == 0 and each.destination == "volume" for each in self.block_devices)
@@ -357,19 +392,23 @@ def checked_change(before: Server, after: Server) -> Server:
 _REBUILDING: dict[TaskState | None, str] = dict.fromkeys(
     (TaskState.REBUILDING, *sorted(STAGES[TaskState.REBUILDING])), "REBUILD"
 )
+_RESIZING: dict[TaskState | None, str] = dict.fromkeys(
+    (TaskState.RESIZE_PREP, *sorted(STAGES[TaskState.RESIZE_PREP])), "RESIZE"
+)
 _STATUS: dict[VmState, dict[TaskState | None, str]] = {
     VmState.ACTIVE: {
         None: "ACTIVE",
         TaskState.REBOOTING: "REBOOT",
         TaskState.REBOOTING_HARD: "HARD_REBOOT",
         **_REBUILDING,
+        **_RESIZING,
     },
     VmState.BUILDING: {None: "BUILD"},
-    VmState.STOPPED: {None: "SHUTOFF", **_REBUILDING},
+    VmState.STOPPED: {None: "SHUTOFF", **_REBUILDING, **_RESIZING},
     VmState.PAUSED: {None: "PAUSED"},
     VmState.SUSPENDED: {None: "SUSPENDED"},
     VmState.RESCUED: {None: "RESCUE"},
-    VmState.RESIZED: {None: "VERIFY_RESIZE"},
+    VmState.RESIZED: {None: "VERIFY_RESIZE", TaskState.RESIZE_REVERTING: "REVERT_RESIZE"},
     VmState.SHELVED: {None: "SHELVED"},
     VmState.SHELVED_OFFLOADED: {None: "SHELVED_OFFLOADED"},
     VmState.SOFT_DELETED: {None: "SOFT_DELETED"},

@@ -15,13 +15,16 @@ from moorage.model.action import Action, Event
 from moorage.model.asker import Asker
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import ConductorId, OperationId
+from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
 from moorage.model.server import PowerState, Server, TaskState, VmState
 from moorage.model.verdict import Row
+from moorage.operations import confirm_resize
 from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.gates import OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.late_ports import release_order
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import moving
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave
 from moorage.operations.steps.servers import Found
@@ -152,6 +155,7 @@ def deleted(server: Server, now: int) -> Server:
         vm_state=VmState.DELETED,
         task_state=None,
         power_state=PowerState.NOSTATE,
+        moved=None,
         deleted_at=server.deleted_at or now,
         terminated_at=server.terminated_at or now,
         updated_at=now,
@@ -171,9 +175,7 @@ async def release_claims(run: DeleteRun) -> None:
         region_servers.mark_deleted(tx, server.id, _now())
         if found.server is None or found.server.deleted or found.server.vm_state is VmState.SOFT_DELETED:
             return  # an earlier delete gave back its quota
-        flavor = server.flavor
-        weight = {"instances": 1, "cores": flavor.vcpus, "ram": flavor.ram_mib}
-        quotas.release(tx, server.project, weight, server.user)
+        quotas.release(tx, server.project, server.charged, server.user)
         if found.cell is None:
             region_servers.write_order(tx, deleted(server, _now()))
 
@@ -194,6 +196,42 @@ async def delete_shelved_image(run: DeleteRun) -> None:
     server = run[find_server].server or run.asked.server
     if server.shelved is not None and server.shelved.image is not None:
         await run.rooms.images.delete(server.shelved.image)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
+async def confirm_move(run: DeleteRun) -> None:
+    """What a server that waits to be confirmed or reverted left on its old host goes first: guest and bindings."""
+    server = run[find_server].server
+    if server is None or server.moved is None or server.deleted:
+        return
+    await confirm_resize.clear(run, "confirm_move", server)
+    if run.asked.gates.credentials:
+        await confirm_resize.drop_bindings(run, server)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
+async def end_move(run: DeleteRun) -> None:
+    """The move's record says that it was confirmed."""
+    found = run[find_server]
+    server = found.server
+    if server is None or server.moved is None or found.cell is None or server.deleted:
+        return
+    move = server.moved.migration
+    await run.rooms.cells[found.cell].write(lambda tx: moving.with_status(tx, move, MigrationStatus.CONFIRMED))
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move), region=True)
+async def release_move(run: DeleteRun) -> None:
+    """What the move held on the old host."""
+    server = run[find_server].server
+    given_back: list[Row] = []
+
+    def work(tx: Tx) -> None:
+        if server is not None and server.moved is not None:
+            given_back[:] = run.rooms.placement.release(tx, server.moved.migration)
+
+    await run.commit(work)
+    run.rooms.placement.settle(given_back)
 
 
 def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
@@ -229,6 +267,27 @@ DELETE_WITH_VOLUMES = Saga(
 )
 
 
+DELETE_WITH_MOVES = Saga(
+    "delete/3",
+    Delete,
+    find_server,
+    destroy_guest,
+    confirm_move,
+    end_move,
+    release_move,
+    release_ports,
+    release_volumes,
+    mark_deleted,
+    release_claims,
+    finish_volumes,
+    delete_shelved_image,
+    ended=_ended,
+    forward_only=True,
+)
+"""For servers that were moved, and may be by who holds them: it confirms first, as Nova does."""
+
+
+MOVES = frozenset({"resize/1", "confirm_resize/1", "revert_resize/1"})
 WITHOUT_VOLUMES = frozenset(
     {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
 )
@@ -242,6 +301,8 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
     A repeated delete adds nothing.
     """
     (newest, owner), gates = await _told_by(rooms), rooms.gates()
+    if server.moved is not None:
+        owner = await rooms.tellers.choose(DELETE_WITH_MOVES.name)
     operation = region_operations.new_id()
 
     def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
@@ -260,6 +321,8 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             saga = newest
             if saga is DELETE:
                 raise Unavailable(NOT_YET)
+        if server.moved is not None or (holder is not None and holder.saga in MOVES):
+            saga = DELETE_WITH_MOVES
         asked = Delete(
             server,
             held.seq,

@@ -25,6 +25,7 @@ from moorage.operations import (
 )
 from moorage.operations.boot_request import BootRights
 from moorage.operations.life_doors import LifeDoors, LifeDoorsProtocol
+from moorage.operations.move_doors import MoveDoors, MoveDoorsProtocol
 from moorage.operations.power import PowerVerb
 from moorage.operations.rooms import Rooms
 from moorage.operations.shelve_doors import ShelveDoors, ShelveDoorsProtocol
@@ -34,7 +35,7 @@ from moorage.operations.volume_doors import VolumeDoors, VolumeDoorsProtocol
 from moorage.sql import Database
 
 
-class ServerDoors(LifeDoorsProtocol, ShelveDoorsProtocol, VolumeDoorsProtocol, Protocol):
+class ServerDoors(LifeDoorsProtocol, MoveDoorsProtocol, ShelveDoorsProtocol, VolumeDoorsProtocol, Protocol):
     """What may be begun on servers; each is accepted durably when the call returns, or a Problem is raised."""
 
     async def boot(
@@ -82,7 +83,7 @@ class ServerDoors(LifeDoorsProtocol, ShelveDoorsProtocol, VolumeDoorsProtocol, P
         ...
 
 
-class Doors(LifeDoors, ShelveDoors, VolumeDoors):
+class Doors(LifeDoors, MoveDoors, ShelveDoors, VolumeDoors):
     """The doors of a region."""
 
     def __init__(self, rooms: Rooms, bus: Bus | None = None) -> None:

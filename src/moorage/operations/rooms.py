@@ -48,6 +48,10 @@ class Settings:
     non_inheritable_image_properties: tuple[str, ...] = ("cache_in_nova", "bittorrent")
     cross_az_attach: bool = True
     """Whether a server may have volumes of other availability zones than its own."""
+    allow_resize_to_same_host: bool = False
+    """Whether a server may be resized where it is."""
+    resize_confirm_window_s: float = 0.0
+    """How long a resize or migration waits for its owner before it is confirmed; 0: for ever."""
     volume_wait_s: float = 180.0
     """How long a boot waits for volumes that are made for it."""
 

@@ -63,7 +63,7 @@ RestoreRun = Run[Restore, Rooms]
 
 
 def weight_of(server: Server) -> dict[str, int]:
-    return {"instances": 1, "cores": server.flavor.vcpus, "ram": server.flavor.ram_mib}
+    return server.charged
 
 
 # -------------------------------------------------------------------------------------------------- soft delete

@@ -186,7 +186,7 @@ async def _take(run: UnshelveRun, choice: Choice, ask: Ask, claim: Claim) -> Cla
             operation=run.operation,
             attempt=run.attempt,
             replace=True,
-            stays=_addresses(run[read_ports]),
+            stays=addresses_of(run[read_ports]),
         )
         if isinstance(answer, Shortage):
             tx.refuse(answer)
@@ -209,7 +209,7 @@ async def release_host(run: UnshelveRun) -> None:
     given_back: list[Row] = []
 
     cards = run.get(read_ports)
-    stays = None if cards is None else _addresses(cards)
+    stays = None if cards is None else addresses_of(cards)
 
     def work(tx: Tx) -> None:
         given_back[:] = run.rooms.placement.keep_addresses(tx, run.asked.server.id, stays)
@@ -443,7 +443,7 @@ def ask_of(run: UnshelveRun, cards: Cards) -> Ask:
         resources=asked.needs.resources,
         required=asked.needs.required,
         forbidden=asked.needs.forbidden,
-        nics=tuple(_segments_of(port, cards.networks) for port in cards.ports),
+        nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
         availability_zone=asked.zone,
         host=asked.host,
         not_on=tuple(HostId(host) for host in run.blamed),
@@ -463,13 +463,13 @@ def ask_of(run: UnshelveRun, cards: Cards) -> Ask:
     )
 
 
-def _segments_of(port: Port, networks: Mapping[str, NetworkFacts]) -> SegmentAsk:
+def segments_of(port: Port, networks: Mapping[str, NetworkFacts]) -> SegmentAsk:
     """An address that it has is claimed by it: there need not be another one, but the host must reach its segment."""
     asked = segments_for(port, networks.get(port.network))
     return msgspec.structs.replace(asked, addresses=0) if asked.segments and port.fixed_ips else asked
 
 
-def _addresses(cards: Cards) -> dict[Key, int]:
+def addresses_of(cards: Cards) -> dict[Key, int]:
     """Segment → the IPv4 addresses that its ports have of it."""
     return {key: n for key, n in held_by_all(nics_of(cards.ports, cards.networks)).items() if key[1] == IPV4_ADDRESS}
 

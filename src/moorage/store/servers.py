@@ -119,13 +119,19 @@ def charged_to_projects(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool])
     One that is deleted so that it can be restored weighs nothing, as in Nova.
     """
     doc = sa.cast(table.c.doc, sa.JSON) if tx.dialect == "postgresql" else sa.type_coerce(table.c.doc, sa.JSON)
-    flavor = doc["flavor"]
+    larger = sa.func.greatest if tx.dialect == "postgresql" else sa.func.max
+
+    def amount(of: str) -> sa.ColumnElement[int]:
+        """Of a server whose move can be taken back, the larger of its two flavors."""
+        now, before = doc[("flavor", of)].as_integer(), doc[("moved", "flavor", of)].as_integer()
+        return sa.func.sum(larger(now, sa.func.coalesce(before, now)))
+
     rows = tx.rows(
         sa.select(
             table.c.project,
             sa.func.count().label("instances"),
-            sa.func.sum(flavor["vcpus"].as_integer()).label("cores"),
-            sa.func.sum(flavor["ram_mib"].as_integer()).label("ram"),
+            amount("vcpus").label("cores"),
+            amount("ram_mib").label("ram"),
         )
         .where(
             table.c.deleted_at.is_(None),

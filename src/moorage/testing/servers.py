@@ -155,6 +155,9 @@ class OrderBook(LifeBook):
             self.volumes,
             self.swapped,
             self.assisted,
+            self.moved,
+            self.confirmed,
+            self.reverted,
         )
         return not any(asked)
 

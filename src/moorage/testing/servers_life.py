@@ -18,6 +18,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.ids import ImageId
 from moorage.model.server import Server, TaskState
 from moorage.operations.rebuild import RebuildRequest
+from moorage.operations.resize_request import ResizeWish
 from moorage.operations.steps.servers import StateCheck
 
 DIAGNOSTICS = GuestDiagnostics(
@@ -45,6 +46,9 @@ class LifeBook:
     rescued: list[tuple[str, str | None]] = field(default_factory=list)
     unrescued: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
+    moved: list[tuple[str, ResizeWish]] = field(default_factory=list)
+    confirmed: list[str] = field(default_factory=list)
+    reverted: list[str] = field(default_factory=list)
     host_says: HostFailed | None = None
     """With what every host fails."""
 
@@ -103,6 +107,20 @@ class LifeBook:
     async def restore(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
         check(server)
         self.restored.append(server.id)
+
+    async def resize(
+        self, asker: Asker, server: Server, wish: ResizeWish, *, check: StateCheck, request_id: str
+    ) -> None:
+        check(server)
+        self.moved.append((server.id, wish))
+
+    async def confirm_resize(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
+        check(server)
+        self.confirmed.append(server.id)
+
+    async def revert_resize(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
+        check(server)
+        self.reverted.append(server.id)
 
     def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None:
         self.cached.append((tuple(each.host for each in hosts), tuple(images)))

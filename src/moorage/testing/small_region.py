@@ -15,12 +15,12 @@ import msgspec
 from typing_extensions import override
 
 from moorage.bus.agents import Errand, HostAddress
-from moorage.bus.messages import DestroyGuest, RebuildGuest, RescueGuest, UnrescueGuest, Verb
+from moorage.bus.messages import DestroyGuest, RebuildGuest, RescueGuest, TakeGuest, UnrescueGuest, Verb
 from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.errors import HostFailed, NotFound, Stale
 from moorage.model.guest import GuestSpec, PowerState, VifData
-from moorage.model.ids import CellId, FlavorId, OperationId, ProviderId, SegmentId, ServerId
+from moorage.model.ids import CellId, FlavorId, OperationId, SegmentId, ServerId
 from moorage.model.network import (
     NetworkFacts,
     NicAsk,
@@ -41,7 +41,7 @@ from moorage.operations.cells import Cells
 from moorage.operations.notifications.herald import Herald
 from moorage.operations.rooms import Rooms
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport
+from moorage.placement.inventory import HostReport, SegmentReport
 from moorage.saga import Line, Run, Saga
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -54,7 +54,9 @@ from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 from moorage.testing.inline import InlineDatabase
+from moorage.testing.small_guarantees import BANDWIDTH, ONE_GROUP, PACKETS, devices_of, in_groups
 from moorage.testing.small_images import DictImages, SnapshotVerbs
+from moorage.testing.small_moves import MoveVerbs, moves_held
 from moorage.testing.small_ports import DictBindings, addresses_of, taken_off
 from moorage.testing.small_said import said_amiss
 from moorage.testing.small_statements import ALLOCATED, CELL, CLAIMS, EMPTY_CELL, EMPTY_REGION, OPERATION, USED
@@ -74,36 +76,12 @@ SEGMENTS = {
 """Segments of the routed network, and the hosts wired to them."""
 CELLS = (CellId("cell1"), CellId("cell2"))
 HOSTS = (("host1", CELLS[0]), ("host2", CELLS[1]), ("host3", CELLS[0]))
+ALL_HOSTS = (*HOSTS, ("host4", CELLS[0]))
+"""With the one that there is in worlds of moves: a server that leaves its host needs two others of its cell."""
 USERS_PORT = "users-port"
 SPARE_PORT = "spare-port"
 """Another of the user's, not in the boot."""
 SAID_MAX = 1000
-
-
-BANDWIDTH, PACKETS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
-ONE_GROUP: dict[str, Any] = {"resources": {BANDWIDTH: 100}, "required": ["CUSTOM_PHYSNET_WIRE"]}
-
-
-def _in_groups(port: str) -> dict[str, Any]:
-    groups = [{"id": f"{port}/bandwidth", "resources": {BANDWIDTH: 200}, "required": ["CUSTOM_PHYSNET_WIRE"]}]
-    groups.append({"id": f"{port}/packets", "resources": {PACKETS: 3}, "required": []})
-    return {"request_groups": groups, "same_subtree": [each["id"] for each in groups]}
-
-
-def _devices(host: str) -> list[DeviceReport]:
-    """An agent and its bridge, below a host."""
-    agent, bridge = ProviderId(f"{host}-agent"), ProviderId(f"{host}-bridge")
-    return [
-        DeviceReport(hypervisor=host, id=agent, name=f"{host}:agent", inventories={PACKETS: Inventory(100)}),
-        DeviceReport(
-            hypervisor=host,
-            id=bridge,
-            name=f"{host}:agent:bridge",
-            parent=agent,
-            inventories={BANDWIDTH: Inventory(1_000)},
-            traits=("CUSTOM_PHYSNET_WIRE",),
-        ),
-    ]
 
 
 @dataclass
@@ -130,7 +108,7 @@ class DictNetwork(DictBindings):
     def _ensure(self, server: str, nic: NicAsk) -> Port:
         key = nic.port or nic.mac
         found = self.ports.get(key) or Port(id=key, network=nic.network, mac=nic.mac, ours=nic.ours)
-        request = (_in_groups(key) if nic.ours else ONE_GROUP) if self.guarantees else None
+        request = (in_groups(key) if nic.ours else ONE_GROUP) if self.guarantees else None
         self.ports[key] = msgspec.structs.replace(
             found,
             device_id=server,
@@ -274,7 +252,7 @@ ROUTED_FACTS = NetworkFacts(
 
 
 @dataclass
-class DictHosts(SnapshotVerbs, Disks):
+class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     """Hosts with turns: a past one is refused, a repeated one answered from memory (RULES §10)."""
 
     guests: dict[tuple[str, ServerId], PowerState] = field(default_factory=dict)
@@ -302,7 +280,7 @@ class DictHosts(SnapshotVerbs, Disks):
     async def start_guest(self, to: HostAddress, errand: Errand, guest: GuestSpec) -> PowerState:
         def do() -> PowerState:
             self.disks |= {(to.host, guest.server, disk.volume) for disk in guest.volumes}
-            return self._set(to, guest.server, PowerState.RUNNING)
+            return self._set(to, guest.server, PowerState.RUNNING if guest.power_on else PowerState.SHUTDOWN)
 
         return self._obey(to, errand, guest.server, do)
 
@@ -315,6 +293,7 @@ class DictHosts(SnapshotVerbs, Disks):
         def do() -> PowerState:
             self.guests.pop((to.host, server), None)
             self.copies.pop((to.host, server), None)
+            self._drop_moves(to, server)
             self.vifs -= {each for each in self.vifs if each[:2] == (to.host, server)}
             self.disks -= {each for each in self.disks if each[:2] == (to.host, server)}
             return PowerState.NOSTATE
@@ -359,7 +338,7 @@ class DictHosts(SnapshotVerbs, Disks):
         self, to: HostAddress, errand: Errand, server: ServerId, verb: Verb, payload: msgspec.Struct | None = None
     ) -> PowerState:
         def do() -> PowerState:
-            if (to.host, server) not in self.guests:
+            if (to.host, server) not in self.guests and not isinstance(payload, TakeGuest):
                 raise HostFailed("no guest", code="guest_not_found")
             if isinstance(payload, RebuildGuest):
                 self.rebuilt[to.host, server] = payload
@@ -367,6 +346,8 @@ class DictHosts(SnapshotVerbs, Disks):
             if isinstance(payload, RescueGuest):
                 self.rescued.add((to.host, server))
                 return self._set(to, server, PowerState.RUNNING)
+            if (power := self._moved(to, server, payload)) is not None:
+                return power
             if isinstance(payload, UnrescueGuest):
                 self.rescued.discard((to.host, server))
                 return self._set(to, server, PowerState.RUNNING if payload.power_on else PowerState.SHUTDOWN)
@@ -376,6 +357,7 @@ class DictHosts(SnapshotVerbs, Disks):
 
     def held(self) -> dict[str, Any]:
         made = {"copies": len(self.copies), "guests": len(self.guests), "rescued": len(self.rescued)}
+        made |= {"sent": len(self.sent), "left": len(self.left)}
         return {**made, "vifs": sorted(self.vifs), "disks": sorted(each[2] for each in self.disks)}
 
     def _set(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:
@@ -391,6 +373,10 @@ class SmallRegion:
         self.network, self.images, self.volumes = DictNetwork(), DictImages(), DictVolumes()
         self.hosts = DictHosts(images=self.images)
         self._wired: set[str] = set()
+        self.watches_moves = False
+        """Where guests run and what is bound is held too."""
+        self.charged_meanwhile: dict[str, int] = {}
+        """Of the quota, what a move that is under way has taken beforehand."""
         self.herald = Herald("conductor1", "vm_and_task_state")
         self.rooms = self._rooms()
 
@@ -429,11 +415,26 @@ class SmallRegion:
                 ]
             )
 
+    async def wire_host4(self) -> None:
+        """One more host in the first cell; it stays for the worlds after this one."""
+        if "host4" in self._wired:
+            return
+        self._wired.add("host4")
+        host, cell = ALL_HOSTS[-1]
+        inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
+        await self.engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
+        await self.wire_segments()
+        segment, hosts = next(iter(SEGMENTS.items()))
+        wired = SegmentReport(segment=SegmentId(segment), name=segment, total=100, hosts=(*hosts, host))
+        await self.engine.report_segments([wired])
+        await self.wire_devices()
+        await self.engine.report_devices(devices_of(host))
+
     async def wire_devices(self) -> None:
         """The devices that give guarantees on each host; they stay too."""
         if "devices" not in self._wired:
             self._wired.add("devices")
-            await self.engine.report_devices([device for host, _ in HOSTS for device in _devices(host)])
+            await self.engine.report_devices([device for host, _ in HOSTS for device in devices_of(host)])
 
     async def close(self) -> None:
         await self.engine.close()
@@ -461,6 +462,7 @@ class SmallRegion:
             await self.wire_devices()
         self.network, self.images, self.volumes = DictNetwork(guarantees=guarantees), DictImages(), DictVolumes()
         self.hosts = DictHosts(images=self.images)
+        self.watches_moves, self.charged_meanwhile = False, {}
         self.rooms = self._rooms()
         for last, key in enumerate((USERS_PORT, SPARE_PORT), start=1):
             mac = f"fa:16:3e:00:00:{last:02x}"
@@ -520,7 +522,9 @@ class SmallRegion:
         held = await self.region.read(lambda tx: tx.scalar(OPERATION))
         rows, cards, devices = 0, 0, 0
         for database in self.cells.values():
-            living = [each for host, _ in HOSTS for each in await database.read(partial(servers.on_host, host=host))]
+            living = [
+                each for host, _ in ALL_HOSTS for each in await database.read(partial(servers.on_host, host=host))
+            ]
             rows += len(living)
             cards += sum(len(each.nics) for each in living)
             devices += sum(len(each.block_devices) for each in living)
@@ -537,6 +541,7 @@ class SmallRegion:
             "images": sorted(image for image, whole in self.images.whole.items() if whole),
             "half images": sorted(image for image, whole in self.images.whole.items() if not (whole or held)),
             **self.hosts.held(),
+            **(await moves_held(self, ALL_HOSTS, PROJECT, under_way=held is not None) if self.watches_moves else {}),
             "said": {**said_amiss(await self.said()), "unworded": self.herald.unworded},
         }
 

@@ -6,6 +6,9 @@ from typing import Any
 
 from moorage.model.notification import Notification
 
+PARTS_OF_A_MOVE = frozenset({"resize_prep.end", "resize.end"})
+"""Ends of what may have been done though the move failed later."""
+
 
 def said_amiss(said: Sequence[Notification]) -> dict[str, Any]:
     """What a reader would make of it: whether the server came to be or went, and what was said twice or left open."""
@@ -14,7 +17,9 @@ def said_amiss(said: Sequence[Notification]) -> dict[str, Any]:
     begun = {each.id for each in said if each.event == "create.start"}
     ended = [each.id.replace("create.error", "create.end") for each in said if each.event.startswith("create.e")]
     return {
-        "done": sorted((event, times) for event, times in words.items() if event.endswith(".end")),
+        "done": sorted(
+            (event, times) for event, times in words.items() if event.endswith(".end") and event not in PARTS_OF_A_MOVE
+        ),
         "twice": sorted(each for each, times in ids.items() if times > 1),
         "open": sorted(begun ^ {each.replace("create.end", "create.start") for each in ended}),
         "ended twice": sorted(each for each, times in Counter(ended).items() if times > 1),

@@ -10,10 +10,6 @@ from moorage.model.errors import Gone, NotBuilt
 
 AS_ASKED = Params(strict=None)
 ACTIONS = {
-    "resize": "servers:resize",
-    "confirmResize": "servers:confirm_resize",
-    "revertResize": "servers:revert_resize",
-    "migrate": "os-migrate-server:migrate",
     "os-migrateLive": "os-migrate-server:migrate_live",
     "evacuate": "os-evacuate",
 }

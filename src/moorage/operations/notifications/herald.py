@@ -132,6 +132,7 @@ class Herald:
                 update=each.update,
                 volume=each.volume,
                 new_volume=each.new_volume,
+                new_flavor=each.new_flavor,
                 period=None if each.update is None else running(now, self.audit_unit),
                 snapshot_image=each.image,
             )

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from moorage.model.notification import Service, StateUpdate, Trouble
-from moorage.model.server import Server
+from moorage.model.server import FlavorCopy, Server
 from moorage.saga import Cause, Line, Run
 
 
@@ -28,6 +28,8 @@ class Said:
     volume: str | None = None
     """Of an event of a volume: which."""
     new_volume: str | None = None
+    new_flavor: FlavorCopy | None = None
+    """That it is about to have."""
 
 
 @dataclass(frozen=True)

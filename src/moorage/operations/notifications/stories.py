@@ -29,6 +29,7 @@ from moorage.operations import (
     snapshot,
     soft_delete,
 )
+from moorage.operations.notifications.moves import STORIES_OF_MOVES
 from moorage.operations.notifications.said import Said, Story, changed, trouble_of
 from moorage.operations.notifications.shelving import STORIES_OF_SHELVING
 from moorage.operations.notifications.volume_stories import VOLUME_STORIES
@@ -373,6 +374,7 @@ STORIES: dict[str, Story] = {
     "snapshot": Story(snapshot.Snapshot, _snapshot_accepted, _snapshot_heard),
     **VOLUME_STORIES,
     **STORIES_OF_SHELVING,
+    **STORIES_OF_MOVES,
 }
 """By the name of the saga, without its version."""
 

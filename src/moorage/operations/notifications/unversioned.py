@@ -20,7 +20,14 @@ VERSIONED_ONLY = frozenset(
 )
 """Actions that Nova tells in its newer format only."""
 
-OLDER_WORDS = {"rebuild_scheduled": "rebuild.scheduled"}
+OLDER_WORDS = {
+    "rebuild_scheduled": "rebuild.scheduled",
+    "resize_prep": "resize.prep",
+    "resize_finish": "finish_resize",
+    "resize_confirm": "resize.confirm",
+    "resize_revert": "resize.revert",
+}
+"""Of an event, or of its action."""
 
 
 def event_type(notification: Notification) -> str | None:
@@ -28,7 +35,9 @@ def event_type(notification: Notification) -> str | None:
     action = notification.event.partition(".")[0]
     if action in VERSIONED_ONLY:
         return None
-    return f"compute.instance.{OLDER_WORDS.get(notification.event, notification.event)}"
+    _, dot, phase = notification.event.partition(".")
+    word = OLDER_WORDS.get(notification.event) or OLDER_WORDS.get(action, action) + dot + phase
+    return f"compute.instance.{word}"
 
 
 def publisher_id(notification: Notification) -> str:
@@ -48,6 +57,11 @@ def payload(notification: Notification, image_url: str) -> dict[str, Any]:
     if notification.event == "create.end":
         body["message"] = "Success"
         body["fixed_ips"] = _fixed_ips(server)
+    if notification.event == "resize_prep.end" and notification.new_flavor is not None:
+        body |= {
+            "new_instance_type": notification.new_flavor.name,
+            "new_instance_type_id": notification.new_flavor.number,
+        }
     if notification.trouble is not None:
         message = notification.trouble.message
         body |= {"exception": {"message": message, "kwargs": {"code": 500}}, "message": message, "code": 500}

@@ -22,6 +22,7 @@ PAYLOADS: dict[str, tuple[str, str]] = {
     "exists": ("InstanceExistsPayload", "2.1"),
     "rebuild": ("InstanceActionRebuildPayload", "1.10"),
     "rebuild_scheduled": ("InstanceActionRebuildPayload", "1.10"),
+    "resize_prep": ("InstanceActionResizePrepPayload", "1.4"),
     "rescue": ("InstanceActionRescuePayload", "1.4"),
     "snapshot": ("InstanceActionSnapshotPayload", "1.10"),
     "volume_attach": ("InstanceActionVolumePayload", "1.7"),
@@ -64,6 +65,8 @@ def payload(notification: Notification) -> dict[str, Any]:
         data["snapshot_image_id"] = notification.snapshot_image
     if action not in ("update", "exists"):
         data["fault"] = None if notification.trouble is None else _fault(notification.trouble)
+    if notification.new_flavor is not None:
+        data["new_flavor"] = _flavor(notification.new_flavor)
     if action == "volume_swap":
         data |= {"old_volume_id": notification.volume, "new_volume_id": notification.new_volume}
     elif notification.volume is not None:

@@ -64,6 +64,11 @@ async def begun(run: DoingRun, word: str) -> Found:
     return found
 
 
+def finish(tx: Tx, run: DoingRun, events: tuple[Event, ...], now: int) -> None:
+    """The action went well."""
+    actions.finish(tx, run.asked.server.id, request_of(run), events, now, None)
+
+
 async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> None:
     """The action ends in Error; `changed` is what the record says then, unchanged without it."""
     found = await records.find(run.rooms, run.asked.server.id)

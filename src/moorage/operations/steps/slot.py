@@ -47,15 +47,21 @@ class _Moved(msgspec.Struct, frozen=True):
     """Another operation came and went since the record was read."""
 
 
-async def accept(rooms: Rooms, server: ServerId, word: str, make: Make, *, task: TaskState | None = None) -> Accepted:
+Also = Callable[[Tx, Server], Problem | None]
+"""What else that transaction writes, of the record that `make` was given; a Problem refuses all of it."""
+
+
+async def accept(
+    rooms: Rooms, server: ServerId, word: str, make: Make, *, task: TaskState | None = None, also: Also | None = None
+) -> Accepted:
     """Take the server and write the operation, in one transaction, as soon as no short operation has the server.
 
     `make` is given the record as it was with nobody holding the server; `task` shows from then on.
-    Raises NotFound, Conflict, or what `make` raises.
+    Raises NotFound, Conflict, or what `make` raises, or what `also` refuses with.
     """
     deadline, pause_s = time.monotonic() + TURN_COMES_WITHIN_S, LOOK_FIRST_S
     while True:
-        answer = await _try(rooms, server, make, task)
+        answer = await _try(rooms, server, make, task, also)
         if isinstance(answer, Accepted):
             return answer
         late = time.monotonic() > deadline
@@ -68,7 +74,9 @@ async def accept(rooms: Rooms, server: ServerId, word: str, make: Make, *, task:
             pause_s = min(pause_s * 2, LOOK_MOST_S)
 
 
-async def _try(rooms: Rooms, server: ServerId, make: Make, task: TaskState | None) -> Accepted | _Busy | _Moved:
+async def _try(
+    rooms: Rooms, server: ServerId, make: Make, task: TaskState | None, also: Also | None
+) -> Accepted | _Busy | _Moved:
     where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
     if where is None:
         raise NotFound(f"Instance {server} could not be found.")
@@ -80,7 +88,7 @@ async def _try(rooms: Rooms, server: ServerId, make: Make, task: TaskState | Non
     operation = region_operations.new_id()
     new = make(found, operation, where.op_seq + 1)
 
-    def work(tx: Tx) -> Accepted | OperationId | _Moved | None:
+    def work(tx: Tx) -> Accepted | OperationId | Problem | _Moved | None:
         held = region_servers.take(tx, server, operation, task)
         if held is None:
             return tx.refuse(None)
@@ -88,12 +96,16 @@ async def _try(rooms: Rooms, server: ServerId, make: Make, task: TaskState | Non
             return tx.refuse(held.holder)
         if held.seq != new.seq:
             return tx.refuse(_Moved())
+        if also is not None and (refused := also(tx, found)) is not None:
+            return tx.refuse(refused)
         keep(rooms, tx, [new])
         return new
 
     answer = await rooms.region.write(work)
     if answer is None:
         raise NotFound(f"Instance {server} could not be found.")
+    if isinstance(answer, Problem):
+        raise answer
     return await _busy(rooms, answer) if isinstance(answer, str) else answer
 
 

@@ -1,0 +1,84 @@
+"""Servers that wait in VERIFY_RESIZE for longer than `resize_confirm_window` are confirmed, each by an operation of its own."""
+
+import logging
+from functools import partial
+
+import msgspec
+
+from moorage.model.clock import Clock, SystemClock
+from moorage.model.errors import Conflict, NotFound, Unavailable
+from moorage.model.ids import CellId
+from moorage.model.server import Server, VmState
+from moorage.operations import confirm_resize
+from moorage.operations.rooms import Rooms
+from moorage.store.cell import servers as cell_servers
+
+NAME = "unconfirmed"
+PAGE_ROWS = 500
+BEGUN_MAX = 1_000
+"""Operations that one round begins; the next begins more."""
+US = 1_000_000
+
+logger = logging.getLogger(__name__)
+
+
+class UnconfirmedDone(msgspec.Struct, frozen=True):
+    looked_at: int = 0
+    begun: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    """Cells that did not answer, and servers that could not begin now."""
+
+
+class ConfirmResizes:
+    def __init__(self, rooms: Rooms, clock: Clock | None = None) -> None:
+        self._rooms, self._clock = rooms, clock or SystemClock()
+
+    async def run(self) -> UnconfirmedDone:
+        """One round; nothing where resizes wait for ever."""
+        window_s = self._rooms.settings.resize_confirm_window_s
+        if window_s <= 0:
+            return UnconfirmedDone()
+        before_us = int((self._clock.now() - window_s) * US)
+        looked_at, begun, waiting = 0, list[str](), list[str]()
+        for cell in self._rooms.cells.ids:
+            try:
+                servers = await self._resized(cell)
+            except Unavailable as out:
+                logger.info("resized servers of cell %s wait: %s", cell, out)
+                waiting.append(cell)
+                continue
+            looked_at += len(servers)
+            for server in servers:
+                if server.moved is None or server.moved.at > before_us or len(begun) >= BEGUN_MAX:
+                    continue
+                (begun if await self._begin(server) else waiting).append(server.id)
+        return UnconfirmedDone(looked_at, tuple(begun), tuple(waiting))
+
+    async def _resized(self, cell: CellId) -> list[Server]:
+        found: list[Server] = []
+        after = ""
+        while True:
+            page = await self._rooms.cells[cell].read(
+                partial(cell_servers.in_state, state=VmState.RESIZED, after=after, limit=PAGE_ROWS)
+            )
+            found += page
+            if len(page) < PAGE_ROWS:
+                return found
+            after = page[-1].id
+
+    async def _begin(self, server: Server) -> bool:
+        """False: something else is being done to it, or the host that it left is silent: the next round looks again."""
+        try:
+            await confirm_resize.begin(
+                self._rooms, server.id, server.user, server.project, check=still_waiting, request_id=""
+            )
+        except (Conflict, NotFound, Unavailable) as problem:
+            logger.info("the resize of server %s is not confirmed now: %s", server.id, problem)
+            return False
+        return True
+
+
+def still_waiting(server: Server) -> None:
+    """Raises Conflict."""
+    if server.vm_state is not VmState.RESIZED or server.task_state is not None or server.moved is None:
+        raise Conflict(f"instance {server.id} waits for no confirmation any more")

@@ -1,0 +1,146 @@
+"""What simulated hosts do with guests that move: real files go from one host's directory to another's.
+
+    <host's directory>/arriving/<server>.<move>.json   the guest as it was where it came from
+    <host's directory>/arriving/<server>.<move>.disk   the data of its image
+
+So both hosts must be on one machine, as simulated ones are.
+"""
+
+import asyncio
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import msgspec
+
+from moorage.drivers.dials import Knob
+from moorage.drivers.simulated_disks import SimulatedDisks
+from moorage.drivers.simulated_guest import SimulatedGuest
+from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec, MoveTarget, PowerState
+from moorage.model.ids import ServerId
+
+ARRIVING = "arriving"
+
+
+class SimulatedMoves(ABC):
+    """The part of `SimulatedDriver` that is about moves."""
+
+    _room: Path
+    _disks: SimulatedDisks
+    _guests: dict[ServerId, SimulatedGuest]
+
+    @abstractmethod
+    def _trouble(self, verb: str) -> AbstractAsyncContextManager[Knob]: ...
+
+    @abstractmethod
+    def _of(self, server: ServerId) -> SimulatedGuest: ...
+
+    @abstractmethod
+    def _keep(self, guest: SimulatedGuest) -> PowerState: ...
+
+    @abstractmethod
+    def _keep_drive(self, spec: GuestSpec) -> GuestSpec: ...
+
+    @abstractmethod
+    def _refuse_beyond_truth(self, spec: GuestSpec) -> None: ...
+
+    async def move_target(self) -> MoveTarget:
+        async with self._trouble("move_target"):
+            return MoveTarget("127.0.0.1", str(self._room.resolve()))
+
+    async def send_guest(self, server: ServerId, to: MoveTarget, move: str, graceful_s: float) -> PowerState:
+        async with self._trouble("send_guest"):
+            guest = self._of(server)
+            if guest.power is PowerState.RUNNING:
+                guest.write("The system is going down.\n[  OK  ] Reached target Power-Off.\n")
+            guest.power = PowerState.SHUTDOWN
+            power = self._keep(guest)
+            if Path(to.where) != self._room.resolve():
+                await self._send(guest, Path(to.where), move)
+            return power
+
+    async def _send(self, guest: SimulatedGuest, to: Path, move: str) -> None:
+        """The disk first: who finds the guest finds all of it."""
+        record, disk = _arriving(to, guest.spec.server, move)
+        try:
+            record.parent.mkdir(exist_ok=True)
+        except FileNotFoundError as nowhere:
+            raise HostFailed("the other host cannot be reached", private=str(to), code="host_unreachable") from nowhere
+        mine = self._disks.file_of(guest.spec.server)
+        if mine.exists():
+            coming = disk.with_suffix(".coming")
+            await asyncio.to_thread(shutil.copyfile, mine, coming)
+            os.replace(coming, disk)
+        coming = record.with_suffix(".coming")
+        coming.write_bytes(msgspec.json.encode(guest))
+        os.replace(coming, record)
+
+    async def take_guest(self, spec: GuestSpec, move: str) -> PowerState:
+        async with self._trouble("take_guest"):
+            here = self._guests.get(spec.server)
+            if here is not None and here.move == move:
+                return here.power
+            was = self._arrived(spec.server, move) if here is None else here
+            _refuse_shrinking(was.spec, spec)
+            self._refuse_beyond_truth(spec)
+            record, disk = _arriving(self._room, spec.server, move)
+            if disk.exists():
+                self._disks.adopt(spec.server, disk)
+            guest = msgspec.structs.replace(
+                was, spec=self._keep_drive(spec), power=PowerState.SHUTDOWN, move=move, left=here, snapshot=None
+            )
+            power = self._keep(guest)
+            record.unlink(missing_ok=True)
+            return power
+
+    def _arrived(self, server: ServerId, move: str) -> SimulatedGuest:
+        record, _ = _arriving(self._room, server, move)
+        try:
+            return msgspec.json.decode(record.read_bytes(), type=SimulatedGuest)
+        except FileNotFoundError as nothing:
+            raise HostFailed(
+                "nothing of the guest has arrived", private=str(record), code="nothing_arrived"
+            ) from nothing
+
+    async def return_guest(self, server: ServerId, move: str) -> PowerState:
+        async with self._trouble("return_guest"):
+            guest = self._of(server)
+            if guest.move != move or guest.left is None:
+                return guest.power
+            guest.left.power = PowerState.SHUTDOWN
+            return self._keep(guest.left)
+
+    async def forget_left(self, server: ServerId, move: str) -> PowerState:
+        async with self._trouble("forget_left"):
+            guest = self._of(server)
+            if guest.move == move:
+                guest.left = None
+            return self._keep(guest)
+
+    def _drop_arriving(self, server: ServerId) -> None:
+        """Whatever was sent here of a guest that is not to be here."""
+        for file in (self._room / ARRIVING).glob(f"{server}.*"):
+            file.unlink(missing_ok=True)
+
+
+def _arriving(room: Path, server: ServerId, move: str) -> tuple[Path, Path]:
+    if not move or "/" in move or "/" in server or server.startswith("."):
+        raise HostFailed("not a move", private=f"{server} {move}", code="garbled")
+    return room / ARRIVING / f"{server}.{move}.json", room / ARRIVING / f"{server}.{move}.disk"
+
+
+def _refuse_shrinking(was: GuestSpec, now: GuestSpec) -> None:
+    """Data would be lost; a root that is a volume has no size here."""
+    sizes: Mapping[str, tuple[int, int]] = {
+        "root": (was.root_gib, now.root_gib),
+        "ephemeral": (was.ephemeral_gib, now.ephemeral_gib),
+    }
+    for name, (before, after) in sizes.items():
+        if after < before:
+            raise HostFailed(
+                "Unable to resize disk down.", private=f"{name}: {before} to {after} GiB", code="disk_shrinks"
+            )

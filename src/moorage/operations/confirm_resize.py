@@ -1,0 +1,188 @@
+"""Confirm a resize or migration: what the server left on its old host is let go, guest, bindings and claim.
+
+From the first thing that goes it only goes forward; a host that has fallen silent destroys its guest when it returns.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.bus.messages import OfMove, Verb
+from moorage.clients.http import request_id as carried
+from moorage.model.errors import Conflict, HostFailed, Unavailable
+from moorage.model.ids import OperationId, ServerId
+from moorage.model.migration import MigrationStatus
+from moorage.model.operation import Accepted
+from moorage.model.server import PowerState, Server, VmState
+from moorage.model.verdict import Row
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing, moving, slot
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
+from moorage.operations.steps.servers import AboutServer, Found, StateCheck
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.region import quotas
+
+PATIENCE_S = 24 * 3600.0
+ACTION, EVENT = "confirmResize", "compute_confirm_resize"
+FORWARD_ONLY = "what was left on the old host is gone: a confirmed move stays"
+
+
+class ConfirmResize(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+ConfirmRun = Run[ConfirmResize, Rooms]
+
+
+@step
+async def begin_confirm(run: ConfirmRun) -> Found:
+    found = await doing.begun(run, ACTION)
+    await _show(run, found, MigrationStatus.CONFIRMING)
+    return found
+
+
+@begin_confirm.undo
+async def fail_confirm(run: ConfirmRun) -> None:
+    """Nothing was let go: it may be confirmed or reverted still."""
+    await doing.failed(run, EVENT)
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is not None and found.server.moved is not None:
+        await _show(run, found, MigrationStatus.FINISHED)
+
+
+async def _show(run: ConfirmRun, found: Found, status: MigrationStatus) -> None:
+    assert found.server is not None
+    assert found.cell is not None
+    move, same = moving.moved_of(found.server).migration, lambda server: server
+    by, id = records.fence(run), run.asked.server.id
+    await records.change(run.rooms, found.cell, id, by, same, lambda tx: moving.with_status(tx, move, status))
+
+
+@step(needs=(begin_confirm,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)
+async def clear_source(run: ConfirmRun) -> None:
+    await clear(run, "clear_source", _server(run))
+
+
+async def clear(run: Run[AboutServer, Rooms], step: str, server: Server) -> None:
+    """The guest on the host that was left is destroyed, or, where that is its own, what was kept beside it goes."""
+    source, move = moving.source_of(server), moving.moved_of(server).migration
+    try:
+        if not moving.on_one_host(server):
+            await destroy_or_leave(run, step, source.cell, source.name, server.id)
+            return
+        await run.rooms.hosts.tell(source.address, errand(run, step), server.id, Verb.FORGET_LEFT, OfMove(move))
+    except HostFailed as failed:
+        if failed.code not in {HOST_SILENT, NO_GUEST}:
+            why = f"the host could not let go of the guest: {failed.public}"
+            raise Unavailable(why, private=failed.private) from failed
+
+
+@step(needs=(begin_confirm, clear_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def drop_source_bindings(run: ConfirmRun) -> None:
+    await drop_bindings(run, _server(run))
+
+
+async def drop_bindings(run: Run[AboutServer, Rooms], server: Server) -> None:
+    """The inactive bindings on the host that was left."""
+    moved = moving.moved_of(server)
+    ports = [str(nic.port) for nic in server.nics if nic.port is not None]
+    if moved.second_bindings and ports:
+        await run.rooms.network.delete_binding(server.id, moved.host, ports)
+
+
+@step(region=True, needs=(begin_confirm, drop_source_bindings), no_undo=FORWARD_ONLY)
+async def release_source(run: ConfirmRun) -> None:
+    """The claim that the move held, and what the larger of the two flavors weighed more."""
+    given_back: list[Row] = []
+    server = _server(run)
+    after = msgspec.structs.replace(server, moved=None)
+
+    def work(tx: Tx) -> None:
+        given_back[:] = run.rooms.placement.release(tx, moving.moved_of(server).migration)
+        quotas.release(tx, server.project, difference(server, after), server.user)
+
+    await run.commit(work)
+    run.rooms.placement.settle(given_back)
+
+
+def difference(before: Server, after: Server) -> dict[str, int]:
+    """What a server weighs less than before."""
+    return {name: amount - after.charged[name] for name, amount in before.charged.items()}
+
+
+@step(needs=(begin_confirm, release_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def record_confirmed(run: ConfirmRun) -> None:
+    """ACTIVE, or STOPPED where the guest is off, and the end of the action."""
+    found, now, server = run[begin_confirm], doing.now_us(), _server(run)
+    assert found.cell is not None
+    events = (doing.ended_event(EVENT, now, moving.moved_of(server).host),)
+
+    def also(tx: Tx) -> None:
+        moving.with_status(tx, moving.moved_of(server).migration, MigrationStatus.CONFIRMED)
+        doing.finish(tx, run, events, now)
+
+    await records.change(run.rooms, found.cell, server.id, records.fence(run), confirmed(now), also)
+
+
+def confirmed(now: int) -> Callable[[Server], Server]:
+    """The record of a server that stays where it is."""
+
+    def change(server: Server) -> Server:
+        off = server.power_state in (PowerState.SHUTDOWN, PowerState.CRASHED)
+        state = VmState.STOPPED if off else VmState.ACTIVE
+        return msgspec.structs.replace(server, vm_state=state, task_state=None, moved=None, updated_at=now)
+
+    return change
+
+
+def _server(run: ConfirmRun) -> Server:
+    server = run[begin_confirm].server
+    assert server is not None
+    return server
+
+
+def _ended(tx: Tx, run: Run[records.AboutServer, Rooms], status: str) -> None:
+    records.let_go(tx, run)
+
+
+CONFIRM_RESIZE = Saga(
+    "confirm_resize/1",
+    ConfirmResize,
+    begin_confirm,
+    clear_source,
+    drop_source_bindings,
+    release_source,
+    record_confirmed,
+    ended=_ended,
+)
+
+
+async def begin(
+    rooms: Rooms, server: ServerId, user: str, project: str, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept a confirm. Raises Conflict (also while the host that was left is silent, as in Nova) and NotFound."""
+    owner = await rooms.tellers.choose(CONFIRM_RESIZE.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        refuse_silent(rooms, moving.source_of(now).name)
+        asked = ConfirmResize(now, seq, request_id, user, carried.get(), project)
+        return accepted(CONFIRM_RESIZE, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+
+    await tell_later(rooms, await slot.accept(rooms, server, ACTION, make))
+
+
+def refuse_silent(rooms: Rooms, host: str) -> None:
+    """Raises Conflict when nobody hears that host."""
+    world = rooms.placement.world()
+    at = world.slots_by_name.get(host)
+    if at is None or not bool(world.alive[at]):
+        raise Conflict("Service is unavailable at this time.")

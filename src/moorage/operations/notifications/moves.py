@@ -1,0 +1,107 @@
+"""What is said of moves: `resize_prep`, `resize`, `resize_finish`, `resize_confirm` and `resize_revert`, each with start and end.
+
+Nova's compute says them: the new host prepares and finishes, the old one sends and lets go.  Of a failure there is `resize.error`.
+"""
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations import confirm_resize, resize, resize_asked, revert_resize
+from moorage.operations.notifications.said import Said, Story, changed, trouble_of
+from moorage.operations.rooms import Rooms
+from moorage.saga import Line, Run
+from moorage.saga.log import Ended, Result, Turn
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _busy(server: Server, task: TaskState | None) -> Server:
+    return msgspec.structs.replace(server, task_state=task)
+
+
+# ----------------------------------------------------------------------------------------------------------- resize
+
+
+def _accepted(asked: resize_asked.Resize) -> Iterator[Said]:
+    busy = _busy(asked.server, TaskState.RESIZE_PREP)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+
+
+def _heard(run: Run[resize_asked.Resize, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    asked, server = run.asked, run.asked.server
+    prep = _busy(server, TaskState.RESIZE_PREP)
+    match line:
+        case Result(step=resize.claim_host.name):
+            claim = resize.claim_host.decode(line.value)
+            yield Said("resize_prep.start", prep, line.attempt, claim.name, new_flavor=asked.flavor)
+            yield Said("resize_prep.end", prep, line.attempt, claim.name, new_flavor=asked.flavor)
+        case Result(step=resize.send_guest.name):
+            yield Said("resize.start", _busy(server, TaskState.RESIZE_MIGRATING), host=server.host)
+            yield Said("resize.end", _busy(server, TaskState.RESIZE_MIGRATED), host=server.host)
+        case Ended(status="done"):
+            claim = run[resize.claim_host]
+            now = _now()
+            done = resize.resized(run, seen or server, now)
+            finishing = msgspec.structs.replace(done, vm_state=server.vm_state, task_state=TaskState.RESIZE_FINISH)
+            yield Said("resize_finish.start", finishing, host=claim.name)
+            yield changed(finishing, done, host=claim.name)
+            yield Said("resize_finish.end", done, host=claim.name)
+        case Turn(reason="failed"):
+            at_host = line.cause.step in {resize.send_guest.name, resize.land_guest.name, resize.start_guest.name}
+            host = server.host if at_host else None
+            yield Said("resize.error", prep, host=host, trouble=trouble_of(line.cause))
+            yield changed(prep, server, host=server.host)
+        case _:
+            pass
+
+
+# ----------------------------------------------------------------------------------------------- confirm and revert
+
+
+def _confirm_accepted(asked: confirm_resize.ConfirmResize) -> Iterator[Said]:
+    moved = asked.server.moved
+    yield Said("resize_confirm.start", asked.server, host=None if moved is None else moved.host)
+
+
+def _confirm_heard(run: Run[confirm_resize.ConfirmResize, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    server = run.asked.server
+    if isinstance(line, Ended) and line.status == "done":
+        done = confirm_resize.confirmed(_now())(server)
+        host = None if server.moved is None else server.moved.host
+        yield changed(server, done, host=host)
+        yield Said("resize_confirm.end", done, host=host)
+
+
+def _revert_accepted(asked: revert_resize.RevertResize) -> Iterator[Said]:
+    busy = _busy(asked.server, TaskState.RESIZE_REVERTING)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+    yield Said("resize_revert.start", busy, host=busy.host)
+
+
+def _revert_heard(run: Run[revert_resize.RevertResize, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    server = run.asked.server
+    busy = _busy(server, TaskState.RESIZE_REVERTING)
+    match line:
+        case Ended(status="done") if server.moved is not None:
+            done = revert_resize.reverted(run, server, server.moved, _now())
+            yield changed(busy, done, host=done.host)
+            yield Said("resize_revert.end", done, host=done.host)
+        case Turn(reason="failed"):
+            yield changed(busy, msgspec.structs.replace(server, vm_state=VmState.RESIZED), host=server.host)
+        case _:
+            pass
+
+
+STORIES_OF_MOVES: dict[str, Story] = {
+    "resize": Story(resize_asked.Resize, _accepted, _heard),
+    "confirm_resize": Story(confirm_resize.ConfirmResize, _confirm_accepted, _confirm_heard),
+    "revert_resize": Story(revert_resize.RevertResize, _revert_accepted, _revert_heard),
+}
+
+
+__all__ = ["STORIES_OF_MOVES"]

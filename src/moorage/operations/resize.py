@@ -1,0 +1,545 @@
+"""Resize and cold migration: the server goes to another host, off, and waits there for its owner to confirm or revert it.
+
+    read_ports        its ports, with what they ask of a host by now
+    on a host, and if that cannot have it on the next one:
+      claim_host      compute, guarantees and addresses there in one claim; what it had is held by the move (RULES §11)
+      prepare_host    the host says where it takes guests: one that cannot is found out here
+      bind_destination   inactive bindings there: a refusal costs nothing, traffic stays where it is
+    send_guest        the guest is switched off, and its disk goes to the other host
+    switch_volumes, activate_bindings, land_guest, start_guest, await_vifs
+    record_resized    VERIFY_RESIZE (point of no return)
+
+Until `send_guest` nothing of the server was touched.  What fails after that gives it back as it was: the guest of the other host goes,
+ports and volumes are its old host's again, and the guest is switched on there if it was on.  Its old host keeps guest, claim and
+bindings until the move is confirmed or reverted, so a revert is never refused for lack of room.
+
+A migration is a resize to the same flavor.  A server may be resized where it is, if that is allowed; its claim is held twice then.
+"""
+
+import msgspec
+
+from moorage.bus.messages import SendGuest, TakeGuest, Verb
+from moorage.model.action import Event
+from moorage.model.errors import HostFailed, NoCapacity, NotFound, Problem
+from moorage.model.guest import GuestSpec, MoveTarget, PowerState
+from moorage.model.ids import CellId
+from moorage.model.migration import Migration, MigrationStatus, MigrationType
+from moorage.model.network import Port
+from moorage.model.server import Fault, Moved, Server, TaskState, VmState
+from moorage.model.verdict import Claimed, Ledger, Row, Shortage
+from moorage.model.world import Ask, Choice
+from moorage.operations.boot import Claim
+from moorage.operations.resize_asked import Resize, ask_of
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing, groups, moving, offload
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.drives import with_drive
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.guest_again import Cards, cards_of
+from moorage.operations.steps.guests import guest_of
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
+from moorage.operations.steps.moving import End
+from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, unplugged_after
+from moorage.operations.steps.ports import VIF_PLUGGED, nics_of
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
+from moorage.operations.unshelve import addresses_of
+from moorage.saga import Run, Saga, on_some_host, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import inbox, quotas
+
+NETWORK_PATIENCE_S = 300.0
+HOST_PATIENCE_S = 300.0
+CLAIM_ROUNDS_MAX = 50
+FAULT_CHARACTERS_MAX = 255
+EVENTS = ("cold_migrate", "compute_prep_resize", "compute_resize_instance", "compute_finish_resize")
+
+
+ResizeRun = Run[Resize, Rooms]
+
+
+@step
+async def begin_action(run: ResizeRun) -> Found:
+    """The action and the move's record show from the start."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    server, word = found.server, "resize" if run.asked.kind is MigrationType.RESIZE else "migrate"
+
+    def also(tx: Tx) -> None:
+        moving.put(tx, _migration(run, server))
+        actions.write(tx, doing.action_of(run, word))
+
+    same = lambda now: now  # noqa: E731  the fence is asked
+    written = await records.change(run.rooms, found.cell, server.id, records.fence(run), same, also)
+    return Found(written, found.cell)
+
+
+def _migration(run: ResizeRun, server: Server) -> Migration:
+    now, asked = doing.now_us(), run.asked
+    assert server.host is not None
+    return Migration(
+        uuid=asked.migration,
+        server=server.id,
+        type=asked.kind,
+        status=MigrationStatus.PRE_MIGRATING,
+        user=asked.user,
+        project=asked.by_project,
+        created_at=now,
+        updated_at=now,
+        source_host=server.host,
+        source_node=server.node or "",
+        source_provider=server.provider,
+        old_flavor=server.flavor,
+        new_flavor=asked.flavor,
+    )
+
+
+@begin_action.undo
+async def fail_action(run: ResizeRun) -> None:
+    """The action ends in Error and the move's record with it; the server is as it was, with the reason as its fault."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.cell is None or found.server is None:
+        return
+    now = doing.now_us()
+    events = (failed_event(EVENTS[0], now, found.server.host, run.turned),)
+
+    def finish(tx: Tx) -> None:
+        moving.with_status(tx, run.asked.migration, MigrationStatus.ERROR)
+        actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
+
+    def as_it_was(server: Server) -> Server:
+        turned = run.turned
+        if turned is None or run.cancelled is not None:
+            return msgspec.structs.replace(server, task_state=None)
+        fault = Fault(500, turned.public[:FAULT_CHARACTERS_MAX], now, turned.problem().private)
+        return msgspec.structs.replace(server, task_state=None, fault=fault, updated_at=now)
+
+    await records.change(run.rooms, found.cell, found.server.id, records.fence(run), as_it_was, finish)
+
+
+@step(needs=(begin_action,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
+async def check_source(run: ResizeRun) -> None:
+    """Its own host can send guests, and no disk is to shrink: refused before anything is touched."""
+    server = _server(run)
+    await moving.target_at(run, moving.here(server))
+    old, new = server.flavor, run.asked.flavor
+    root = not server.volume_backed and new.disk_gib < old.disk_gib
+    if root or new.ephemeral_gib < old.ephemeral_gib:
+        raise HostFailed("Unable to resize disk down.", code="disk_shrinks")
+
+
+@step(needs=(begin_action, check_source), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
+async def read_ports(run: ResizeRun) -> Cards:
+    """One reading for the whole move: what the ports ask, and how they are bound (S1.16)."""
+    return await cards_of(run.rooms, _server(run))
+
+
+@step(region=True, moves=True, needs=(begin_action, read_ports))
+async def claim_host(run: ResizeRun) -> Claim:
+    """The best willing host of its cell; a loser takes the next (N1). What the server held is held by the move from then on."""
+    engine, ask = run.rooms.placement, ask_of(run.asked, _server(run), run[read_ports], _cell(run), run.blamed)
+    verdict, fresh = engine.rank(ask), False
+    lost: list[str] = []
+    for _ in range(CLAIM_ROUNDS_MAX):
+        for choice in verdict.best:
+            claim = _claim_of(run, choice, ask, verdict.ledger, tuple(lost))
+            with engine.holding(choice, ask):
+                answer = await _take(run, choice, ask, claim)
+            if isinstance(answer, Claim):
+                return answer
+            lost.append(answer.why())
+            if answer.stale:
+                break
+        if fresh and not verdict.best:
+            break
+        verdict, fresh = await engine.rank_fresh(ask), True
+    raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
+
+
+async def _take(run: ResizeRun, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
+    engine, server, cards = run.rooms.placement, run.asked.server, run[read_ports]
+    taken: list[Claimed] = []
+
+    def work(tx: Tx) -> Claim:
+        answer = engine.move(
+            tx,
+            server.id,
+            run.asked.migration,
+            choice,
+            ask,
+            project=server.project,
+            user=server.user,
+            operation=run.operation,
+            attempt=run.attempt,
+            stays=addresses_of(cards),
+        )
+        if isinstance(answer, Shortage):
+            tx.refuse(answer)
+        inbox.drop(tx, server.id, VIF_PLUGGED)
+        taken[:] = [answer]
+        profiles = groups.with_functions(claim.profiles, cards.ports, answer.functions)
+        return msgspec.structs.replace(claim, profiles=profiles)
+
+    answer: Claim | Shortage = await run.commit(work)
+    if isinstance(answer, Shortage):
+        engine.lost(answer)
+    else:
+        engine.claimed(taken[0])
+    return answer
+
+
+@claim_host.undo
+async def give_claim_back(run: ResizeRun) -> None:
+    """What the move held is the server's again."""
+    given_back: list[Row] = []
+
+    def work(tx: Tx) -> None:
+        given_back[:] = run.rooms.placement.move_back(tx, run.asked.server.id, run.asked.migration)
+
+    await run.commit(work)
+    run.rooms.placement.settle(given_back)
+
+
+@step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
+async def prepare_host(run: ResizeRun) -> MoveTarget:
+    """Where the host takes guests; one that is silent, or whose agent knows no moves, is not the one."""
+    claim = run[claim_host]
+    try:
+        return await moving.target_at(run, claim)
+    except Problem:
+        run.rooms.placement.count_failure(claim.host, failed=True)
+        raise
+
+
+@step(host_local=True, needs=(read_ports, claim_host, prepare_host), patience_s=NETWORK_PATIENCE_S)
+async def bind_destination(run: ResizeRun) -> bool:
+    """Inactive bindings on the host, with the providers that were claimed there (S1.6); False: its ports can have none."""
+    claim, cards = run[claim_host], run[read_ports]
+    if not await _second(run, claim, cards):
+        return False
+    await moving.not_overtaken(run, _cell(run))
+    await run.rooms.network.bind_inactive(run.asked.server.id, claim.name, cards.ports, profiles=claim.profiles)
+    return True
+
+
+@bind_destination.undo
+async def unbind_destination(run: ResizeRun) -> None:
+    claim, cards = run.get(claim_host), run.get(read_ports)
+    if claim is not None and cards is not None and await _second(run, claim, cards):
+        await run.rooms.network.delete_binding(run.asked.server.id, claim.name, [port.id for port in cards.ports])
+
+
+async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
+    return await moving.second_bindings(run.rooms, cards, str(run.asked.server.host), claim.name)
+
+
+@step(
+    needs=(begin_action, claim_host, bind_destination),
+    no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
+)
+async def record_destination(run: ResizeRun) -> None:
+    """The move's record says where it goes."""
+    claim = run[claim_host]
+    world = run.rooms.placement.world()
+    address = claim.name if claim.host not in world.slots else world.names[world.slots[claim.host]]
+
+    def also(tx: Tx) -> None:
+        moving.with_status(
+            tx,
+            run.asked.migration,
+            MigrationStatus.MIGRATING,
+            dest_host=claim.name,
+            dest_node=claim.node,
+            dest_address=address,
+            dest_provider=claim.host,
+        )
+
+    task = TaskState.RESIZE_MIGRATING
+    await records.change(
+        run.rooms,
+        _cell(run),
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: msgspec.structs.replace(server, task_state=task),
+        also,
+    )
+
+
+@step(needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=HOST_PATIENCE_S)
+async def send_guest(run: ResizeRun) -> None:
+    """Its host switches the guest off and sends its disk."""
+    order = SendGuest(run[prepare_host], run.asked.migration)
+    mine = msgspec.structs.replace(errand(run, "send_guest"), patience_s=run.rooms.settings.image_deadline_s)
+    source = doing.host_of(run[begin_action])
+    await run.rooms.hosts.tell(source, mine, run.asked.server.id, Verb.SEND_GUEST, order)
+
+
+@send_guest.undo
+async def start_source(run: ResizeRun) -> None:
+    """What was on is on again, and nothing is left of what was sent. A silent host is told by its cell what is to run."""
+    server, claim = run.asked.server, run.get(claim_host)
+    if claim is not None and claim.name != server.host:
+        await moving.take_back_guest(run, "drop_sent", claim, run.asked.migration, same_host=False)
+    if server.vm_state is not VmState.ACTIVE:
+        return
+    try:
+        await run.rooms.hosts.power_on(moving.here(server).address, errand(run, "start_source"), server.id)
+    except HostFailed as failed:
+        if failed.code not in {HOST_SILENT, NO_GUEST}:
+            raise
+
+
+@step(needs=(begin_action, claim_host, send_guest), patience_s=VOLUME_PATIENCE_S)
+async def switch_volumes(run: ResizeRun) -> dict[str, str]:
+    """Mapping → attachment: each volume is exported to the new host, and to the old one no more."""
+    claim, server = run[claim_host], _server(run)
+    if claim.name == server.host:
+        return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
+    return await offload.export_volumes(run, _cell(run), server, End(claim.cell, claim.name).address, again=True)
+
+
+@switch_volumes.undo
+async def switch_volumes_back(run: ResizeRun) -> None:
+    found, claim = run.get(begin_action), run.get(claim_host)
+    if found is None or found.server is None or not found.server.volumes:
+        return
+    if claim is not None and claim.name != found.server.host:
+        await or_left_to_delete(run.rooms, found.server.id, _export_back(run, found.server))
+
+
+async def _export_back(run: ResizeRun, server: Server) -> None:
+    cell = moving.here(server).cell
+    held = await offload.export_volumes(run, cell, server, moving.here(server).address, again=True)
+    await records.change(run.rooms, cell, server.id, records.fence(run), lambda now: with_attachments(now, held))
+
+
+@step(needs=(read_ports, claim_host, bind_destination, send_guest), patience_s=NETWORK_PATIENCE_S)
+async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
+    """The switch: traffic goes to the new host. Where ports have one binding only, it is bound there."""
+    claim, cards = run[claim_host], run[read_ports]
+    if claim.name == run.asked.server.host and not claim.profiles:
+        return cards.ports
+    await moving.not_overtaken(run, _cell(run))
+    end = End(claim.cell, claim.name, claim.availability_zone)
+    left = str(run.asked.server.host)
+    return await moving.bound_at(run, cards, end, claim.profiles, second=run[bind_destination], left=left)
+
+
+@activate_bindings.undo
+async def activate_source(run: ResizeRun) -> None:
+    claim, cards = run.get(claim_host), run.get(read_ports)
+    if claim is None or cards is None or (claim.name == run.asked.server.host and not claim.profiles):
+        return
+    await moving.not_overtaken(run, moving.here(run.asked.server).cell)
+    second, end = await _second(run, claim, cards), moving.here(run.asked.server)
+    await moving.bound_at(run, cards, end, moving.profiles_of(cards), second=second, left=claim.name)
+
+
+@step(
+    needs=(begin_action, read_ports, claim_host, send_guest, switch_volumes, activate_bindings),
+    patience_s=HOST_PATIENCE_S,
+)
+async def land_guest(run: ResizeRun) -> None:
+    """The new host makes the guest of what was sent, in its new size; it is off still."""
+    claim = run[claim_host]
+    guest = await _guest(run, run[activate_bindings])
+    order = TakeGuest(guest, run.asked.migration)
+    to = End(claim.cell, claim.name).address
+    await run.rooms.hosts.tell(to, errand(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order)
+
+
+@land_guest.undo
+async def drop_guest(run: ResizeRun) -> None:
+    await _drop(run, "drop_guest")
+
+
+async def _drop(run: ResizeRun, step: str) -> None:
+    claim = run.get(claim_host)
+    if claim is not None:
+        same = claim.name == run.asked.server.host
+        await moving.take_back_guest(run, step, claim, run.asked.migration, same_host=same)
+
+
+async def _guest(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
+    claim, cards, asked = run[claim_host], run[read_ports], run.asked
+    server = msgspec.structs.replace(_server(run), flavor=asked.flavor)
+    guest = guest_of(server, cards.networks, ports, claim.availability_zone)
+    guest = msgspec.structs.replace(guest, power_on=server.vm_state is VmState.ACTIVE)
+    guest = await with_drive(run.rooms, server, guest, cards.networks, ports)
+    return await with_disks(run.rooms, server, guest, run[switch_volumes])
+
+
+@step(needs=(claim_host, switch_volumes, activate_bindings, land_guest), patience_s=HOST_PATIENCE_S)
+async def start_guest(run: ResizeRun) -> PowerState:
+    """It is switched on there, or left off as it was."""
+    claim = run[claim_host]
+    guest = await _guest(run, run[activate_bindings])
+    to = End(claim.cell, claim.name).address
+    try:
+        state = await run.rooms.hosts.start_guest(to, errand(run, "start_guest"), guest)
+    except Problem:
+        run.rooms.placement.count_failure(claim.host, failed=True)
+        raise
+    run.rooms.placement.count_failure(claim.host, failed=False)
+    return state
+
+
+@start_guest.undo
+async def stop_guest(run: ResizeRun) -> None:
+    await _drop(run, "stop_guest")
+
+
+@step(
+    needs=(claim_host, activate_bindings, start_guest),
+    no_undo="it only waits",
+    patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
+)
+async def await_vifs(run: ResizeRun) -> None:
+    """Wait until the network says that what was bound is plugged, as a boot does; a guest that is off plugs nothing."""
+    settings, claim = run.rooms.settings, run[claim_host]
+    waiting = {port.id for port in run[activate_bindings] if port.status != "ACTIVE"}
+    off = run.asked.server.vm_state is not VmState.ACTIVE or claim.name == run.asked.server.host
+    if off or settings.vif_plugging_timeout_s <= 0 or not waiting:
+        return
+    timeout_s = min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
+    missing = await unplugged_after(run, waiting, claim.name, timeout_s)
+    if missing and settings.vif_plugging_is_fatal:
+        private = ", ".join(sorted(missing))
+        raise HostFailed("the network was not plugged in time", private=private, code="vif_not_plugged")
+
+
+@step(
+    needs=(claim_host, start_guest),
+    no_undo="a server that was shown VERIFY_RESIZE is reverted by another operation",
+    point_of_no_return=True,
+)
+async def record_resized(run: ResizeRun) -> None:
+    """VERIFY_RESIZE, on its new host, in its new size; the action is finished with it."""
+    now, claim = doing.now_us(), run[claim_host]
+    events = tuple(Event(each, now, now, "Success", claim.name) for each in EVENTS)
+
+    def also(tx: Tx) -> None:
+        moving.with_status(tx, run.asked.migration, MigrationStatus.FINISHED)
+        actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None)
+
+    by, changed = records.fence(run), lambda server: resized(run, server, now)
+    await records.change(run.rooms, moving.here(run.asked.server).cell, run.asked.server.id, by, changed, also)
+    run.rooms.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+
+
+@record_resized.passed
+async def was_recorded(run: ResizeRun) -> bool:
+    """An adopter asks: does the record say so already, by this operation?"""
+    by, cell = records.fence(run), moving.here(run.asked.server).cell
+    row = await run.rooms.cells[cell].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
+    shown = row is not None and row.moved is not None and row.moved.migration == run.asked.migration
+    if shown and row is not None and run.rooms.herald is not None:
+        run.rooms.herald.seen(run.operation, row)
+    return shown
+
+
+def resized(run: ResizeRun, server: Server, now: int) -> Server:
+    """The record of a server that waits to be confirmed or reverted. Done already, it stays as it is."""
+    asked, claim, cards = run.asked, run[claim_host], run[read_ports]
+    ports, attachments, state = run.get(activate_bindings), run.get(switch_volumes), run.get(start_guest)
+    if server.moved is not None:
+        return server
+    assert server.host is not None
+    second = run.get(bind_destination) is True
+    moved = Moved(
+        at=now,
+        migration=asked.migration,
+        vm_state=asked.server.vm_state,
+        flavor=server.flavor,
+        host=server.host,
+        node=server.node,
+        provider=server.provider,
+        availability_zone=server.availability_zone,
+        disk_config=server.disk_config,
+        second_bindings=second,
+        profiles={} if second else moving.profiles_of(cards),
+    )
+    nics = server.nics
+    if ports is not None:
+        floating = {nic.port: nic.floating for nic in server.nics}
+        bound = nics_of(ports, cards.networks)
+        nics = tuple(msgspec.structs.replace(each, floating=floating.get(each.port, ())) for each in bound)
+    return msgspec.structs.replace(
+        with_attachments(server, attachments),
+        flavor=asked.flavor,
+        host=claim.name,
+        node=claim.node,
+        provider=claim.host,
+        availability_zone=claim.availability_zone,
+        nics=nics,
+        moved=moved,
+        disk_config=asked.disk_config or server.disk_config,
+        vm_state=VmState.RESIZED,
+        task_state=None,
+        power_state=server.power_state if state is None else int(state),
+        fault=None,
+        launched_at=now,
+        updated_at=now,
+    )
+
+
+def _ended(tx: Tx, run: ResizeRun, status: str) -> None:
+    """What it weighed more in its quota is given back with a move that did not come to be."""
+    if status == "unwound" and run.asked.charged:
+        quotas.release(tx, run.asked.server.project, run.asked.charged, run.asked.server.user)
+    records.let_go(tx, run)
+
+
+RESIZE = Saga(
+    "resize/1",
+    Resize,
+    begin_action,
+    check_source,
+    read_ports,
+    on_some_host(claim_host, prepare_host, bind_destination, host=lambda claim: claim.host),
+    record_destination,
+    send_guest,
+    switch_volumes,
+    activate_bindings,
+    land_guest,
+    start_guest,
+    await_vifs,
+    record_resized,
+    ended=_ended,
+)
+
+
+# ------------------------------------------------------------------------------------------------- what is asked
+
+
+def _claim_of(run: ResizeRun, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
+    world, ports = run.rooms.placement.world(), run[read_ports].ports
+    slot_of = world.slots[choice.host]
+    return Claim(
+        host=choice.host,
+        name=choice.name,
+        node=world.nodes[slot_of],
+        cell=choice.cell,
+        availability_zone=world.zone_names[int(world.zone[slot_of])],
+        level=int(world.level[slot_of]),
+        ledger=ledger,
+        lost=lost[-20:],
+        profiles=groups.profiles(ports, choice) if ask.groups else {},
+        given=groups.given(ask.groups, choice, world),
+    )
+
+
+def _server(run: ResizeRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server
+
+
+def _cell(run: ResizeRun) -> CellId:
+    cell = run[begin_action].cell
+    assert cell is not None
+    return cell

@@ -1,0 +1,74 @@
+"""What a resize or migration is asked, and what the scheduler is asked for it; kept in journals.
+
+Fields are only ever added, with defaults (RULES §19).
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from moorage.model.ids import CellId, HostId
+from moorage.model.migration import MigrationType
+from moorage.model.resources import Needs
+from moorage.model.server import FlavorCopy, Server
+from moorage.model.world import Ask, GroupAsk
+from moorage.operations.steps import groups
+from moorage.operations.steps.guest_again import Cards
+from moorage.operations.unshelve import PORTS_ARRIVE_BOUND, segments_of
+
+
+class Resize(msgspec.Struct, frozen=True):
+    """Everything is decided; nothing is looked up by name after this."""
+
+    server: Server
+    seq: int
+    flavor: FlavorCopy
+    """That it is to have; its own: it is only migrated."""
+    migration: str
+    """The UUID of the move."""
+    kind: MigrationType = MigrationType.RESIZE
+    host: str | None = None
+    """Only there."""
+    same_host: bool = False
+    """Its own host may be chosen again."""
+    disk_config: str | None = None
+    needs: Needs = Needs({})
+    group: GroupAsk | None = None
+    near: tuple[HostId, ...] | None = None
+    """By the hint `same_host`."""
+    far: tuple[HostId, ...] = ()
+    """By the hint `different_host`."""
+    charged: dict[str, int] = {}
+    """What it weighs in its quota more than it did, until this is over."""
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+def ask_of(asked: Resize, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str]) -> Ask:
+    """As a boot asks, of its own cell: another cell would need its record moved."""
+    wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
+    own = () if asked.same_host or server.provider is None else (server.provider,)
+    return Ask(
+        resources=asked.needs.resources,
+        required=asked.needs.required,
+        forbidden=asked.needs.forbidden,
+        nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
+        availability_zone=server.pinned_az,
+        host=asked.host,
+        not_on=(*own, *(HostId(host) for host in not_on)),
+        same_host=asked.near,
+        different_host=asked.far,
+        group=asked.group,
+        groups=wanted.groups,
+        same_subtree=wanted.same_subtree,
+        same_device=wanted.same_device,
+        group_policy=wanted.group_policy,
+        project=server.project,
+        extra_specs=dict(asked.flavor.extra_specs),
+        image_properties=dict(server.image_properties),
+        min_level=PORTS_ARRIVE_BOUND,
+        cells=(cell,),
+        seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,
+    )

@@ -1,0 +1,141 @@
+"""What is decided before a resize or migration begins: the flavor, the host, quota, and what Nova refuses in the request itself."""
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.asker import Asker
+from moorage.model.errors import Invalid, Problem
+from moorage.model.flavor import Flavor
+from moorage.model.ids import OperationId, new_uuid
+from moorage.model.migration import MigrationType
+from moorage.model.operation import Accepted
+from moorage.model.quota import DEFAULT_LIMITS
+from moorage.model.server import FlavorCopy, Server, TaskState
+from moorage.model.world import GroupAsk
+from moorage.operations import kept_flavors
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.boot_request import hinted_hosts, needs_of_flavor
+from moorage.operations.disk_config import PROPERTY
+from moorage.operations.resize import RESIZE
+from moorage.operations.resize_asked import Resize
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import slot
+from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.servers import StateCheck
+from moorage.sql import Tx
+from moorage.store.region import quotas, server_groups
+
+
+class ResizeWish(msgspec.Struct, frozen=True):
+    """What is asked for; no flavor: it is only migrated."""
+
+    flavor: str | None = None
+    host: str | None = None
+    disk_config: str | None = None
+    sees_all_flavors: bool = False
+
+
+async def begin(
+    rooms: Rooms, asker: Asker, server: Server, wish: ResizeWish, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept it. Raises Invalid (flavor or host cannot be had), OverQuota, Conflict and NotFound."""
+    check(server)
+    if wish.host is not None:
+        _check_host(rooms, server, wish.host)
+    flavor = server.flavor
+    if wish.flavor is not None:
+        flavor = await _flavor(rooms, server, wish)
+        _check_flavor(server, flavor)
+    if wish.disk_config == "AUTO" and server.image_properties.get(PROPERTY, "").strip().lower() == "disabled":
+        raise Invalid(f"Requested image {server.image or ''} has automatic disk resize disabled.")
+    refuse_without_credentials(rooms)
+    near, far = await hinted_hosts(rooms, server.hints)
+    group = await _group(rooms, server)
+    owner = await rooms.tellers.choose(RESIZE.name)
+    defaults = {**DEFAULT_LIMITS, **(rooms.settings.quota or {})}
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        asked = Resize(
+            server=now,
+            seq=seq,
+            flavor=flavor,
+            migration=new_uuid(),
+            kind=MigrationType.MIGRATION if wish.flavor is None else MigrationType.RESIZE,
+            host=wish.host,
+            same_host=rooms.settings.allow_resize_to_same_host and wish.flavor is not None,
+            disk_config=wish.disk_config,
+            needs=needs_of_flavor(flavor, now.image_properties, local_root=not now.volume_backed),
+            group=group,
+            near=near,
+            far=far,
+            charged=more(now, flavor),
+            request_id=request_id,
+            user=asker.user,
+            global_request_id=carried.get(),
+            by_project=asker.project or "",
+        )
+        return accepted(RESIZE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
+
+    def charge(tx: Tx, now: Server) -> Problem | None:
+        wanted = more(now, flavor)
+        short = quotas.reserve(tx, now.project, wanted, defaults, now.user) if wanted else None
+        return None if short is None else short.problem()
+
+    word = "migrate" if wish.flavor is None else "resize"
+    await tell_later(rooms, await slot.accept(rooms, server.id, word, make, task=TaskState.RESIZE_PREP, also=charge))
+
+
+def more(server: Server, flavor: FlavorCopy) -> dict[str, int]:
+    """What it would weigh more than it does: only that is asked of the quota, as in Nova."""
+    wants = {"cores": flavor.vcpus - server.flavor.vcpus, "ram": flavor.ram_mib - server.flavor.ram_mib}
+    return {name: amount for name, amount in wants.items() if amount > 0}
+
+
+def _check_host(rooms: Rooms, server: Server, host: str) -> None:
+    """In Nova's words."""
+    if host == server.host:
+        raise Invalid("Cannot migrate to the host where the server exists.")
+    world = rooms.placement.world()
+    at = world.slots_by_name.get(host)
+    if at is None or world.cell_names[int(world.cell[at])] != server.cell:  # Nova looks into no other cell either
+        raise Invalid(f"Compute host {host} could not be found.")
+
+
+async def _flavor(rooms: Rooms, server: Server, wish: ResizeWish) -> FlavorCopy:
+    assert wish.flavor is not None
+    found = await kept_flavors.read(rooms.region, wish.flavor)
+    if found is None or found.disabled or not _usable(found, server, wish):
+        raise Invalid(f"Flavor {wish.flavor} could not be found.")
+    return found.copy()
+
+
+def _usable(flavor: Flavor, server: Server, wish: ResizeWish) -> bool:
+    return wish.sees_all_flavors or flavor.usable_by(server.project)
+
+
+def _check_flavor(server: Server, flavor: FlavorCopy) -> None:
+    now, base = server.flavor, server.base_image
+    local = not server.volume_backed
+    if flavor.disk_gib == 0 and now.disk_gib != 0 and local:
+        raise Invalid("Server disk was unable to be resized because: Resize to zero disk flavor is not allowed.")
+    if flavor.id == now.id and flavor.number in (0, now.number or flavor.number):
+        raise Invalid("When resizing, instances must change flavor!")
+    if base is None:
+        return
+    if flavor.ram_mib < base.min_ram_mib:
+        raise Invalid("Flavor's memory is too small for requested image.")
+    if local and flavor.disk_gib and flavor.disk_gib < base.min_disk_gib:
+        largest, least = flavor.disk_gib * 1024**3, base.min_disk_gib * 1024**3
+        raise Invalid(
+            f"Flavor's disk is smaller than the minimum size specified in image metadata. Flavor disk is {largest} bytes, "
+            f"minimum size is {least} bytes."
+        )
+
+
+async def _group(rooms: Rooms, server: Server) -> GroupAsk | None:
+    if server.group is None:
+        return None
+    wanted = server.group
+    group = await rooms.region.read(lambda tx: server_groups.get(tx, wanted))
+    return None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)

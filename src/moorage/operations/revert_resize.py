@@ -1,0 +1,277 @@
+"""Revert a resize or migration: the server is on its old host again, in its old size; what it wrote on the new one is gone.
+
+check_source, stop_destination   both hosts answer, and the new guest is off: until here it can be taken back
+clear_destination                the new guest goes (point of no return)
+take_claim_back                  what the move held is the server's again: there is room by construction (N16)
+return_volumes, return_ports, start_source, record_reverted, drop_destination_bindings
+"""
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.asker import Asker
+from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.guest import PowerState
+from moorage.model.ids import CellId, OperationId
+from moorage.model.migration import MigrationStatus
+from moorage.model.network import Port
+from moorage.model.operation import Accepted
+from moorage.model.server import Moved, Server, TaskState, VmState
+from moorage.model.verdict import Row
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.confirm_resize import difference
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing, moving, offload, slot
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.drives import with_drive
+from moorage.operations.steps.guest_again import Cards, cards_of
+from moorage.operations.steps.guests import guest_of
+from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.ports import nics_of
+from moorage.operations.steps.servers import Found, StateCheck
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.region import quotas
+
+PATIENCE_S = 24 * 3600.0
+HOST_PATIENCE_S = 300.0
+NETWORK_PATIENCE_S = 300.0
+ACTION, EVENTS = "revertResize", ("compute_revert_resize", "compute_finish_revert_resize")
+FORWARD_ONLY = "the new guest is gone: a revert that has begun is finished"
+OFF = (PowerState.SHUTDOWN, PowerState.CRASHED)
+
+
+class RevertResize(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+RevertRun = Run[RevertResize, Rooms]
+
+
+@step
+async def begin_revert(run: RevertRun) -> Found:
+    found = await doing.begun(run, ACTION)
+    await _show(run, found, MigrationStatus.REVERTING)
+    return found
+
+
+@begin_revert.undo
+async def fail_revert(run: RevertRun) -> None:
+    """It is on its new host still, and may be confirmed or reverted."""
+    await doing.failed(run, EVENTS[0])
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is not None and found.server.moved is not None:
+        await _show(run, found, MigrationStatus.FINISHED)
+
+
+async def _show(run: RevertRun, found: Found, status: MigrationStatus) -> None:
+    assert found.server is not None
+    assert found.cell is not None
+    move, same = moving.moved_of(found.server).migration, lambda server: server
+    by, id = records.fence(run), run.asked.server.id
+    await records.change(run.rooms, found.cell, id, by, same, lambda tx: moving.with_status(tx, move, status))
+
+
+@step(needs=(begin_revert,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
+async def check_source(run: RevertRun) -> None:
+    """Its old host answers: nothing is taken from the new one before."""
+    await moving.target_at(run, moving.source_of(_server(run)))
+
+
+@step(needs=(begin_revert,), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
+async def read_ports(run: RevertRun) -> Cards:
+    """The ports as they are bound now."""
+    return await cards_of(run.rooms, _server(run))
+
+
+@step(needs=(begin_revert, check_source, read_ports), patience_s=HOST_PATIENCE_S)
+async def stop_destination(run: RevertRun) -> None:
+    """The new guest is off, and a host that is silent cannot say so: then it is not reverted, for there would be two."""
+    server = _server(run)
+    await run.rooms.hosts.power_off(moving.here(server).address, errand(run, "stop_destination"), server.id)
+
+
+@stop_destination.undo
+async def start_destination(run: RevertRun) -> None:
+    """What ran runs again."""
+    server = run.asked.server
+    if server.power_state in OFF:
+        return
+    try:
+        await run.rooms.hosts.power_on(moving.here(server).address, errand(run, "start_destination"), server.id)
+    except HostFailed as failed:
+        if failed.code not in {"host_silent", "guest_not_found"}:
+            raise
+
+
+@step(needs=(begin_revert, stop_destination), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)
+async def clear_destination(run: RevertRun) -> None:
+    """It is off already, so a host that falls silent now destroys it when it returns."""
+    server = _server(run)
+    move, same = moving.moved_of(server).migration, moving.on_one_host(server)
+    await moving.take_back_guest(run, "clear_destination", moving.here(server), move, same_host=same)
+
+
+@step(region=True, needs=(begin_revert, clear_destination), no_undo=FORWARD_ONLY)
+async def take_claim_back(run: RevertRun) -> None:
+    """The server's claim is the one that the move held, and its quota what the old flavor weighs."""
+    given_back: list[Row] = []
+    server = _server(run)
+    after = msgspec.structs.replace(server, flavor=moving.moved_of(server).flavor, moved=None)
+
+    def work(tx: Tx) -> None:
+        given_back[:] = run.rooms.placement.move_back(tx, server.id, moving.moved_of(server).migration)
+        quotas.release(tx, server.project, difference(server, after), server.user)
+
+    await run.commit(work)
+    run.rooms.placement.settle(given_back)
+
+
+@step(needs=(begin_revert, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def return_volumes(run: RevertRun) -> dict[str, str]:
+    """Mapping → attachment, exported to the old host."""
+    server = _server(run)
+    if moving.on_one_host(server):
+        return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
+    to = moving.source_of(server).address
+    return await offload.export_volumes(run, _cell(run), server, to, again=True)
+
+
+@step(needs=(begin_revert, read_ports, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def return_ports(run: RevertRun) -> tuple[Port, ...]:
+    """The binding on the old host is the active one again; what it says of providers is right still (S1.6)."""
+    server, cards = _server(run), run[read_ports]
+    moved = moving.moved_of(server)
+    if moving.on_one_host(server) and not any(moved.profiles.values()):
+        return cards.ports
+    await moving.not_overtaken(run, _cell(run))
+    to, left = moving.source_of(server), moving.here(server).name
+    return await moving.bound_at(run, cards, to, moved.profiles, second=moved.second_bindings, left=left)
+
+
+@step(
+    needs=(begin_revert, read_ports, return_volumes, return_ports),
+    no_undo=FORWARD_ONLY,
+    patience_s=PATIENCE_S,
+)
+async def start_source(run: RevertRun) -> PowerState:
+    """The old guest, as it was; it is left off if it was off before the move."""
+    server, cards, ports = _server(run), run[read_ports], run[return_ports]
+    moved, source = moving.moved_of(server), moving.source_of(server)
+    old = msgspec.structs.replace(server, flavor=moved.flavor)
+    guest = guest_of(old, cards.networks, ports, source.availability_zone)
+    guest = msgspec.structs.replace(guest, power_on=moved.vm_state is VmState.ACTIVE)
+    guest = await with_drive(run.rooms, old, guest, cards.networks, ports)
+    guest = await with_disks(run.rooms, old, guest, run[return_volumes])
+    try:
+        return await run.rooms.hosts.start_guest(source.address, errand(run, "start_source"), guest)
+    except HostFailed as failed:
+        raise Unavailable(f"the host could not start the guest: {failed.public}", private=failed.private) from failed
+
+
+@step(needs=(begin_revert, read_ports, start_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def record_reverted(run: RevertRun) -> None:
+    """Where and as it was, and the end of the action."""
+    found, now, server = run[begin_revert], doing.now_us(), _server(run)
+    assert found.cell is not None
+    moved = moving.moved_of(server)
+    events = tuple(doing.ended_event(each, now, moved.host) for each in EVENTS)
+
+    def also(tx: Tx) -> None:
+        moving.with_status(tx, moved.migration, MigrationStatus.REVERTED)
+        doing.finish(tx, run, events, now)
+
+    changed = lambda row: reverted(run, row, moved, now)  # noqa: E731
+    await records.change(run.rooms, found.cell, server.id, records.fence(run), changed, also)
+    run.rooms.hosts.start_counts(moved.host, server.id, run.asked.seq)
+
+
+def reverted(run: RevertRun, server: Server, moved: Moved, now: int) -> Server:
+    """The record of a server that is where it was."""
+    ports, cards, state = run.get(return_ports), run.get(read_ports), run.get(start_source)
+    nics = server.nics
+    if ports is not None and cards is not None:
+        floating = {nic.port: nic.floating for nic in server.nics}
+        bound = nics_of(ports, cards.networks)
+        nics = tuple(msgspec.structs.replace(each, floating=floating.get(each.port, ())) for each in bound)
+    return msgspec.structs.replace(
+        with_attachments(server, run.get(return_volumes)),
+        flavor=moved.flavor,
+        host=moved.host,
+        node=moved.node,
+        provider=moved.provider,
+        availability_zone=moved.availability_zone,
+        disk_config=moved.disk_config,
+        nics=nics,
+        moved=None,
+        vm_state=moved.vm_state,
+        task_state=None,
+        power_state=server.power_state if state is None else int(state),
+        launched_at=now,
+        updated_at=now,
+    )
+
+
+@step(needs=(begin_revert, read_ports, record_reverted), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def drop_destination_bindings(run: RevertRun) -> None:
+    """The inactive bindings on the host that was left."""
+    server = _server(run)
+    ports = [port.id for port in run[read_ports].ports]
+    if moving.moved_of(server).second_bindings and ports and not moving.on_one_host(server):
+        await run.rooms.network.delete_binding(server.id, moving.here(server).name, ports)
+
+
+def _server(run: RevertRun) -> Server:
+    server = run[begin_revert].server
+    assert server is not None
+    return server
+
+
+def _cell(run: RevertRun) -> CellId:
+    cell = run[begin_revert].cell
+    assert cell is not None
+    return cell
+
+
+def _ended(tx: Tx, run: Run[records.AboutServer, Rooms], status: str) -> None:
+    records.let_go(tx, run)
+
+
+REVERT_RESIZE = Saga(
+    "revert_resize/1",
+    RevertResize,
+    begin_revert,
+    check_source,
+    read_ports,
+    stop_destination,
+    clear_destination,
+    take_claim_back,
+    return_volumes,
+    return_ports,
+    start_source,
+    record_reverted,
+    drop_destination_bindings,
+    ended=_ended,
+)
+
+
+async def begin(rooms: Rooms, asker: Asker, server: Server, *, check: StateCheck, request_id: str = "") -> None:
+    """Accept a revert. Raises Conflict and NotFound."""
+    owner = await rooms.tellers.choose(REVERT_RESIZE.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        moving.moved_of(now)
+        asked = RevertResize(now, seq, request_id, asker.user, carried.get(), asker.project or "")
+        return accepted(
+            REVERT_RESIZE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id
+        )
+
+    new = await slot.accept(rooms, server.id, ACTION, make, task=TaskState.RESIZE_REVERTING)
+    await tell_later(rooms, new)

@@ -1,0 +1,162 @@
+"""What the operations of a move share: the record of it, its two hosts, and where the server's ports and volumes are bound.
+
+The host that a server leaves keeps its guest (off), its claim (held by the move) and inactive bindings of its ports, until the move is
+confirmed or reverted.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from moorage.bus.agents import HostAddress
+from moorage.bus.messages import OfMove, Verb
+from moorage.model.errors import HostFailed, NotFound, Unavailable
+from moorage.model.guest import MoveTarget
+from moorage.model.ids import CellId
+from moorage.model.migration import Migration, MigrationStatus
+from moorage.model.network import Port
+from moorage.model.request_groups import ALLOCATION
+from moorage.model.server import Moved, Server
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.doing import now_us
+from moorage.operations.steps.guest_again import Cards
+from moorage.operations.steps.hosts import NO_GUEST, destroy_or_leave, errand
+from moorage.operations.steps.servers import AboutServer
+from moorage.saga import Run
+from moorage.sql import Tx
+from moorage.store.cell import migrations
+
+PROVIDERS_AND_DEVICES = (ALLOCATION, "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number",
+                         "pf_mac_address", "vf_num", "device_mac_address")  # fmt: skip
+"""What of a binding profile speaks of the host."""
+
+
+class Place(Protocol):
+    """A host of a cell."""
+
+    @property
+    def cell(self) -> CellId: ...
+    @property
+    def name(self) -> str: ...
+
+
+class End(msgspec.Struct, frozen=True):
+    """One of the two hosts of a move."""
+
+    cell: CellId
+    name: str
+    availability_zone: str = ""
+
+    @property
+    def address(self) -> HostAddress:
+        return HostAddress(self.cell, self.name)
+
+
+MoveRun = Run[AboutServer, Rooms]
+
+
+def moved_of(server: Server) -> Moved:
+    """Raises NotFound: it was not moved, or that is over."""
+    if server.moved is None:
+        raise NotFound("Instance has not been resized.")
+    return server.moved
+
+
+def source_of(server: Server) -> End:
+    """The host that a server in VERIFY_RESIZE has left."""
+    moved = moved_of(server)
+    assert server.cell is not None
+    return End(server.cell, moved.host, moved.availability_zone or "")
+
+
+def here(server: Server) -> End:
+    """The host that it is on."""
+    assert server.cell is not None
+    assert server.host is not None
+    return End(server.cell, server.host, server.availability_zone or "")
+
+
+def on_one_host(server: Server) -> bool:
+    """It was resized where it is."""
+    return server.moved is not None and server.moved.host == server.host
+
+
+# -------------------------------------------------------------------------------------------------------- the record
+
+
+def with_status(tx: Tx, move: str, status: MigrationStatus, **changes: Any) -> None:
+    """The move's record says how far it is; one without a record stays without."""
+    found = migrations.get(tx, move)
+    if found is not None:
+        migrations.put(tx, msgspec.structs.replace(found, status=status, updated_at=now_us(), **changes))
+
+
+def put(tx: Tx, migration: Migration) -> None:
+    """The record of a move that begins; when it was begun stays."""
+    found = migrations.get(tx, migration.uuid)
+    if found is not None:
+        migration = msgspec.structs.replace(migration, created_at=found.created_at)
+    migrations.put(tx, migration)
+
+
+async def not_overtaken(run: MoveRun, cell: CellId) -> None:
+    """Ask the fence before anything is done at the network or the volume service. Raises Stale."""
+    await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), lambda server: server)
+
+
+# --------------------------------------------------------------------------------------------------------- the hosts
+
+
+async def target_at(run: MoveRun, to: Place) -> MoveTarget:
+    """Where that host takes guests. Raises HostFailed: it is silent, or its agent or driver knows no moves."""
+    address = HostAddress(to.cell, to.name)
+    return await run.rooms.hosts.ask(address, run.asked.server.id, Verb.MOVE_TARGET, None, MoveTarget)
+
+
+async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same_host: bool) -> None:
+    """Nothing of the move is at its destination any more; where that is the same host, the guest is as it was before, off."""
+    server = run.asked.server.id
+    if not same_host:
+        await destroy_or_leave(run, step, to.cell, to.name, server)
+        return
+    try:
+        await run.rooms.hosts.tell(
+            HostAddress(to.cell, to.name), errand(run, step), server, Verb.RETURN_GUEST, OfMove(move)
+        )
+    except HostFailed as failed:
+        if failed.code != NO_GUEST:
+            raise Unavailable(f"the guest is not as it was before: {failed.public}", private=failed.private) from failed
+
+
+# --------------------------------------------------------------------------------------------------------- the ports
+
+
+async def second_bindings(rooms: Rooms, cards: Cards, source: str, destination: str) -> bool:
+    """Whether its ports may have bindings on both hosts: they are on the one, and the network service knows more than one binding."""
+    if source == destination or any(port.host != source for port in cards.ports):
+        return False
+    return bool(cards.ports) and await rooms.network.has_bindings()
+
+
+def profiles_of(cards: Cards) -> dict[int, dict[str, Any]]:
+    """NIC index → what its binding says of providers and devices of its host."""
+    return {
+        port.index: {key: port.profile[key] for key in PROVIDERS_AND_DEVICES if key in port.profile}
+        for port in cards.ports
+    }
+
+
+async def bound_at(
+    run: MoveRun, cards: Cards, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
+) -> tuple[Port, ...]:
+    """The ports are active on that host; `left`: where they may have been until now. Safe twice."""
+    server = run.asked.server.id
+    if not cards.ports:
+        return ()
+    if second:
+        return await run.rooms.network.activate_binding(server, to.name, cards.ports)
+    return await run.rooms.network.bind_ports(
+        server, to.name, to.availability_zone, cards.ports, profiles=profiles, tried=(left, to.name), unsure=True
+    )

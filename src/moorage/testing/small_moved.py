@@ -1,0 +1,94 @@
+"""A small region with a server that is moved, or was: for proofs."""
+
+from typing import Any
+
+import msgspec
+
+from moorage.model.ids import FlavorId, OperationId
+from moorage.model.resources import needs_of
+from moorage.model.server import FlavorCopy, Server, VmState
+from moorage.operations.all import SAGAS
+from moorage.operations.confirm_resize import ConfirmResize
+from moorage.operations.delete import Delete
+from moorage.operations.resize_asked import Resize
+from moorage.operations.revert_resize import RevertResize
+from moorage.operations.steps import servers as records
+from moorage.saga import Paper, first_lines, tell
+from moorage.store.region import quotas
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_region import PROJECT, SERVER, SmallRegion
+from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
+
+RESIZED = OperationId("resized")
+MOVE = "70a599e0-31e7-49b7-b260-868f441e0002"
+LARGER = FlavorCopy(id=FlavorId("2"), name="small", vcpus=2, ram_mib=128, disk_gib=2, number=2)
+MORE = {"cores": 1, "ram": 64}
+
+
+async def recorded(small: SmallRegion) -> Server:
+    found = await records.find(small.rooms, SERVER)
+    assert found.server is not None
+    return found.server
+
+
+async def movable(
+    small: SmallRegion,
+    *,
+    operation: OperationId = PROVED_OPERATION,
+    state: VmState = VmState.ACTIVE,
+    routed: bool = False,
+    guarantees: bool = False,
+    volumes: bool = False,
+) -> SmallRegion:
+    """A server on host1, charged for what it is to become, held by the operation that is to be proved."""
+    await small.wire_host4()
+    if volumes:
+        await booted_from_volume(small, operation)
+    else:
+        await imaged(small, state, routed=routed, guarantees=guarantees, operation=operation)
+        small.images.whole.pop(IMAGE)
+    await small.region.write(lambda tx: quotas.reserve(tx, PROJECT, MORE))
+    small.watches_moves, small.charged_meanwhile = True, MORE
+    return small
+
+
+async def resizing(small: SmallRegion, *, same_host: bool = False, **world: Any) -> Resize:
+    """What is asked of a resize of that server."""
+    await movable(small, **world)
+    server = await recorded(small)
+    disk = 0 if server.volume_backed else LARGER.disk_gib
+    return Resize(
+        server=server,
+        seq=2,
+        flavor=LARGER,
+        migration=MOVE,
+        host="host1" if same_host else None,
+        same_host=same_host,
+        needs=needs_of(vcpus=LARGER.vcpus, memory_mb=LARGER.ram_mib, disk_gb=disk),
+        charged=MORE,
+        request_id="req-resize",
+        user="user-1",
+        by_project=PROJECT,
+    )
+
+
+async def moved(small: SmallRegion, *, same_host: bool = False, **world: Any) -> SmallRegion:
+    """The same server in VERIFY_RESIZE."""
+    asked = await resizing(small, same_host=same_host, operation=RESIZED, **world)
+    saga, asked = SAGAS["resize/1"], msgspec.structs.replace(asked, host="host1" if same_host else "host3")
+    await tell(saga, RESIZED, asked, small.rooms, Paper(first_lines(saga), small.transact))
+    await small.hand_to(PROVED_OPERATION)
+    return small
+
+
+async def about_moved(small: SmallRegion, saga: str, **world: Any) -> ConfirmResize | RevertResize | Delete:
+    """What is asked of what comes after a resize."""
+    await moved(small, **world)
+    server = await recorded(small)
+    match saga:
+        case "confirm_resize/1":
+            return ConfirmResize(server, 3, "req-confirm", "user-1")
+        case "revert_resize/1":
+            return RevertResize(server, 3, "req-revert", "user-1")
+        case _:
+            return Delete(msgspec.structs.replace(server), seq=3, request_id="req-delete")

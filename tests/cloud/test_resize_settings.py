@@ -1,0 +1,51 @@
+"""Resizes where an operator allows more: on the server's own host, and confirmed by themselves."""
+
+import pytest
+from conftest import Start
+from test_resize import asked, disk, held, letter, migrations, nothing_to_mend, power, quota, resized
+from test_shelve import AheadClock, until
+
+from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes
+from moorage.main.config import Compute, Hosts
+from moorage.model.guest import PowerState
+from moorage.model.ids import ServerId
+
+
+@pytest.mark.parametrize("action", ["confirmResize", "revertResize", "delete"])
+async def test_a_server_is_resized_where_it_is(start: Start, action: str) -> None:
+    """Both sizes are claimed on the one host until the move is over."""
+    async with start(hosts=Hosts(count=1), compute=Compute(allow_resize_to_same_host=True)) as running:
+        server = await running.admin.active("a")
+        letter(running, server)
+        whole, id = disk(running, server), server["id"]
+        there = await resized(running, id)
+        assert there["OS-EXT-SRV-ATTR:host"] == server["OS-EXT-SRV-ATTR:host"] == "host1"
+        spec = running.cloud.fleet.drivers["host1"].spec_of
+        assert spec(ServerId(id)).ram_mib == 192
+        (move,) = await migrations(running, id)
+        assert [(await held(running, each))["MEMORY_MB"] for each in (id, move["uuid"])] == [192, 128]
+        await nothing_to_mend(running)
+        if action == "delete":
+            await running.admin.gone(id)
+            assert power(running, "host1", id) is PowerState.NOSTATE
+        else:
+            now = await asked(running, id, {action: None}, "ACTIVE", 204 if action == "confirmResize" else 202)
+            assert spec(ServerId(id)).ram_mib == (192 if action == "confirmResize" else 128)
+            assert disk(running, now) == whole
+            assert power(running, "host1", id) is PowerState.RUNNING
+        assert await held(running, move["uuid"]) == {}
+        await nothing_to_mend(running)
+
+
+async def test_a_resize_that_nobody_confirms_is_confirmed_when_its_time_is_over(start: Start) -> None:
+    async with start(hosts=Hosts(count=4), compute=Compute(resize_confirm_window=3600)) as running:
+        before = await quota(running)
+        server = await running.admin.active("a", flavor="m1.micro")
+        await resized(running, server["id"], "m1.tiny")
+        rooms, clock = running.cloud.region.rooms, AheadClock()
+        assert (await ConfirmResizes(rooms).run()).begun == ()
+        assert (await ConfirmResizes(rooms, clock).run()).begun == (server["id"],)
+        await until(lambda: running.admin.settled(server["id"]), lambda seen: seen["status"] == "ACTIVE")
+        await until(lambda: migrations(running, server["id"]), lambda seen: seen[0]["status"] == "confirmed")
+        assert (await ConfirmResizes(rooms, clock).run()).looked_at == 0
+        assert await quota(running) == (before[0] + 1, before[1] + 512)
