@@ -3,6 +3,8 @@
 Whoever reconnects to PostgreSQL asks at once who answers there.  Every few seconds all are asked, on connections that are open: a
 dump may have been loaded below a process, or another file moved to a database's place.  One that is another one, or older than
 it was, is barred: everything waits, as for a database that is out, and nothing is concluded from what it says (RULES §22).
+
+On PostgreSQL the same look ends sessions whose process was frozen in the middle of a statement, with the locks that they hold.
 """
 
 import asyncio
@@ -102,6 +104,23 @@ def _who(tx: Tx) -> Sequence[Any] | None:
     return found
 
 
+async def end_stalled(database: Database) -> None:
+    """What a frozen process holds there must not be held for as long as it is frozen."""
+    if not isinstance(database, PostgresqlDatabase):
+        return
+    try:
+        ended = await database.end_stalled()
+    except Problem as out:  # whoever looks at it next says so
+        logger.debug("sessions in the %s database could not be looked at: %s", database.name, out)
+        return
+    if ended:
+        logger.warning(
+            "the %s database: %d sessions were ended whose process stopped in the middle of a statement",
+            database.name,
+            ended,
+        )
+
+
 def _inner(database: Database) -> Database:
     return database.inner if isinstance(database, CellDatabase) else database
 
@@ -176,6 +195,8 @@ class StoreWatch:
             return
         marks: dict[CellId, KnownCell] = {}
         with label("stores"), examining():
+            for each in self._watched.values():
+                await end_stalled(each.database)
             for cell in self._cells:
                 its = self._watched.get(f"cell {cell}")
                 if its is not None and await self._look(its, cell_identities.remember, region.mark):

@@ -28,8 +28,16 @@ LOST_RACES = {"40P01", "40001", "55P03"}
 """Deadlock, serialization failure, lock not had in time: run it again."""
 CLIENT_MARGIN_S = 2.0
 """How much longer than the server the client waits: who hears the server end a statement keeps the connection."""
-SESSION = {"idle_in_transaction_session_timeout": "5000", "lock_timeout": "10000"}
+SESSION = {"application_name": "moorage", "idle_in_transaction_session_timeout": "5000", "lock_timeout": "10000"}
 """ms. A process that stops in the middle of a transaction must not keep its locks: the server ends its session."""
+STALLED_S = 10.0
+END_STALLED = sa.text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user"
+    " AND application_name = :ours AND state = 'active' AND wait_event = 'ClientRead'"
+    " AND state_change < clock_timestamp() - make_interval(secs => :stalled_s) AND pid <> pg_backend_pid()"
+)
+"""The server does not call a session idle whose client stopped in the middle of a statement, between preparing and executing it:
+neither time-out ends it, and its locks stay for as long as the client is frozen."""
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVES = 15, 5, 3
 """A machine that went without a word is noticed in half a minute, on both sides, also where nothing is being asked."""
 SERVER_KEEPALIVE = {
@@ -91,6 +99,11 @@ class PostgresqlDatabase:
     async def check(self) -> None:
         """Raises Unavailable when the server does not answer."""
         await self._read_once(lambda tx: tx.scalar(sa.text("SELECT 1")))
+
+    async def end_stalled(self) -> int:
+        """End sessions of Moorage whose process stopped in the middle of a statement; how many. Raises Unavailable."""
+        facts = {"ours": SESSION["application_name"], "stalled_s": STALLED_S}
+        return len(await self._read_once(lambda tx: tx.rows(END_STALLED, facts)))
 
     async def write(self, work: Work[T]) -> T:
         check_barred(self)
