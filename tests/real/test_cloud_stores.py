@@ -34,10 +34,15 @@ WITH_CLOUDS_OF_THEIR_OWN = {
     "test_a_back_end_that_fails_for_one_host_is_a_cause_and_the_next_is_tried",
     "test_no_host_can_be_reached",
 }
+NOTHING_NEW = {
+    "test_a_paused_server_before_2_85",
+    "test_local_disks_beside_an_image",
+    "test_servers_that_do_not_run_are_copied_too",
+}
+"""What a real service has no part in, or no other than in the test beside it: each test takes it two seconds."""
 OF_SHELVING = {
     "test_a_shelve_that_fails_leaves_the_server_as_it_was",
     "test_an_unshelve_without_its_image_is_an_error",
-    "test_what_does_not_run_is_shelved_too",
 }
 """What is about images; the rest is about ports, which there are none of here."""
 
@@ -50,7 +55,7 @@ def taken(module: ModuleType) -> dict[str, Any]:
         for name, each in vars(module).items()
         if name.startswith("test_")
         and each.__module__ == module.__name__
-        and name not in WITH_CLOUDS_OF_THEIR_OWN
+        and name not in WITH_CLOUDS_OF_THEIR_OWN | NOTHING_NEW
         and (module is not test_shelve or name in OF_SHELVING)
     }
 

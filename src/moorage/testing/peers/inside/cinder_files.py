@@ -11,6 +11,7 @@ terminated.  So a test can count what is exported, and to whom.  A back end that
 import contextlib
 import os
 import shutil
+import threading
 from pathlib import Path
 
 from cinder import exception
@@ -18,6 +19,7 @@ from cinder.volume import driver
 from oslo_config import cfg
 
 GIB = 1024**3
+LOCK = threading.Lock()
 OPTIONS = [
     cfg.StrOpt("files_directory", default="/tmp", help="Where the files are."),
     cfg.IntOpt(
@@ -153,22 +155,31 @@ class Driver(driver.VolumeDriver):
     def initialize_connection(self, volume, connector):
         if (self._directory / "broken" / connector["host"]).exists():
             raise exception.VolumeBackendAPIException(data=f"there is no way to {connector['host']}")
-        (self._directory / "exports" / f"{volume.name}@{connector['host']}").touch()
+        with LOCK:
+            export = self._directory / "exports" / f"{volume.name}@{connector['host']}"
+            used = export.read_text() if volume.multiattach and export.exists() else ""
+            export.write_text(used + "x")
         data = {"device_path": str(self._path(volume.name)), "volume_id": volume.id, "format": "raw"}
         return {"driver_volume_type": "local", "data": data}
 
     def terminate_connection(self, volume, connector, **kwargs):
-        """Whether another server on that host has the volume still; then it stays exported."""
+        """Whether another server on that host has the volume still; then it stays exported.
+
+        Counted, and not looked up: of two that end at once each would find the other's attachment.
+        """
         exports = self._directory / "exports"
-        if connector is None:
-            for each in exports.glob(f"{volume.name}@*"):
-                each.unlink()
-            return False
-        host = connector["host"]
-        shared = sum((each.connector or {}).get("host") == host for each in volume.volume_attachment) > 1
-        if not shared:
-            (exports / f"{volume.name}@{host}").unlink(missing_ok=True)
-        return shared
+        with LOCK:
+            if connector is None:
+                for each in exports.glob(f"{volume.name}@*"):
+                    each.unlink()
+                return False
+            export = exports / f"{volume.name}@{connector['host']}"
+            left = export.read_text()[1:] if export.exists() else ""
+            if left:
+                export.write_text(left)
+            else:
+                export.unlink(missing_ok=True)
+            return bool(left)
 
     def retype(self, context, volume, new_type, diff, host):
         return True, None
