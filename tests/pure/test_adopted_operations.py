@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.main.adopt_operations import contradicted
+from moorage.main.adopt_operations import contradicted, is_behind
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import VmState
@@ -71,3 +71,20 @@ def test_is_ended(asked: Operation, found: list[Seen], why: str, status: Operati
     said, ended = contradicted(asked, found)
     assert why in said
     assert ended is status
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "behind"),
+    [
+        (operation("boot/1"), [NOTHING, NOTHING], False),
+        (operation("boot/1", host="host1"), [NOTHING, seen(3, 2, **BUILDING)], False),
+        (operation("boot/1"), [NOTHING, seen(3, 2, **BUILDING)], True),
+        (operation("boot/1", host="host1"), [seen(3, 3, **ACTIVE)], True),
+        (operation("power/1"), [seen(3, 2, **ACTIVE)], False),
+        (operation("power/1"), [seen(4, 1, **ACTIVE), NOTHING], True),
+    ],
+)
+def test_a_cell_that_has_seen_more_says_that_the_region_is_older(
+    asked: Operation, found: list[Seen], behind: bool
+) -> None:
+    assert is_behind(asked, found) is behind

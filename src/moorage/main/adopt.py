@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from moorage.main.adopt_claims import Reclaimed, claim_again, know_hosts
-from moorage.main.adopt_operations import settle_operations
+from moorage.main.adopt_operations import know_more, settle_operations
 from moorage.main.config import Config
 from moorage.main.databases import Databases, connect_databases
 from moorage.main.lock import DataLock
@@ -64,6 +64,7 @@ async def adopt_opened(databases: Databases, empty: Collection[str] = (), *, alo
             await _check_stopped(databases.region)
         await identify(databases.region, databases.cells)
         behind, now = await _is_behind(databases.region, databases.cells), time.time_ns() // 1000
+        behind = behind or await know_more(databases.region, databases.cells)
         found: list[str] = []  # all of it may be done again, so the epoch is raised when it is done
         if behind:
             found += await _operations(databases.region, databases.cells, now)

@@ -47,6 +47,25 @@ async def settle_operations(region: Database, cells: Mapping[CellId, Database], 
     return going, said
 
 
+async def know_more(region: Database, cells: Mapping[CellId, Database]) -> bool:
+    """Whether a cell has seen more of an open operation than the region knows: then the region is older, whatever the marks say.
+
+    Marks rise now and then, so a backup that is a few seconds old may have the newest one.
+    """
+    for operation in await _open(region):
+        if is_behind(operation, [await _look(database, operation) for database in cells.values()]):
+            return True
+    return False
+
+
+def is_behind(operation: Operation, seen: Sequence[Seen]) -> bool:
+    """A teller is counted in the region before it writes to a cell, and a host is claimed there before a boot's record is written."""
+    if max((each.rank for each in seen), default=0) > operation.seq * EPOCHS_PER_OPERATION + operation.epoch:
+        return True
+    boot = operation.saga.partition("/")[0] == "boot"
+    return boot and any(each.record is not None for each in seen) and _claimed_host(operation) is None
+
+
 async def _open(region: Database) -> list[Operation]:
     found: list[Operation] = []
     marker: OperationId | None = None
