@@ -76,3 +76,12 @@ async def test_what_was_resized_is_confirmed_or_reverted(servers: Any, action: s
 async def test_a_move_shows(servers: Any, state: VmState, task: TaskState | None, status: str) -> None:
     await servers.keep(a_server(vm_state=state, task_state=task))
     assert (await servers.shown())["status"] == status
+
+
+async def test_a_server_that_was_moved_is_reset_to_verify_resize(servers: Any) -> None:
+    """What its old host keeps is ended by a confirm or a revert, and by nothing else."""
+    await servers.keep(moved(1))
+    for state, status in (("error", "ERROR"), ("active", "VERIFY_RESIZE")):
+        assert (await act(servers, {"os-resetState": {"state": state}}, by=ADMIN)).status_code == 202
+        assert (await servers.shown())["status"] == status
+    assert (await act(servers, {"revertResize": None})).status_code == 202

@@ -446,7 +446,7 @@ def resized(run: ResizeRun, server: Server, now: int) -> Server:
     """The record of a server that waits to be confirmed or reverted. Done already, it stays as it is."""
     asked, claim, cards = run.asked, run[claim_host], run[read_ports]
     ports, attachments, state = run.get(activate_bindings), run.get(switch_volumes), run.get(start_guest)
-    if server.moved is not None:
+    if server.moved is not None and server.moved.migration == asked.migration:
         return server
     assert server.host is not None
     second = run.get(bind_destination) is True

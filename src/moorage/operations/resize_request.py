@@ -4,7 +4,7 @@ import msgspec
 
 from moorage.clients.http import request_id as carried
 from moorage.model.asker import Asker
-from moorage.model.errors import Invalid, Problem
+from moorage.model.errors import Conflict, Invalid, Problem
 from moorage.model.flavor import Flavor
 from moorage.model.ids import OperationId, new_uuid
 from moorage.model.migration import MigrationType
@@ -56,6 +56,8 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
+        if now.moved is not None:
+            raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
         asked = Resize(
             server=now,
             seq=seq,

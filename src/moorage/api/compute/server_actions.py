@@ -139,6 +139,8 @@ class ResetBody(Body):
 async def reset_state(call: Call[ResetBody]) -> Reply:
     server = await the_server(call, "os_compute_api:os-admin-actions:reset_state")
     state = VmState.ACTIVE if call.body.reset.state == "active" else VmState.ERROR
+    if state is VmState.ACTIVE and server.moved is not None:
+        state = VmState.RESIZED  # its old host keeps what it left there, and only a confirm or a revert ends that
     await _write(call, server, "resetState", writes.with_fields(vm_state=state, task_state=None))
     return Reply(202)
 
