@@ -22,6 +22,8 @@ COMMANDS = {
     "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
     "status": ("moorage.cli.status", "which behaviour is on while hosts are upgraded, and what blocks the next"),
+    "audit": ("moorage.cli.audit", "what is left over or wrong anywhere in the cloud, and its repair"),
+    "heal-allocations": ("moorage.cli.heal_allocations", "claims are made to say what servers and their ports have"),
     "operation": ("moorage.cli.operation", "list | show: what is being done, and how far it is"),
     "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
     "schedule": ("moorage.main.schedule", "replay a scheduler decision from files, or write them from a region"),
@@ -39,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     if not words or words[0] in {"-h", "--help", "help"}:
         print("usage: moorage COMMAND …\n")
         for name, (_, says) in COMMANDS.items():
-            print(f"  {name:10} {says}")
+            print(f"  {name:16} {says}")
         print("\n`moorage COMMAND --help` says more.")
         return 0 if words else 2
     if words[0] in {"-V", "--version", "version"}:

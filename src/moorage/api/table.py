@@ -44,7 +44,7 @@ from moorage.api.compute import (
     volumes,
     volumes_boot,
 )
-from moorage.api.ext import databases, gates, neighbours, operations
+from moorage.api.ext import audits, databases, gates, neighbours, operations
 from moorage.api.ext import hosts as troubled_hosts
 from moorage.api.routes import Route
 
@@ -69,6 +69,7 @@ TABLE: tuple[Route, ...] = (
     *keypairs.ROUTES,
     *migrations.ROUTES,
     *multinic.ROUTES,
+    *audits.ROUTES,
     *databases.ROUTES,
     *troubled_hosts.ROUTES,
     *neighbours.ROUTES,

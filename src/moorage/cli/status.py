@@ -25,7 +25,8 @@ def main(argv: list[str]) -> int:
     left_alone = cloud.get(connection, "/ext/neighbours")["left_alone"]
     stores = cloud.get_or(connection, "/ext/databases", {"databases": []})["databases"]
     troubled = cloud.get_or(connection, "/ext/hosts", {"hosts": []})["hosts"]
-    warned = [*databases(stores), *hosts(troubled)]
+    ended = [each for each in cloud.get_or(connection, "/ext/audits", {"audits": []})["audits"] if each["ended_at"]]
+    warned = [*databases(stores), *hosts(troubled), *audited(ended[:1])]
     if arguments.json:
         print(json.dumps({**told, "left_alone": left_alone, "databases": stores, "hosts": troubled}, indent=2))
     else:
@@ -45,6 +46,20 @@ def databases(stores: list[dict[str, Any]]) -> list[str]:
             said.append(
                 f"WARNING: {each['missing']} servers are missing in the database of {each['cell']}; their guests, ports and claims "
                 f"stay: {some}{more}"
+            )
+    return ["", *said] if said else []
+
+
+def audited(last: list[dict[str, Any]]) -> list[str]:
+    """What the last audit found and did not mend."""
+    said = []
+    for each in last:
+        left = each["found"] - (0 if each["asked"]["dry_run"] else sum(each["repaired"].values()))
+        if each["status"] != "done":
+            said.append(f"WARNING: the last audit, at {each['ended_at']}, could not look: {each['why']}")
+        elif left:
+            said.append(
+                f"WARNING: the last audit, at {each['ended_at']}, found {left} that are not mended: `moorage audit --last`"
             )
     return ["", *said] if said else []
 

@@ -142,6 +142,21 @@ class VolumeClient:
         except NotFound:
             return
 
+    async def made_snapshots(self) -> dict[str, str]:
+        """Snapshot → the image that it was made for, of all that we made for images."""
+        found: dict[str, str] = {}
+        marker: dict[str, str] = {}
+        for _ in range(PAGES_MAX):
+            params = {"all_tenants": "1", "limit": str(PAGE), **marker}
+            reply = await self._call("GET", "snapshots/detail", ATTACHMENTS, params=params)
+            page = reply.body.get("snapshots", ())
+            made = {each["id"]: (each.get("metadata") or {}).get(MADE_FOR_IMAGE) for each in page}
+            found |= {id: image for id, image in made.items() if image}
+            if len(page) < PAGE:
+                break
+            marker = {"marker": page[-1]["id"]}
+        return found
+
     # ---- volumes, as ourselves ----------------------------------------------------------------------------------------
 
     async def created_for(self, server: str) -> tuple[Volume, ...]:

@@ -141,6 +141,16 @@ class CellConductor:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
 
+    @property
+    def known(self) -> KnownHosts:
+        """What is remembered of each host."""
+        return self._known
+
+    async def ask(self, host: str) -> None:
+        """Its whole report, now."""
+        self._known[host].want(self._clock.monotonic())
+        await self._ask_if_due(self._known[host])
+
     def unheard(self) -> list[str]:
         """Hosts that count as down because nobody has heard them lately; those that an operator forced down are not among them."""
         return [known.host for known in self._known if known.silent and known.host not in self._forced_down]
@@ -258,6 +268,7 @@ class CellConductor:
         known.compared, known.differs = now, 0
         whole = told.guests_in_all is None or told.guests_in_all <= len(told.guests)
         absent = judged.absent if whole else frozenset()
+        known.there, known.reports = frozenset(told.guests) if whole else None, known.reports + 1
         if gone := absent & known.absent:
             logger.warning("host %s has no guest any more of %s", told.host, ", ".join(sorted(gone)))
             states = dict.fromkeys(gone, PowerState.NOSTATE)

@@ -50,6 +50,10 @@ class KnownHost:
     """Guests that the records show and the last report did not."""
     left_alone: frozenset[ServerId] = frozenset()
     """Its guests of which no record says anything."""
+    there: frozenset[ServerId] | None = None
+    """Its guests by the last report that named all of them."""
+    reports: int = 0
+    """How many were taken."""
     rival: str = ""
     """Another agent that wants to speak for it."""
     rival_heard: float = NEVER

@@ -244,6 +244,15 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of an image: those that snapshots of its servers do not have (Nova's)."""
 
 
+class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What everybody holds for servers is compared now and then with what the servers say (`moorage audit`)."""
+
+    every_s: float = 3_600.0
+    """How often one is run that nobody asked for; 0: never."""
+    repair: bool = False
+    """Whether those mend what they find; else they only say it."""
+
+
 class VendorTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A service that has something to say to guests."""
 
@@ -399,6 +408,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metadata: Metadata = Metadata()
     console: Console = Console()
     notifications: Notifications = Notifications()
+    audit: Audit = Audit()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
@@ -459,6 +469,8 @@ def checked(config: Config) -> Config:
         port = getattr(config.api, name).port
         if not 0 < port <= PORT_MAX:
             raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
+    if config.audit.every_s < 0:
+        raise Invalid("[audit] every_s is a positive number, or 0")
     _check_guests(config)
     return config
 

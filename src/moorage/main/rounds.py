@@ -2,6 +2,9 @@
 
 from functools import partial
 
+from moorage.conductor.audit.auditor import Auditor
+from moorage.conductor.audit.heard import Heard
+from moorage.conductor.audit.rounds import Audits
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.conductor.reconcilers.devices import Devices
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
@@ -24,6 +27,7 @@ SEGMENTS_EVERY_S = 30.0
 DEVICES_EVERY_S = 10.0
 NOTIFICATIONS_EVERY_S = 0.5
 AUDIT_EVERY_S = 60.0
+AUDITS_ASKED_EVERY_S = 1.0
 STRAYS_EVERY_S = 60.0
 DRIFT_EVERY_S = 120.0
 QUOTA_EVERY_S = 300.0
@@ -71,4 +75,13 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     if reclaim_s > 0:
         every_s = min(RECLAIM_EVERY_S, max(RECLAIM_SOONEST_S, reclaim_s / 4))
         rounds.add("reclaim", every_s, Reclaim(region.rooms, region.clock).run)
+    rounds.add("audits", AUDITS_ASKED_EVERY_S, audits_of(region).run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms, region.clock).run)
+
+
+def audits_of(region: Region) -> Audits:
+    """What compares everything with everything."""
+    config = region.config
+    heard = Heard(lambda: region.cells, tuple(region.rooms.cells.ids), region.clock)
+    auditor = Auditor(region.rooms, heard, region.clock, ports=config.network.backend != "flat")
+    return Audits(region.rooms, auditor, region.clock, every_s=config.audit.every_s, repairs=config.audit.repair)

@@ -163,6 +163,9 @@ class DictVolumes:
     async def snapshots_for(self, image: str) -> tuple[Snapshot, ...]:
         return tuple(each for each in self.snapshots.values() if self.made_for.get(each.id) == image)
 
+    async def made_snapshots(self) -> dict[str, str]:
+        return {each: image for each, image in self.made_for.items() if each in self.snapshots}
+
     async def delete_snapshot(self, snapshot: str) -> None:
         self.snapshots.pop(snapshot, None)
 

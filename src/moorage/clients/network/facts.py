@@ -35,7 +35,17 @@ DEVICE_FIELDS = (
     "binding:host_id",
     "binding:profile",
 )
-HELD_FIELDS = ("id", "network_id", "mac_address", "device_id", "fixed_ips", "resource_request", "binding:profile")
+HELD_FIELDS = (
+    "id",
+    "network_id",
+    "mac_address",
+    "device_id",
+    "revision_number",
+    "fixed_ips",
+    "resource_request",
+    "binding:host_id",
+    "binding:profile",
+)
 
 
 def path_of(*words: str) -> str:
@@ -75,7 +85,7 @@ class Facts:
         return found
 
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
-        """Device id → port id → what it has: addresses and guarantees, of all ports with a device, in one list whatever their number."""
+        """Device id → port id → what it has: addresses, guarantees and its host, of all ports with a device, in one list whatever their number."""
         found: dict[str, dict[str, Port]] = {}
         async for row in self._pages("ports", {"fields": list(HELD_FIELDS)}):
             if row["device_id"]:

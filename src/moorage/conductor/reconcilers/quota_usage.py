@@ -58,8 +58,9 @@ class _Region(msgspec.Struct, frozen=True):
 
 
 class QuotaUsage:
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
+    def __init__(self, rooms: Rooms, *, mends: bool = True) -> None:
+        """`mends`: False: what would be mended is only said."""
+        self._rooms, self._mends = rooms, mends
 
     async def run(self) -> QuotaUsageDone:
         """One round over every project that has, or ever had, a server."""
@@ -87,6 +88,8 @@ class QuotaUsage:
                 continue
             if await self._misses_records(project):
                 missing.add(project)
+            elif not self._mends:
+                mended.append(Mended(project, was, now))
             elif await self._mend(project, was, now, seen):
                 logger.warning("the quota of project %s said %s, and its servers say %s", project, was, now)
                 mended.append(Mended(project, was, now))
@@ -139,7 +142,9 @@ class QuotaUsage:
                 user_quotas.recount(tx, project, user, now)
                 return True
 
-            if await self._rooms.region.write(work):
+            if not self._mends:
+                mended.append(Mended(project, was, now, user))
+            elif await self._rooms.region.write(work):
                 logger.warning("the quota of user %s in project %s said %s, and has %s", user, project, was, now)
                 mended.append(Mended(project, was, now, user))
         return mended

@@ -62,7 +62,7 @@ class StrayAttachmentsDone(msgspec.Struct, frozen=True):
     """Servers whose cell, or the volume service, did not answer."""
 
 
-class _Mended(msgspec.Struct, frozen=True):
+class Mended(msgspec.Struct, frozen=True):
     dropped: tuple[str, ...] = ()
     amiss: tuple[str, ...] = ()
     mended: int = 0
@@ -93,17 +93,17 @@ class StrayAttachments:
                 server for server, those in listed.items() if _fine(seen.get(server, ()), those) and server not in going
             }
 
-        await self._unfinished()
+        await self.unfinished()
         found = await glance(self._rooms, sorted(seen.keys() | going.keys()), cleared)
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def mend(server: ServerId) -> _Mended:
+        async def mend(server: ServerId) -> Mended:
             async with slots:
                 try:
-                    return await self._mend(server, seen.get(server, ()), going.get(server, ()))
+                    return await self.mend(server, seen.get(server, ()), going.get(server, ()))
                 except Problem as problem:  # its cell is out, say: no reason to leave the others
                     logger.info("attachments of server %s wait: %s", server, problem)
-                    return _Mended(waits=True)
+                    return Mended(waits=True)
 
         done = await asyncio.gather(*map(mend, found.suspects))
         waiting = [server for server, each in zip(found.suspects, done, strict=True) if each.waits]
@@ -115,7 +115,7 @@ class StrayAttachments:
             (*found.waiting, *waiting),
         )
 
-    async def _unfinished(self) -> None:
+    async def unfinished(self) -> None:
         """Volumes that were made for a boot that was never accepted: the intent says so, and their metadata name the server."""
         before = time.time_ns() // 1000 - INTENT_OLD_US
         for server in await self._rooms.region.read(lambda tx: volume_intents.old(tx, before)):
@@ -133,17 +133,18 @@ class StrayAttachments:
                 found.setdefault(server, []).append(volume.id)
         return found
 
-    async def _mend(self, id: ServerId, attachments: Sequence[Attachment], going: Sequence[str]) -> _Mended:
+    async def mend(self, id: ServerId, attachments: Sequence[Attachment], going: Sequence[str]) -> Mended:
+        """Of these, which were seen with the server's id; `going`: volumes of it that are said to be going."""
         where = await self._rooms.region.read(lambda tx: region_servers.find(tx, id))
         if where is None or where.operation is not None:
-            return _Mended()
+            return Mended()
         found = await records.find(self._rooms, id)
         if found.missing_in is not None:
-            return _Mended()
+            return Mended()
         server = None if found.server is None or found.server.deleted else found.server
         listed = {} if server is None else {each.attachment: each.volume for each in server.volumes if each.attachment}
         if await self._moved(id, where.op_seq):
-            return _Mended()
+            return Mended()
         dropped, amiss, mended = [], [], 0
         for each in attachments:
             if each.id in listed:
@@ -161,7 +162,7 @@ class StrayAttachments:
             if volume in listed.values():
                 await self._client.roll_detaching(volume)
                 mended += 1
-        return _Mended(tuple(dropped), tuple(amiss), mended)
+        return Mended(tuple(dropped), tuple(amiss), mended)
 
     async def _is_stray(self, each: Attachment, server: Server | None, listed: Collection[str | None]) -> bool:
         """The second witness."""

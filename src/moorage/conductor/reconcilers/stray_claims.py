@@ -57,16 +57,14 @@ class StrayClaims:
         waiting = len(seen.waiting)
         for consumer in seen.suspects:
             try:
-                seq = await self._seq_of_stray(ServerId(consumer))
+                if await self.release_stray(ServerId(consumer)):
+                    released.append(consumer)
             except Unavailable as out:  # its cell: no reason to leave the others
                 logger.info("the claim of server %s waits: %s", consumer, out)
                 waiting += 1
-                continue
-            if seq is not None and await self._release(ServerId(consumer), seq):
-                released.append(consumer)
         moves = await self._ended_moves()
         for move, server in moves.ended.items():
-            if await self._release_move(move, server):
+            if await self.release_move(move, server):
                 released.append(move)
         drifted = await region.read(claims.drift)
         return StrayClaimsDone(len(consumers), tuple(released), len(drifted), waiting + moves.waiting)
@@ -89,7 +87,7 @@ class StrayClaims:
                 ended |= {uuid: each.server for uuid, each in page.items() if not each.is_open}
         return _Moves(ended, len(left) if out else 0)
 
-    async def _release_move(self, move: str, server: ServerId) -> bool:
+    async def release_move(self, move: str, server: ServerId) -> bool:
         """An operation that holds the server may be about to take it back: it is looked at once that is over."""
 
         def work(tx: Tx) -> tuple[Row, ...]:
@@ -101,6 +99,11 @@ class StrayClaims:
         rows = await self._rooms.region.write(work)
         self._rooms.placement.settle(rows)
         return bool(rows)
+
+    async def release_stray(self, server: ServerId) -> bool:
+        """Look at one; True: it should have held nothing, and holds nothing now. Raises Unavailable when its cell is out."""
+        seq = await self._seq_of_stray(server)
+        return seq is not None and await self._release(server, seq)
 
     async def _seq_of_stray(self, server: ServerId) -> int | None:
         """How many operations the server has had, if it should hold nothing."""

@@ -44,6 +44,14 @@ class StrayImagesDone(msgspec.Struct, frozen=True):
     """Of servers whose cell did not answer."""
 
 
+class Looked(msgspec.Struct, frozen=True):
+    """What a look found, and nothing was done about."""
+
+    count: int
+    strays: tuple[tuple[ServerId, Image], ...]
+    waiting: tuple[ServerId, ...]
+
+
 class StrayImages:
     def __init__(self, rooms: Rooms, clock: Clock | None = None, grace_s: float = GRACE_S) -> None:
         self._rooms, self._clock, self._grace_s = rooms, clock or SystemClock(), grace_s
@@ -51,23 +59,28 @@ class StrayImages:
         """(image, as it was then) → when it was first seen so, and stray."""
 
     async def run(self) -> StrayImagesDone:
-        """One round. The images are read first: who holds a server by then has not finished with them."""
+        """One round."""
+        found = await self.look()
+        ripe = self._ripe([image for _, image in found.strays])
+        gone = [image.id for image in ripe if await self.delete(image)]
+        return StrayImagesDone(found.count, tuple(gone), len(found.strays) - len(gone), len(found.waiting))
+
+    async def look(self) -> Looked:
+        """The images are read first: who holds a server by then has not finished with them."""
         found = await self._ours()
         by_server: dict[str, list[Image]] = {}
         for image in found:
             by_server.setdefault(image.properties.get(OF_SERVER, ""), []).append(image)
         seen = await glance(self._rooms, by_server, lambda tx, servers: ())
-        strays: list[Image] = []
-        waiting = len(seen.waiting)
+        strays: list[tuple[ServerId, Image]] = []
+        waiting = list(seen.waiting)
         for server in seen.suspects:
             try:
-                strays += await self._strays(server, by_server[server])
+                strays += [(server, image) for image in await self._strays(server, by_server[server])]
             except Unavailable as out:  # its cell: no reason to leave the others
                 logger.info("images of server %s wait: %s", server, out)
-                waiting += 1
-        ripe = self._ripe(strays)
-        gone = [image.id for image in ripe if await self._delete(image)]
-        return StrayImagesDone(len(found), tuple(gone), len(strays) - len(gone), waiting)
+                waiting.append(server)
+        return Looked(len(found), tuple(strays), tuple(waiting))
 
     async def _ours(self) -> list[Image]:
         half = [{MADE_FOR: purpose, "status": "in:queued,saving"} for purpose in PURPOSES]
@@ -96,7 +109,8 @@ class StrayImages:
         self._since = {key: self._since.get(key, now) for key in ((image.id, image.updated_at) for image in strays)}
         return [image for image in strays if now - self._since[image.id, image.updated_at] >= self._grace_s]
 
-    async def _delete(self, image: Image) -> bool:
+    async def delete(self, image: Image) -> bool:
+        """With its snapshots, and not before them; False: it waits for those."""
         try:
             if self._rooms.volumes is not None and not await snapshot_volumes.dropped(self._rooms, image.id):
                 return False

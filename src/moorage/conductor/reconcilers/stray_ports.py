@@ -43,7 +43,7 @@ class StrayPortsDone(msgspec.Struct, frozen=True):
     """Servers whose cell, or the network service, did not answer."""
 
 
-class _Mended(msgspec.Struct, frozen=True):
+class Mended(msgspec.Struct, frozen=True):
     released: int = 0
     amiss: tuple[str, ...] = ()
     waits: bool = False
@@ -58,13 +58,13 @@ class StrayPorts:
         devices = await self._rooms.network.devices()
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def mend(device: str, ports: Mapping[str, Port]) -> _Mended:
+        async def mend(device: str, ports: Mapping[str, Port]) -> Mended:
             async with slots:
                 try:
-                    return await self._mend(ServerId(device), ports)
+                    return await self.mend(ServerId(device), ports)
                 except Problem as problem:  # its cell is out, say: no reason to leave the others
                     logger.info("ports of server %s wait: %s", device, problem)
-                    return _Mended(waits=True)
+                    return Mended(waits=True)
 
         def cleared(tx: Tx, servers: Sequence[ServerId]) -> Collection[ServerId]:
             listed = cell_servers.listed_ports(tx, servers)
@@ -79,25 +79,26 @@ class StrayPorts:
             (*seen.waiting, *(server for server, each in zip(seen.suspects, mended, strict=True) if each.waits)),
         )
 
-    async def _mend(self, server: ServerId, ports: Mapping[str, Port]) -> _Mended:
+    async def mend(self, server: ServerId, ports: Mapping[str, Port]) -> Mended:
+        """Of these ports, which were seen with the server's id, those that it does not have are deleted or let go."""
         where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
-            return _Mended()
+            return Mended()
         found = await records.find(self._rooms, server)
         if found.missing_in is not None:
-            return _Mended()
+            return Mended()
         host, listed = None, set[str]()
         if found.server is not None and not found.server.deleted:
             host = found.server.host
             listed = {str(nic.port) for nic in found.server.nics if nic.port is not None}
         strays = [port for key, port in ports.items() if key not in listed]
         if not strays or await self._moved(server, where.op_seq):
-            return _Mended()
+            return Mended()
         amiss = tuple(port.id for port in strays if port.host and port.host == host)
         for port in amiss:
             logger.error("port %s is bound where server %s is, whose record does not list it: it stays", port, server)
         released = await self._rooms.network.release_strays(server, [each for each in strays if each.id not in amiss])
-        return _Mended(released, amiss)
+        return Mended(released, amiss)
 
     async def _moved(self, server: ServerId, seq: int) -> bool:
         """Whether an operation came, or came and went, while the record was read."""

@@ -93,3 +93,9 @@ def forget_expired(tx: Tx, now_us: int, limit: int) -> int:
     if old:
         drop(tx, [row.hash for row in old])
     return len(old)
+
+
+def count_expired(tx: Tx, before_us: int) -> int:
+    """Those whose time was over by then."""
+    c = console_tokens.c
+    return int(tx.scalar(sa.select(sa.func.count()).where(c.expires_at <= before_us)) or 0)

@@ -125,3 +125,8 @@ def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
         keys = sa.tuple_(c.server, c.name, c.tag).in_([tuple(row) for row in old])
         tx.run(inbox.delete().where(keys, c.seen_at < before_us))
     return len(old)
+
+
+def count_old(tx: Tx, before_us: int) -> int:
+    """Events that came before then."""
+    return int(tx.scalar(sa.select(sa.func.count()).where(inbox.c.seen_at < before_us)) or 0)

@@ -1,0 +1,108 @@
+"""`/ext/audits`: what an audit found and repaired; the conductor that leads runs those that are asked for (N4)."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_bodies import Uuid
+from moorage.api.routes import NUMBER, Param, Params, Route
+from moorage.api.when import micros, now_us
+from moorage.api.wire import Body
+from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, SERVERS_ASKED_MAX, Audit, AuditAsked, Repair
+from moorage.model.errors import Invalid, NotFound
+from moorage.model.ids import new_uuid
+from moorage.store.region import audits
+
+LISTED_MAX = 100
+
+
+class NewAudit(Body):
+    kinds: Annotated[tuple[str, ...], Meta(max_length=1_000)] = ()
+    servers: Annotated[tuple[Uuid, ...], Meta(max_length=SERVERS_ASKED_MAX)] = ()
+    repair: bool = False
+    dry_run: bool = False
+    limit: Annotated[int, Meta(ge=0, le=FINDINGS_KEPT_MAX)] = FINDINGS_KEPT_MAX
+
+
+class CreateBody(Body):
+    audit: NewAudit
+
+
+async def create(call: Call[CreateBody]) -> Reply:
+    """It waits for the conductor: 202, and the id to ask for it by."""
+    call.require("moorage:audits:create")
+    wanted = call.body.audit
+    if wanted.repair:
+        call.require("moorage:audits:repair")
+    for each in wanted.kinds:
+        if each not in KINDS:
+            raise Invalid(f"'{each}' is not a kind of findings; GET /ext/audits/kinds lists them")
+    id, now = new_uuid(), now_us(call.desk.clock)
+    asked = AuditAsked(wanted.kinds, wanted.servers, wanted.repair, wanted.dry_run, wanted.limit)
+    await call.desk.region.write(lambda tx: audits.ask(tx, id, call.asker.user, asked, now))
+    return Reply(202, {"audit": {"id": id, "status": "waiting"}}, finished=True)
+
+
+async def index(call: Call[Any]) -> Reply:
+    """The newest, without what they found."""
+    call.require("moorage:audits:show")
+    limit, _ = call.page()
+    found = await call.desk.region.read(lambda tx: audits.listed(tx, min(limit, LISTED_MAX)))
+    return Reply(200, {"audits": [_row(each) for each in found]}, finished=True)
+
+
+async def show(call: Call[Any]) -> Reply:
+    call.require("moorage:audits:show")
+    wanted = call.path["id"]
+    found = await call.desk.region.read(lambda tx: audits.get(tx, wanted))
+    if found is None:
+        raise NotFound(f"Audit {wanted} could not be found.")
+    repairs = await call.desk.region.read(lambda tx: audits.repairs_of(tx, wanted))
+    row = _row(found)
+    row["findings"] = msgspec.to_builtins(found.report.findings)
+    row["repairs"] = [_repair(each) for each in repairs]
+    return Reply(200, {"audit": row}, finished=True)
+
+
+async def kinds(call: Call[Any]) -> Reply:
+    call.require("moorage:audits:show")
+    rows = [
+        {"kind": kind, "says": known.says, "repairable": known.repairable, "repair": known.repair}
+        for kind, known in KINDS.items()
+    ]
+    return Reply(200, {"kinds": rows}, finished=True)
+
+
+def _row(audit: Audit) -> dict[str, Any]:
+    report = audit.report
+    return {
+        "id": audit.id,
+        "status": audit.status.value,
+        "asked_by": audit.asked_by,
+        "asked_at": micros(audit.asked_at),
+        "began_at": micros(audit.began_at),
+        "ended_at": micros(audit.ended_at),
+        "why": audit.why,
+        "asked": msgspec.to_builtins(audit.asked),
+        "found": report.found,
+        "counts": report.counts,
+        "looked_at": report.looked_at,
+        "not_looked_at": report.not_looked_at,
+        "repaired": report.repaired,
+        "left": report.left,
+    }
+
+
+def _repair(line: Repair) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(line)
+    return {**told, "at": micros(line.at)}
+
+
+ROUTES = (
+    Route("POST", "/ext/audits", create, takes=CreateBody, params=Params({}, strict=(2, 1))),
+    Route("GET", "/ext/audits", index, params=Params({"limit": Param(form=NUMBER)}, strict=(2, 1))),
+    Route("GET", "/ext/audits/kinds", kinds, params=Params({}, strict=(2, 1))),
+    Route("GET", "/ext/audits/{id}", show, params=Params({}, strict=(2, 1))),
+)

@@ -1,0 +1,166 @@
+"""`moorage audit`: what is left over or wrong anywhere in a cloud, and its repair (N4)."""
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from moorage.cli import cloud
+
+CLEAN, FOUND, NOT_LOOKED = 0, 1, 2
+LOOK_EVERY_S = 0.3
+PATIENCE_S = 3_600.0
+SHOWN_MAX = 200
+
+
+def parser() -> argparse.ArgumentParser:
+    made = cloud.options(
+        "audit", "What is left over or wrong anywhere in a cloud: claims, ports, volumes, images, guests, mappings."
+    )
+    made.add_argument(
+        "--kind", action="append", default=[], metavar="K", help="look for this kind only; may be repeated"
+    )
+    made.add_argument(
+        "--server", action="append", default=[], metavar="ID", help="look at this server only; may be repeated"
+    )
+    made.add_argument("--repair", action="store_true", help="mend what can be mended, and keep a journal of it")
+    made.add_argument(
+        "--dry-run", action="store_true", help="with --repair: say what would be mended, and mend nothing"
+    )
+    made.add_argument(
+        "--limit", type=int, default=SHOWN_MAX, help="findings that are shown; all are counted (default: %(default)s)"
+    )
+    made.add_argument("--json", action="store_true", help="print what the API answered")
+    made.add_argument("--kinds", action="store_true", help="list the kinds of findings, and what a repair of each does")
+    made.add_argument("--last", action="store_true", help="show the last audit instead of running one")
+    made.add_argument(
+        "--timeout",
+        type=float,
+        default=PATIENCE_S,
+        metavar="S",
+        help="how long to wait for the conductor (default: %(default)s)",
+    )
+    made.epilog = "0: nothing was found. 1: something was found, mended or not. 2: nothing could be looked at."
+    return made
+
+
+def main(argv: list[str]) -> int:
+    reader = parser()
+    arguments = reader.parse_args(argv)
+    if arguments.dry_run and not arguments.repair:
+        reader.error("--dry-run belongs to --repair")
+    connection = cloud.connect(arguments.os_cloud)
+    if arguments.kinds:
+        return _kinds(connection, arguments.json)
+    try:
+        told = last(connection) if arguments.last else run(connection, wanted(arguments), arguments.timeout)
+    except Unaudited as why:
+        print(f"moorage: {why}", file=sys.stderr)
+        return NOT_LOOKED
+    print(json.dumps(told, indent=2) if arguments.json else "\n".join(lines(told)))
+    if told["status"] != "done":
+        return NOT_LOOKED
+    return FOUND if told["found"] else CLEAN
+
+
+class Unaudited(Exception):
+    """No report came."""
+
+
+def wanted(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "kinds": arguments.kind,
+        "servers": arguments.server,
+        "repair": arguments.repair,
+        "dry_run": arguments.dry_run,
+        "limit": max(0, arguments.limit),
+    }
+
+
+def run(connection: Any, asked: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    """Ask for an audit and wait for its report. Raises Unaudited."""
+    reply = connection.compute.post("/ext/audits", json={"audit": asked}, microversion=cloud.LATEST)
+    if reply.status_code >= 400:
+        raise Unaudited(f"{_said(reply)} ({reply.status_code})")
+    id, until = reply.json()["audit"]["id"], time.monotonic() + timeout_s
+    while True:
+        reply = connection.compute.get(f"/ext/audits/{id}", microversion=cloud.LATEST)
+        if reply.status_code >= 400:
+            raise Unaudited(f"{_said(reply)} ({reply.status_code})")
+        told: dict[str, Any] = reply.json()["audit"]
+        if told["ended_at"] is not None:
+            return told
+        if time.monotonic() >= until:
+            raise Unaudited(f"audit {id} is {told['status']} after {timeout_s:.0f} s: is a conductor running?")
+        time.sleep(LOOK_EVERY_S)
+
+
+def last(connection: Any) -> dict[str, Any]:
+    """The newest report. Raises Unaudited: there is none."""
+    rows = cloud.get(connection, "/ext/audits")["audits"]
+    ended = [each for each in rows if each["ended_at"] is not None]
+    if not ended:
+        raise Unaudited("no audit was run yet")
+    found: dict[str, Any] = cloud.get(connection, f"/ext/audits/{ended[0]['id']}")["audit"]
+    return found
+
+
+def _said(reply: Any) -> str:
+    try:
+        return str(next(iter(reply.json().values()))["message"])
+    except (ValueError, StopIteration, KeyError, TypeError):
+        return str(reply.reason)
+
+
+def lines(told: dict[str, Any]) -> list[str]:
+    """The report as people read it."""
+    said = [f"audit {told['id']} of {told['ended_at'] or told['asked_at']}: {told['status']} {told['why']}".rstrip()]
+    looked = ", ".join(f"{count} {name}" for name, count in told["looked_at"].items())
+    said.append(f"looked at      {looked or 'nothing'}")
+    said += [f"not looked at  {name}: {why}" for name, why in told["not_looked_at"].items()]
+    if told["findings"]:
+        rows = [
+            [each[name] for name in ("kind", "what", "where", "server")] + [_differs(each)] for each in told["findings"]
+        ]
+        said += ["", cloud.table(rows, ["kind", "what", "where", "server", "what is wrong"])]
+    if told["found"] > len(told["findings"]):
+        said.append(f"and {told['found'] - len(told['findings'])} more")
+    said += ["", *_counts(told)] if told["found"] else ["", "nothing found"]
+    if told["repairs"]:
+        said += ["", "journal of repairs"]
+        said += [
+            f"  {each['at']} {each['kind']} {each['what']} by {each['by']}: {each['done']}" for each in told["repairs"]
+        ]
+    return said
+
+
+def _differs(finding: dict[str, Any]) -> str:
+    said = f"{finding['found'] or 'nothing'}; expected: {finding['expected'] or 'nothing'}"
+    return said if finding["repairable"] else f"{said} [not repaired: {finding['repair']}]"
+
+
+def _counts(told: dict[str, Any]) -> list[str]:
+    asked = told["asked"]
+    mended = "would be repaired" if asked["dry_run"] else "repaired"
+    rows = [
+        [kind, str(count), str(told["repaired"].get(kind, 0)), str(told["left"].get(kind, 0))]
+        for kind, count in sorted(told["counts"].items())
+    ]
+    if asked["repair"]:
+        return [cloud.table(rows, ["kind", "found", mended, "left"])]
+    return [
+        cloud.table([row[:2] for row in rows], ["kind", "found"]),
+        "",
+        "`moorage audit --repair --dry-run` says what would be mended",
+    ]
+
+
+def _kinds(connection: Any, as_json: bool) -> int:
+    rows = cloud.get(connection, "/ext/audits/kinds")["kinds"]
+    table = [
+        [each["kind"], each["says"], each["repair"] if each["repairable"] else f"not repaired: {each['repair']}"]
+        for each in rows
+    ]
+    print(json.dumps(rows, indent=2) if as_json else cloud.table(table, ["kind", "says", "repair"]))
+    return CLEAN

@@ -1,0 +1,82 @@
+"""`moorage heal-allocations`: claims are made to say what servers and their ports have; as `nova-manage placement heal_allocations` (S1.14).
+
+The exit codes are Nova's, of those that can occur: what would be 5, 6 and 7 there is 3 here, for nothing is half done.
+"""
+
+import json
+import sys
+from typing import Any
+
+from moorage.cli import audit, cloud
+from moorage.model.audit import OF_ALLOCATIONS, OF_PORTS_ALLOCATIONS
+
+HEALED, NOT_HEALED, NOTHING, INVALID, UNEXPECTED = 0, 3, 4, 127, 255
+NO_PORTS = 5
+
+
+def main(argv: list[str]) -> int:
+    parser = cloud.options(
+        "heal-allocations", "Make claims say what servers and their ports have: missing, wrong and left-over ones."
+    )
+    parser.add_argument(
+        "--server", "--instance", action="append", default=[], metavar="ID", help="this server only; may be repeated"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be healed, and heal nothing (exit code 4)"
+    )
+    parser.add_argument(
+        "--skip-port-allocations",
+        action="store_true",
+        help="leave what ports are guaranteed, and their addresses, alone",
+    )
+    parser.add_argument("--json", action="store_true", help="print what the API answered")
+    parser.add_argument(
+        "--timeout", type=float, default=audit.PATIENCE_S, metavar="S", help="how long to wait for the conductor"
+    )
+    parser.epilog = (
+        "0: something was healed. 3: something could not be healed. 4: there was nothing to heal, or it was a dry run. "
+        "5: the network service could not be asked. 127: invalid input. 255: nothing could be looked at."
+    )
+    arguments = parser.parse_args(argv)
+    kinds = [kind for kind in OF_ALLOCATIONS if not arguments.skip_port_allocations or kind not in OF_PORTS_ALLOCATIONS]
+    asked = {"kinds": kinds, "servers": arguments.server, "repair": True, "dry_run": arguments.dry_run}
+    connection = cloud.connect(arguments.os_cloud)
+    try:
+        told = audit.run(connection, asked, arguments.timeout)
+    except audit.Unaudited as why:
+        print(f"moorage: {why}", file=sys.stderr)
+        return INVALID if "(400)" in str(why) else UNEXPECTED
+    print(json.dumps(told, indent=2) if arguments.json else "\n".join(said(told)))
+    return code(told, skip_ports=arguments.skip_port_allocations)
+
+
+def code(told: dict[str, Any], *, skip_ports: bool = False) -> int:
+    """Nova's, where it has one."""
+    if told["status"] != "done":
+        return UNEXPECTED
+    if "network" in told["not_looked_at"] and not skip_ports:
+        return NO_PORTS
+    if any(told["left"].values()):
+        return NOT_HEALED
+    return NOTHING if told["asked"]["dry_run"] or not told["found"] else HEALED
+
+
+def said(told: dict[str, Any]) -> list[str]:
+    """A line for each server and kind, and the sum."""
+    before = "[dry-run] " if told["asked"]["dry_run"] else ""
+    done = {(each["kind"], each["what"]): each["done"] for each in told["repairs"]}
+    lines = []
+    for each in told["findings"]:
+        what = f"{each['kind']} of instance {each['server'] or each['what']}: {each['found']}, expected {each['expected'] or 'nothing'}"
+        if not each["repairable"]:
+            lines.append(f"{before}Cannot heal {what} ({each['repair']})")
+        elif told["asked"]["dry_run"]:
+            lines.append(f"{before}Would heal {what}")
+        else:
+            lines.append(f"Heal {what}: {done.get((each['kind'], each['what']), 'not done')}")
+    if told["found"] > len(told["findings"]):
+        lines.append(f"and {told['found'] - len(told['findings'])} more")
+    lines += [f"Not looked at: {name}: {why}" for name, why in told["not_looked_at"].items()]
+    servers = told["looked_at"].get("servers", 0)
+    healed = 0 if told["asked"]["dry_run"] else sum(told["repaired"].values())
+    return [*lines, f"Processed {servers} instances: {told['found']} found, {healed} healed."]

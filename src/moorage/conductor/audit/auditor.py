@@ -1,0 +1,200 @@
+"""Looks twice: at everything, and then at what is suspect (N4).
+
+The second look begins and ends with the region's word on each suspect: no operation holds it, and none came and went.  What was seen in
+between is seen beside no operation, so it is left over from one.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from moorage.conductor.audit import claims, guests, ports, records, stores
+from moorage.conductor.audit.reader import Guests, Reader
+from moorage.conductor.audit.repairs import Repairs
+from moorage.conductor.audit.seen import Page, Site
+from moorage.conductor.audit.wholes import Wholes
+from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, AuditAsked, AuditReport, Finding
+from moorage.model.clock import Clock
+from moorage.model.errors import Problem, Unavailable
+from moorage.model.ids import OperationId, ServerId
+from moorage.operations.rooms import Rooms
+from moorage.sql import label
+from moorage.store.region import audited
+
+Check = Callable[[Page, Site], Iterator[Finding]]
+CHECKS: tuple[Check, ...] = (
+    records.mappings,
+    records.tasks,
+    records.migrations,
+    claims.of_servers,
+    claims.orphans,
+    ports.of_devices,
+    ports.of_servers,
+    stores.attachments,
+    stores.volumes,
+    guests.of_servers,
+    guests.of_nobody,
+    guests.unknown,
+)
+AGAIN_AFTER_S = 3.0
+SUSPECTS_AT_ONCE = 500
+SUSPECTS_MAX = 100_000
+"""Findings of the first look that are looked at again; a cloud with more is broken in one place, and that is said."""
+OF_GUESTS = frozenset(kind for kind in KINDS if kind.startswith("guest_"))
+
+Key = tuple[str, str, str, str]
+logger = logging.getLogger(__name__)
+
+
+class Auditor:
+    def __init__(
+        self, rooms: Rooms, seen: Guests, clock: Clock, *, ports: bool = True, again_after_s: float = AGAIN_AFTER_S
+    ) -> None:
+        """`ports`: there is a network service that has some."""
+        self._rooms, self._guests, self._clock, self._again_after_s = rooms, seen, clock, again_after_s
+        self._reader = Reader(rooms, seen, ports=ports)
+        self._wholes = Wholes(rooms, clock)
+
+    async def run(self, asked: AuditAsked, audit: str = "", by: str = "") -> AuditReport:
+        """Look, and mend what is asked to be mended. Raises Unavailable when there is nothing that could be looked at."""
+        with label("audit"):
+            kinds = frozenset(asked.kinds or KINDS)
+            found, site, looked_at = await self._first(asked, kinds)
+            if len(found) >= SUSPECTS_MAX:
+                site.out["findings"] = f"more than {SUSPECTS_MAX} in the first look: only so many were looked at again"
+            await self._nothing_left(site)
+            sure: list[Finding] = []
+            if found:
+                await self._clock.sleep(self._again_after_s)
+                sure = await self._again(found, site, asked, kinds)
+            limit = min(asked.limit, FINDINGS_KEPT_MAX)
+            counts = Counter(each.kind for each in sure)
+            report = AuditReport(looked_at, dict(sorted(site.out.items())), dict(counts), tuple(sure[:limit]))
+            return await self._mended(report, sure, asked, audit, by) if asked.repair else report
+
+    async def _nothing_left(self, site: Site) -> None:
+        if self._rooms.cells.ids and not site.cells:
+            raise Unavailable("No cell could be looked at.", private=str(site.out))
+
+    # ------------------------------------------------------------------------------------------------ the first look
+
+    async def _first(self, asked: AuditAsked, kinds: Collection[str]) -> tuple[set[Key], Site, dict[str, int]]:
+        ids = [ServerId(each) for each in asked.servers]
+        site = await self._reader.site(ids or None)
+        await self._with_bindings(site, kinds, ids)
+        found: set[Key] = set()
+        servers, consumers = 0, 0
+        if ids:
+            page = await self._reader.among(site, ids)
+            found, servers, consumers = (
+                {each.key for each in checked(page, site, kinds)},
+                len(page.mapped),
+                len(page.held),
+            )
+        else:
+            async for page in self._reader.pages(site):
+                servers, consumers = servers + len(page.mapped), consumers + len(page.held)
+                if len(found) < SUSPECTS_MAX:
+                    found |= {each.key for each in checked(page, site, kinds)}
+            found |= {each.key for each in await self._wholes.run(site, sorted(kinds))}
+        looked_at = {"servers": servers, "claims": consumers, "hosts": len(site.guests)}
+        if site.ports is not None:
+            looked_at["ports"] = sum(len(each) for each in site.ports.values())
+        if site.attachments is not None:
+            looked_at["attachments"] = sum(len(each) for each in site.attachments.values())
+        return found, site, looked_at
+
+    async def _with_bindings(self, site: Site, kinds: Collection[str], ids: Collection[ServerId]) -> None:
+        if "port_binding_left" in kinds:
+            moved = ids or await self._reader.moved_lately(site, int(self._clock.now() * 1_000_000))
+            await self._reader.bindings(site, moved)
+
+    # ------------------------------------------------------------------------------------------------ the second
+
+    async def _again(
+        self, found: Collection[Key], site: Site, asked: AuditAsked, kinds: Collection[str]
+    ) -> list[Finding]:
+        sure: list[Finding] = []
+        ids = sorted({server or what for kind, what, _, server in found if kind not in self._of_wholes})
+        if len(ids) > SUSPECTS_AT_ONCE:
+            logger.info("the audit looks at %d suspects again", len(ids))
+        for at in range(0, len(ids), SUSPECTS_AT_ONCE):
+            some = [ServerId(each) for each in ids[at : at + SUSPECTS_AT_ONCE]]
+            sure += await self._sure(some, found, site, kinds)
+        if not asked.servers and any(kind in self._of_wholes for kind, *_ in found):
+            again = await self._wholes.run(site, sorted({kind for kind, *_ in found}))
+            sure += [each for each in again if each.key in found]
+        return sure
+
+    @property
+    def _of_wholes(self) -> frozenset[str]:
+        return frozenset(kind for kinds in self._wholes.checks() for kind in kinds)
+
+    async def _sure(
+        self, ids: Sequence[ServerId], found: Collection[Key], site: Site, kinds: Collection[str]
+    ) -> list[Finding]:
+        """Of these suspects, what is seen again, with no operation on their servers all the while."""
+        before = await self._standing(ids)
+        heard = await self._heard(ids, found, site)
+        others = any(kind == "port_taken_by_other" for kind, *_ in found)
+        now = await self._reader.site(None if others else ids)
+        now.guests = {host: those for host, those in now.guests.items() if host in heard}
+        consumers = [what for kind, what, _, server in found if kind.startswith("migration_") and server in set(ids)]
+        if "port_binding_left" in {kind for kind, *_ in found}:
+            await self._reader.bindings(now, ids)
+        page = await self._reader.among(now, ids, consumers)
+        after = await self._standing(ids)
+        site.out |= now.out
+        still = {each for each in ids if before.get(each) == after.get(each)}
+        return [
+            each
+            for each in checked(page, now, kinds)
+            if each.key in found
+            and (not each.server or ServerId(each.server) in still or ServerId(each.server) not in after)
+        ]
+
+    async def _heard(self, ids: Collection[ServerId], found: Collection[Key], site: Site) -> Collection[str]:
+        """Hosts that told of their guests again, of those that a finding is about: where the guest is, and where it should be."""
+        mine = {server or what: where for kind, what, where, server in found if kind in OF_GUESTS}
+        concerned = [each for each in ids if each in mine]
+        if not concerned:
+            return ()
+        page = await self._reader.among(site, concerned)
+        wanted = {mine[each] for each in concerned} | {host for hosts in page.guests.values() for host in hosts}
+        wanted |= {row.host for rows in page.records.values() for _, row in rows if row.host is not None}
+        return await self._guests.ask_again(wanted)
+
+    async def _standing(self, ids: Collection[ServerId]) -> dict[ServerId, tuple[OperationId | None, int, bool]]:
+        rows = await self._rooms.region.read(partial(audited.mapped_among, ids=ids))
+        return {each.id: (each.operation, each.op_seq, each.deleted) for each in rows}
+
+    # ------------------------------------------------------------------------------------------------ repairs
+
+    async def _mended(
+        self, report: AuditReport, sure: Sequence[Finding], asked: AuditAsked, audit: str, by: str
+    ) -> AuditReport:
+        repairs = Repairs(self._rooms, self._reader, self._guests, self._clock)
+        repaired: Counter[str] = Counter()
+        left: Counter[str] = Counter()
+        for each in sure:
+            if not each.repairable:
+                left[each.kind] += 1
+            elif asked.dry_run:
+                repaired[each.kind] += 1
+            else:
+                try:
+                    done = await repairs.mend(each, audit, by)
+                except Problem as problem:
+                    logger.info("%s %s waits: %s", each.kind, each.what, problem)
+                    done = False
+                (repaired if done else left)[each.kind] += 1
+        return msgspec.structs.replace(report, repaired=dict(repaired), left=dict(left))
+
+
+def checked(page: Page, site: Site, kinds: Collection[str]) -> Iterator[Finding]:
+    """What all checks find on a page, of these kinds."""
+    for check in CHECKS:
+        yield from (each for each in check(page, site) if each.kind in kinds)

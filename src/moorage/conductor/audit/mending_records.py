@@ -1,0 +1,205 @@
+"""Repairs of mappings and records."""
+
+from functools import partial
+
+import msgspec
+
+from moorage.model.audit import Finding
+from moorage.model.clock import Clock
+from moorage.model.ids import CellId, OperationId, ServerId
+from moorage.model.migration import MigrationStatus
+from moorage.model.server import Fault, Server, VmState
+from moorage.operations.rooms import Rooms
+from moorage.sql import Tx
+from moorage.store.cell import identity as cell_identities
+from moorage.store.cell import migrations
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
+from moorage.store.region import audited
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+from moorage.store.region.servers import Whereabouts
+from moorage.store.servers import server_values
+
+NOBODY = "Nobody was building the server any more; an audit found it."
+
+
+class MendingRecords:
+    def __init__(self, rooms: Rooms, clock: Clock) -> None:
+        self._rooms, self._clock = rooms, clock
+
+    @property
+    def _now_us(self) -> int:
+        return int(self._clock.now() * 1_000_000)
+
+    async def _rows(self, server: ServerId) -> dict[CellId, Server]:
+        """The living records of a server. Raises Unavailable when a cell is out."""
+        found: dict[CellId, Server] = {}
+        for cell in self._rooms.cells.ids:
+            row = await self._rooms.cells[cell].read(partial(cell_servers.get, server=server))
+            if row is not None and not row.deleted:
+                found[cell] = row
+        return found
+
+    async def _free(self, server: ServerId) -> Whereabouts | None:
+        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        return None if where is None or where.operation is not None else where
+
+    async def learn(self, finding: Finding) -> str:
+        """Only of a server of which one cell has a record."""
+        rows = await self._rows(ServerId(finding.server))
+        if len(rows) != 1:
+            return ""
+        [(cell, row)] = rows.items()
+
+        def work(tx: Tx) -> bool:
+            if region_servers.find(tx, row.id) is not None:
+                return False
+            audited.learn(tx, server_values(row), row.op_epoch // EPOCHS_PER_OPERATION, cell)
+            return True
+
+        return f"the region has it in {cell}" if await self._rooms.region.write(work) else ""
+
+    async def map_to(self, finding: Finding) -> str:
+        where = await self._free(ServerId(finding.server))
+        rows = await self._rows(ServerId(finding.server))
+        if where is None or len(rows) != 1:
+            return ""
+        [cell] = rows
+        done = await self._rooms.region.write(lambda tx: audited.map_to(tx, where.id, cell, where.op_seq))
+        return f"mapped to {cell}, before {where.cell}" if done else ""
+
+    async def remove_older(self, finding: Finding) -> str:
+        """The region names one cell, and the record there is the newer one: two witnesses."""
+        where = await self._free(ServerId(finding.server))
+        rows = await self._rows(ServerId(finding.server))
+        mine = None if where is None or where.cell is None else rows.get(where.cell)
+        if where is None or mine is None:
+            return ""
+        gone: list[str] = []
+        for cell, row in rows.items():
+            if cell != where.cell and row.op_epoch < mine.op_epoch:
+                await self._rooms.cells[cell].write(partial(cell_servers.remove, server=row.id, fence=_fence_of(row)))
+                gone.append(cell)
+        return f"removed in {', '.join(gone)}" if gone else ""
+
+    async def mark_deleted(self, finding: Finding) -> str:
+        server, now = ServerId(finding.server), self._now_us
+        where = await self._free(server)
+        if where is None or where.recorded_in is None:
+            return ""
+        row = await self._rooms.cells[where.recorded_in].read(lambda tx: cell_servers.get(tx, server))
+        if row is None or not row.deleted:
+            return ""
+
+        def work(tx: Tx) -> bool:
+            held = region_servers.find_and_hold(tx, server)
+            if held is None or held.operation is not None or held.op_seq != where.op_seq:
+                return False
+            region_servers.mark_deleted(tx, server, row.deleted_at or now)
+            return True
+
+        return "deleted in the region too" if await self._rooms.region.write(work) else ""
+
+    async def mark_record_deleted(self, finding: Finding) -> str:
+        server, now = ServerId(finding.server), self._now_us
+        where = await self._free(server)
+        if where is None or not where.deleted:
+            return ""
+        await self._rooms.cells[CellId(finding.where)].write(lambda tx: cell_identities.mark_deleted(tx, [server], now))
+        return "the record is deleted"
+
+    async def drop_order(self, finding: Finding) -> str:
+        server = ServerId(finding.server)
+        where = await self._free(server)
+        if where is None or where.order is None or where.cell is None or where.cell not in await self._rows(server):
+            return ""
+        cell = where.cell
+        done = await self._rooms.region.write(lambda tx: audited.map_to(tx, server, cell, where.op_seq))
+        return "the order is dropped" if done else ""
+
+    async def clear_task(self, finding: Finding) -> str:
+        server, cell = ServerId(finding.server), CellId(finding.where)
+        if await self._free(server) is None:
+            return ""
+
+        def work(tx: Tx) -> bool:
+            row = cell_servers.get(tx, server)
+            if row is None or row.task_state is None:
+                return False
+            cell_servers.write(tx, msgspec.structs.replace(row, task_state=None), _fence_of(row))
+            return True
+
+        return "cleared" if await self._rooms.cells[cell].write(work) else ""
+
+    async def show_error(self, finding: Finding) -> str:
+        server = ServerId(finding.server)
+        where = await self._free(server)
+        if where is None:
+            return ""
+        fault = Fault(500, NOBODY, self._now_us)
+        if where.order is None:
+            changed = await self._rooms.cells[CellId(finding.where)].write(
+                lambda tx: cell_identities.settle(tx, [server], fault)
+            )
+            return "in ERROR" if changed else ""
+        failed = msgspec.structs.replace(
+            where.order,
+            vm_state=VmState.ERROR,
+            task_state=None,
+            fault=fault,
+            updated_at=fault.created_at,
+            generation=where.order.generation + 1,
+        )
+
+        def work(tx: Tx) -> bool:
+            held = region_servers.find_and_hold(tx, server)
+            same = held is not None and held.operation is None and held.op_seq == where.op_seq
+            return same and region_servers.write_order(tx, failed)
+
+        return "in ERROR" if await self._rooms.region.write(work) else ""
+
+    async def let_go(self, finding: Finding) -> str:
+        """Who waited in line begins."""
+        server = ServerId(finding.server)
+
+        def work(tx: Tx) -> bool:
+            rows = audited.mapped_among(tx, [server])
+            if not rows or rows[0].operation is None or not rows[0].slot_left:
+                return False
+            heir = region_servers.let_go(tx, server, OperationId(rows[0].operation))
+            if heir is not None:
+                region_operations.let_begin(tx, heir)
+            return True
+
+        return "let go" if await self._rooms.region.write(work) else ""
+
+    async def end_migration(self, finding: Finding) -> str:
+        if await self._free(ServerId(finding.server)) is None:
+            return ""
+        now = self._now_us
+
+        def work(tx: Tx) -> bool:
+            row = migrations.get(tx, finding.what)
+            if row is None or row.ended:
+                return False
+            migrations.put(tx, msgspec.structs.replace(row, status=MigrationStatus.ERROR, updated_at=now))
+            return True
+
+        for cell in self._rooms.cells.ids:
+            if await self._rooms.cells[cell].write(work):
+                return "recorded as failed"
+        return ""
+
+    async def forget_fence(self, finding: Finding) -> str:
+        server = ServerId(finding.server)
+        if await self._rooms.region.read(lambda tx: region_servers.find(tx, server)) is not None:
+            return ""
+        await self._rooms.cells[CellId(finding.where)].write(lambda tx: cell_servers.forget_fences(tx, [server]))
+        return "forgotten"
+
+
+def _fence_of(row: Server) -> Fence:
+    """In the name of whoever wrote it last: a later operation is refused nothing."""
+    operation = row.operation or OperationId("audit")
+    return Fence(operation, row.op_epoch // EPOCHS_PER_OPERATION, row.op_epoch % EPOCHS_PER_OPERATION, row.op_line)

@@ -1,0 +1,291 @@
+"""Reads what an audit compares: the site once for each look, servers by the page.
+
+A page is a range of ids: the region and every cell answer with so many rows, and the range ends where the first of them has no more
+room.  So memory and statements go with the pages; only the lists that the services give of their ports and attachments are whole.
+"""
+
+import bisect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from moorage.conductor.audit.seen import Page, Site
+from moorage.model.errors import Problem
+from moorage.model.ids import CellId, HostId, ProviderId, ServerId
+from moorage.model.migration import Migration
+from moorage.model.network import Port
+from moorage.model.server import Server
+from moorage.model.volume import Attachment
+from moorage.operations.detach_volume import DETACHING
+from moorage.operations.rooms import Rooms
+from moorage.sql import Tx
+from moorage.store.cell import audited as cell_audited
+from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell.migrations import Told
+from moorage.store.region import audited
+
+T = TypeVar("T")
+
+PAGE = 500
+FEW = 50
+"""So many servers are asked for one by one at the services; for more the lists are read whole."""
+MOVED_SINCE_US = 24 * 3600 * 1_000_000
+BINDINGS_MAX = 1_000
+"""Servers whose ports' bindings are asked for: each port is a call."""
+
+logger = logging.getLogger(__name__)
+
+
+class Guests(Protocol):
+    """What hosts reported: the cells' conductors of this process."""
+
+    def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
+        """Host → its guests; and cells whose hosts this process does not hear, with why."""
+        ...
+
+    async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
+        """Ask these hosts for their guests, and wait a moment; those that have answered."""
+        ...
+
+
+class NoGuests:
+    """No host is heard here."""
+
+    def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
+        return {}, {"hosts": "this process hears none"}
+
+    async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
+        return ()
+
+
+class Reader:
+    def __init__(self, rooms: Rooms, guests: Guests, *, ports: bool = True, page: int = PAGE) -> None:
+        """`ports`: there is a network service that has some."""
+        self._rooms, self._guests, self._ports, self._page = rooms, guests, ports, page
+
+    # ------------------------------------------------------------------------------------------------ the site
+
+    async def site(self, only: Collection[ServerId] | None = None) -> Site:
+        """What is around the servers; `only`: what concerns these."""
+        site = Site()
+        await self._rooms.placement.catch_up()
+        world = self._rooms.placement.world()
+        site.hosts = {HostId(host): world.names[slot] for host, slot in world.slots.items()}
+        nested = world.nested
+        site.below = {
+            host: frozenset(ProviderId(nested.ids[slot]) for slot in slots) for host, slots in nested.below.items()
+        }
+        few = None if only is None or len(only) > FEW else only
+        if self._ports:
+            site.ports = await self._or_out(site, "network", lambda: self._all_ports(few))
+            subnets = None if site.ports is None else await self._or_out(site, "network", self._segments)
+            if subnets is None:
+                site.ports = None
+            else:
+                site.segments = subnets
+        if self._rooms.volumes is not None:
+            site.attachments = await self._or_out(site, "volume", lambda: self._attachments(few))
+            site.going = await self._or_out(site, "volume", self._going) or {}
+        site.guests, unheard = self._guests.seen()
+        site.out.update(unheard)
+        return site
+
+    async def _or_out(self, site: Site, name: str, read: Callable[[], Awaitable[T]]) -> T | None:
+        try:
+            return await read()
+        except Problem as problem:
+            logger.info("the audit does not look at the %s service: %s", name, problem)
+            site.out[name] = problem.public
+            return None
+
+    async def _all_ports(self, few: Collection[ServerId] | None) -> Mapping[str, Mapping[str, Port]]:
+        if few is None:
+            return await self._rooms.network.held_by_ports()
+        return {each: {port.id: port for port in await self._rooms.network.ports_of(each)} for each in few}
+
+    async def _segments(self) -> dict[str, str | None]:
+        return {each.id: each.segment for each in await self._rooms.network.subnets()}
+
+    async def _attachments(self, few: Collection[ServerId] | None) -> dict[str, list[Attachment]]:
+        assert self._rooms.volumes is not None
+        found: dict[str, list[Attachment]] = {}
+        if few is not None:
+            return {each: list(await self._rooms.volumes.attachments_of(each)) for each in few}
+        async for each in self._rooms.volumes.all_attachments():
+            if each.server:
+                found.setdefault(each.server, []).append(each)
+        return found
+
+    async def _going(self) -> dict[str, list[str]]:
+        assert self._rooms.volumes is not None
+        found: dict[str, list[str]] = {}
+        for volume in await self._rooms.volumes.with_status(DETACHING):
+            for _, server in volume.attachments:
+                found.setdefault(server, []).append(volume.id)
+        return found
+
+    # ------------------------------------------------------------------------------------------------ servers
+
+    async def pages(self, site: Site) -> AsyncIterator[Page]:
+        """All servers, in the order of their ids."""
+        devices = sorted(site.ports or ())
+        guests = _by_guest(site)
+        guest_ids = sorted(guests)
+        site.cells = frozenset(cell for cell in self._rooms.cells.ids if f"cell {cell}" not in site.out)
+        low = ""
+        while True:
+            region = await self._rooms.region.read(partial(_region_page, after=low, limit=self._page))
+            parts: dict[CellId, _CellPart] = {}
+            for cell in sorted(site.cells):
+                part = await self._cell(site, cell, partial(_cell_page, after=low, limit=self._page))
+                if part is not None:
+                    parts[cell] = part
+            ends = [*region.ends(self._page), *(end for part in parts.values() for end in part.ends(self._page))]
+            high = min(ends) if ends else None
+            page = _page_of(region, parts, low, high)
+            page.devices = tuple(devices[_at(devices, low) : None if high is None else _at(devices, high)])
+            some = guest_ids[_at(guest_ids, low) : None if high is None else _at(guest_ids, high)]
+            page.guests = {ServerId(each): guests[ServerId(each)] for each in some}
+            await self._around(site, page)
+            yield page
+            if high is None:
+                return
+            low = high
+
+    async def among(self, site: Site, ids: Collection[ServerId], consumers: Collection[str] = ()) -> Page:
+        """These servers, and the claims of these consumers besides."""
+        site.cells = frozenset(cell for cell in self._rooms.cells.ids if f"cell {cell}" not in site.out)
+        wanted = {*ids, *(ServerId(each) for each in consumers)}
+
+        found = await self._rooms.region.read(partial(_region_among, ids=wanted, consumers=wanted))
+        parts: dict[CellId, _CellPart] = {}
+        for cell in sorted(site.cells):
+            part = await self._cell(site, cell, partial(_cell_among, ids=wanted))
+            if part is not None:
+                parts[cell] = part
+        page = _page_of(found, parts, "", None)
+        page.devices = tuple(each for each in sorted(wanted) if each in (site.ports or ()))
+        page.guests = {id: hosts for id, hosts in _by_guest(site).items() if id in wanted}
+        await self._around(site, page)
+        return page
+
+    async def _cell(self, site: Site, cell: CellId, work: Callable[[Tx], T]) -> T | None:
+        try:
+            return await self._rooms.cells[cell].read(work)
+        except Problem as problem:
+            site.out[f"cell {cell}"] = problem.public
+            site.cells -= {cell}
+            return None
+
+    async def _around(self, site: Site, page: Page) -> None:
+        """Open migrations of these servers, and what the cells say of the moves among the consumers."""
+        moves = [consumer for consumer, held in page.held.items() if held.moves]
+        for cell in sorted(site.cells):
+            ids = [id for id, rows in page.records.items() if any(each == cell for each, _ in rows)]
+            found = await self._cell(site, cell, partial(_moves_of, ids=ids, moves=moves)) if ids or moves else None
+            for each in () if found is None else found.moves:
+                page.moves.setdefault(each.server, []).append(each)
+            page.told |= {} if found is None else found.told
+        servers = {each.server for each in page.told.values()} - page.mapped.keys()
+        consumers = {each.uuid for some in page.moves.values() for each in some} - page.held.keys()
+        if not servers and not consumers:
+            return
+        near = await self._rooms.region.read(partial(_region_among, ids=servers, consumers=consumers))
+        page.mapped |= {each.id: each for each in near.mapped}
+        page.held |= {each.owner.consumer: each for each in near.held}
+
+    async def bindings(self, site: Site, moved: Collection[ServerId]) -> None:
+        """Inactive bindings of the ports of servers that were moved lately."""
+        if site.ports is None:
+            return
+        found: dict[str, list[str]] = {}
+        for server in sorted(moved):
+            for port in site.ports.get(server, {}):
+                left = await self._or_out(site, "bindings", partial(self._rooms.network.bindings, port))
+                found[port] = [each.host for each in left or () if not each.active]
+        site.inactive = {**site.inactive, **{port: hosts for port, hosts in found.items() if hosts}}
+
+    async def moved_lately(self, site: Site, now_us: int) -> frozenset[ServerId]:
+        """Servers of which a move ended lately; of more than `BINDINGS_MAX` the newest."""
+        found: set[ServerId] = set()
+        for cell in self._rooms.cells.ids:
+            moved = await self._cell(
+                site, cell, partial(cell_audited.moved_since, since_us=now_us - MOVED_SINCE_US, limit=BINDINGS_MAX)
+            )
+            found |= moved or frozenset()
+        return frozenset(sorted(found)[:BINDINGS_MAX])
+
+
+class _RegionPart:
+    def __init__(self, mapped: list[audited.Mapped], held: list[audited.Held]) -> None:
+        self.mapped, self.held = mapped, held
+
+    def ends(self, limit: int) -> list[str]:
+        """Where it had no more room."""
+        found = [self.mapped[-1].id] if len(self.mapped) >= limit else []
+        return [*found, self.held[-1].owner.consumer] if len(self.held) >= limit else [*found]
+
+
+class _CellPart:
+    def __init__(self, living: list[Server], gone: list[tuple[ServerId, int]]) -> None:
+        self.living, self.gone = living, gone
+
+    def ends(self, limit: int) -> list[str]:
+        found: list[str] = [self.living[-1].id] if len(self.living) >= limit else []
+        return [*found, self.gone[-1][0]] if len(self.gone) >= limit else found
+
+
+def _region_page(tx: Tx, after: str, limit: int) -> _RegionPart:
+    return _RegionPart(audited.mapped(tx, after, limit), audited.held(tx, after, limit))
+
+
+def _cell_page(tx: Tx, after: str, limit: int) -> _CellPart:
+    return _CellPart(cell_audited.living(tx, after, limit), cell_audited.gone(tx, after, limit))
+
+
+def _cell_among(tx: Tx, ids: Collection[str]) -> _CellPart:
+    return _CellPart(cell_audited.living_among(tx, ids), cell_audited.gone_among(tx, ids))
+
+
+def _region_among(tx: Tx, ids: Collection[str], consumers: Collection[str]) -> _RegionPart:
+    return _RegionPart(audited.mapped_among(tx, ids), audited.held_among(tx, consumers))
+
+
+class _Moves(NamedTuple):
+    moves: list[Migration]
+    told: dict[str, Told]
+
+
+def _moves_of(tx: Tx, ids: Collection[ServerId], moves: Collection[str]) -> _Moves:
+    return _Moves(cell_audited.open_moves(tx, ids), cell_migrations.told(tx, list(moves)) if moves else {})
+
+
+def _page_of(region: _RegionPart, parts: Mapping[CellId, _CellPart], low: str, high: str | None) -> Page:
+    def within(id: str) -> bool:
+        return high is None or id <= high
+
+    page = Page()
+    page.mapped = {each.id: each for each in region.mapped if within(each.id)}
+    page.held = {each.owner.consumer: each for each in region.held if within(each.owner.consumer)}
+    for cell, part in parts.items():
+        for server in part.living:
+            if within(server.id):
+                page.records.setdefault(server.id, []).append((cell, server))
+        for id, at in part.gone:
+            if within(id):
+                page.gone.setdefault(id, []).append((cell, at))
+    return page
+
+
+def _by_guest(site: Site) -> dict[ServerId, list[str]]:
+    found: dict[ServerId, list[str]] = {}
+    for host, guests in site.guests.items():
+        for each in guests:
+            found.setdefault(each, []).append(host)
+    return found
+
+
+def _at(ids: list[str] | list[ServerId], after: str) -> int:
+    """Where those behind an id begin."""
+    return bisect.bisect_right(ids, after)

@@ -1,0 +1,174 @@
+"""Repairs: each by the code that operations and reconcilers use, looked at again in the transaction that writes, and journalled.
+
+A line of the journal is written before the repair, as begun, and again with what came of it: a repair that its process did not live
+to see the end of is known.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from moorage.conductor.audit.mending_claims import MendingClaims
+from moorage.conductor.audit.mending_ports import MendingPorts
+from moorage.conductor.audit.mending_records import MendingRecords
+from moorage.conductor.audit.reader import Guests, Reader
+from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
+from moorage.conductor.reconcilers.quota_usage import QuotaUsage
+from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
+from moorage.conductor.reconcilers.stray_images import StrayImages
+from moorage.conductor.reconcilers.tidy import Tidy
+from moorage.model.audit import HEAL, KINDS, Finding, Repair
+from moorage.model.clock import Clock
+from moorage.model.errors import Problem
+from moorage.model.ids import ServerId
+from moorage.operations.rooms import Rooms
+from moorage.store.region import audits
+
+logger = logging.getLogger(__name__)
+
+Mend = Callable[[Finding], Awaitable[str]]
+"""What was done; empty: nothing, for it is not so any more, or not now."""
+BEGUN = "begun"
+LEFT = "left: it changed meanwhile, or cannot be mended now"
+
+
+class Repairs:
+    def __init__(self, rooms: Rooms, reader: Reader, guests: Guests, clock: Clock) -> None:
+        self._rooms, self._guests, self._clock = rooms, guests, clock
+        records = MendingRecords(rooms, clock)
+        claims = MendingClaims(rooms, reader)
+        ports = MendingPorts(rooms, reader)
+        self._ports, self._claims = ports, claims
+        self._done: dict[tuple[str, str], str] = {}
+        """What was done for a whole server, or once for all: (what, server) → what."""
+        self._mends: dict[str, Mend] = {
+            "mapping_missing": records.learn,
+            "mapping_wrong_cell": records.map_to,
+            "record_in_two_cells": records.remove_older,
+            "record_deleted_mapping_live": records.mark_deleted,
+            "mapping_deleted_record_live": records.mark_record_deleted,
+            "build_request_left": records.drop_order,
+            "task_state_left": records.clear_task,
+            "building_without_operation": records.show_error,
+            "slot_left": records.let_go,
+            "migration_left_open": records.end_migration,
+            "fence_left": records.forget_fence,
+            "allocation_orphaned": claims.release,
+            "migration_allocation_orphaned": claims.release_move,
+            "usage_drifted": claims.sum_again,
+            "port_orphaned": ports.stray,
+            "port_not_let_go": ports.stray,
+            "port_missing": ports.look,
+            "port_addresses_differ": ports.look,
+            "port_bound_elsewhere": ports.bind,
+            "port_unbound": ports.bind,
+            "port_bound_of_shelved": ports.take_off,
+            "port_profile_wrong": self._profile,
+            "port_binding_left": ports.delete_binding,
+            "attachment_orphaned": self._attachments,
+            "volume_reserved": self._attachments,
+            "attachment_unfinished": self._attachments,
+            "volume_detaching_left": self._attachments,
+            "volume_intent_left": self._intents,
+            "volume_snapshot_left": self._snapshot,
+            "image_left_half_made": self._image,
+            "image_of_shelved_left": self._image,
+            "guest_orphaned": self._guest,
+            "guest_elsewhere": self._guest,
+            "guest_on_two_hosts": self._guest,
+            "quota_usage_wrong": self._quota,
+            "quota_user_usage_wrong": self._quota,
+            "console_tokens_expired": self._tokens,
+            "events_left": self._tidy,
+            "deleted_record_old": self._tidy,
+            **{kind: claims.heal for kind, known in KINDS.items() if known.repair == HEAL and known.repairable},
+        }
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Those that are repaired at all."""
+        return frozenset(self._mends)
+
+    async def mend(self, finding: Finding, audit: str, by: str) -> bool:
+        """One finding; True: it is mended. Raises Problem when a service is out."""
+        now = int(self._clock.now() * 1_000_000)
+        was = f"{finding.found} (expected: {finding.expected})"
+        line = Repair(audit, now, by, finding.kind, finding.what, finding.where, finding.server, was, BEGUN)
+        number = await self._rooms.region.write(lambda tx: audits.note(tx, line))
+        try:
+            done = await self._once(finding)
+        except Problem as problem:
+            said = f"left: {problem.public} {problem.private}".strip()
+            await self._rooms.region.write(lambda tx: audits.note_done(tx, number, said))
+            raise
+        await self._rooms.region.write(lambda tx: audits.note_done(tx, number, done or LEFT))
+        if done:
+            logger.warning(
+                "repaired: %s %s of server %s: %s", finding.kind, finding.what, finding.server or "none", done
+            )
+        return bool(done)
+
+    async def _once(self, finding: Finding) -> str:
+        mend = self._mends[finding.kind]
+        if finding.kind not in ONCE:
+            return await mend(finding)
+        key = mend.__name__, finding.server
+        if key not in self._done:
+            self._done[key] = await mend(finding)
+        return self._done[key]
+
+    async def _profile(self, finding: Finding) -> str:
+        """And the claim says the same."""
+        done = await self._ports.name_providers(finding)
+        if done:
+            await self._claims.heal(finding)
+        return done
+
+    async def _attachments(self, finding: Finding) -> str:
+        volumes = self._rooms.volumes
+        if volumes is None:
+            return ""
+        server = ServerId(finding.server)
+        there = await volumes.attachments_of(server)
+        going = [finding.what] if finding.kind == "volume_detaching_left" else []
+        done = await StrayAttachments(self._rooms).mend(server, there, going)
+        parts = [f"dropped {', '.join(done.dropped)}" if done.dropped else "", "completed" if done.mended else ""]
+        return ", ".join(each for each in parts if each)
+
+    async def _intents(self, finding: Finding) -> str:
+        await StrayAttachments(self._rooms).unfinished()
+        return "its volumes are deleted, if it was never accepted"
+
+    async def _snapshot(self, finding: Finding) -> str:
+        assert self._rooms.volumes is not None
+        await self._rooms.volumes.delete_snapshot(finding.what)
+        return "deleted"
+
+    async def _image(self, finding: Finding) -> str:
+        strays = StrayImages(self._rooms, self._clock)
+        mine = next((image for _, image in (await strays.look()).strays if image.id == finding.what), None)
+        return "deleted" if mine is not None and await strays.delete(mine) else ""
+
+    async def _guest(self, finding: Finding) -> str:
+        """The host says what it has, and its cell says what of it does not belong there (conductor/belonging.py)."""
+        heard = await self._guests.ask_again([finding.where])
+        return "the host was asked for its guests, and is told which are not its own" if heard else ""
+
+    async def _quota(self, finding: Finding) -> str:
+        done = await QuotaUsage(self._rooms).run()
+        return "counted again" if done.mended else ""
+
+    async def _tokens(self, finding: Finding) -> str:
+        went = await ConsoleTokens(self._rooms.region, self._clock).run()
+        return f"{went} forgotten" if went else ""
+
+    async def _tidy(self, finding: Finding) -> str:
+        await Tidy(self._rooms, self._clock).run()
+        return "forgotten"
+
+
+ONCE = frozenset(
+    {kind for kind, known in KINDS.items() if known.repair == HEAL}
+    | {"quota_usage_wrong", "quota_user_usage_wrong", "events_left", "deleted_record_old", "volume_intent_left"}
+    | {"attachment_orphaned", "volume_reserved", "attachment_unfinished", "port_orphaned", "port_not_let_go"}
+)
+"""What is mended for a server, or for all, at once: its second finding is mended with the first."""

@@ -1,0 +1,199 @@
+"""What an audit looks for, what it found, and what was done about it.
+
+A finding names one thing that is not as the records of the servers say.  It is stored in reports and read by later releases: fields are
+added with defaults.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+FINDINGS_KEPT_MAX = 1_000
+"""Of one report; all are counted."""
+SERVERS_ASKED_MAX = 1_000
+OWN = "moorage"
+"""Who asked for an audit that nobody asked for."""
+
+
+class AuditStatus(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    """Nothing could be looked at."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    kind: str
+    what: str
+    """The id of the thing."""
+    where: str
+    """The service that has it, the cell or the host."""
+    server: str = ""
+    """Whose it is, or was; empty: no server's."""
+    expected: str = ""
+    found: str = ""
+    repairable: bool = False
+    repair: str = ""
+    """What a repair does; of what is not repaired, what a person can do."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The same in two looks: the same finding."""
+        return self.kind, self.what, self.where, self.server
+
+
+class Repair(msgspec.Struct, frozen=True):
+    """One line of the journal of repairs."""
+
+    audit: str
+    at: int
+    """Microseconds since 1970, UTC."""
+    by: str
+    kind: str
+    what: str
+    where: str
+    server: str
+    was: str
+    done: str
+
+
+class AuditAsked(msgspec.Struct, frozen=True):
+    """What somebody wants to know, and to have done."""
+
+    kinds: tuple[str, ...] = ()
+    """Empty: all."""
+    servers: tuple[str, ...] = ()
+    """Empty: all."""
+    repair: bool = False
+    dry_run: bool = False
+    """Repairs are said and not done."""
+    limit: int = FINDINGS_KEPT_MAX
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    looked_at: dict[str, int] = {}
+    """Servers, ports, attachments … → how many."""
+    not_looked_at: dict[str, str] = {}
+    """Cells and services that were out → why."""
+    counts: dict[str, int] = {}
+    """Kind → how many; whole, however many findings are kept."""
+    findings: tuple[Finding, ...] = ()
+    repaired: dict[str, int] = {}
+    """Kind → how many were repaired."""
+    left: dict[str, int] = {}
+    """Kind → how many could not be repaired, or not now."""
+
+    @property
+    def found(self) -> int:
+        return sum(self.counts.values())
+
+
+class Audit(msgspec.Struct, frozen=True):
+    """One audit, asked for or periodic."""
+
+    id: str
+    asked_at: int
+    asked_by: str
+    asked: AuditAsked
+    status: AuditStatus
+    began_at: int | None = None
+    ended_at: int | None = None
+    why: str = ""
+    """Why it failed."""
+    report: AuditReport = AuditReport()
+
+
+class Kind(NamedTuple):
+    says: str
+    repair: str
+    """What a repair does; of kinds that are never repaired, what a person can do."""
+    repairable: bool = True
+
+
+HEAL = "the claim is made to say what the server and its ports have"
+LOOK = "look at it; nothing is done to it"
+
+KINDS: Mapping[str, Kind] = {
+    # records and mappings
+    "mapping_missing": Kind("a cell has a record of a server that the region does not know", "the region learns of it"),
+    "mapping_wrong_cell": Kind("the region has a server in a cell that is not the one with its record", "the mapping"),
+    "record_in_two_cells": Kind("two cells have a record of one server", "the older record goes"),
+    "record_missing": Kind("the cell of a server does not have its record", "restore the cell's database", False),
+    "record_deleted_mapping_live": Kind("a record is deleted, and the region does not know it", "the region is told"),
+    "mapping_deleted_record_live": Kind(
+        "the region knows that a server is deleted, and its record does not", "the record"
+    ),
+    "build_request_left": Kind("an order is kept though its server has a record", "the order goes"),
+    "task_state_left": Kind("a server shows a task that no operation does", "the task state is cleared"),
+    "building_without_operation": Kind("a server is in BUILD, and nobody builds it", "it is shown in ERROR"),
+    "slot_left": Kind("an operation that has ended still holds a server", "the server is let go"),
+    "operation_without_server": Kind("an open operation does not hold its server", LOOK, False),
+    "migration_left_open": Kind("a migration is open, and no operation is at it", "it is recorded as failed"),
+    "deleted_record_old": Kind("records of long deleted servers are kept", "they are forgotten"),
+    "fence_left": Kind("a cell keeps a fence of a server that nobody knows", "it is forgotten"),
+    # claims
+    "allocation_missing": Kind("a server on a host has no allocation there", HEAL),
+    "allocation_amounts_wrong": Kind("an allocation is not what the flavor asks", HEAL),
+    "allocation_wrong_host": Kind("a server holds resources of a host that it is not on", HEAL),
+    "allocation_orphaned": Kind("a claim of no server, or of one that is on no host", "the claim is released"),
+    "allocation_owner_wrong": Kind("a claim is not in its server's project and user, or on its host", HEAL),
+    "shelved_holds_host": Kind("a server that is shelved and offloaded holds resources of a host", HEAL),
+    "port_allocation_missing": Kind("what a port is guaranteed is not claimed", HEAL),
+    "port_allocation_wrong": Kind("the claim for a port's guarantee has the wrong amount", HEAL),
+    "port_allocation_wrong_provider": Kind("a guarantee is claimed of a provider that no port names", HEAL),
+    "address_claim_missing": Kind("an address of a segment is not claimed", HEAL),
+    "address_claim_orphaned": Kind("an address of a segment is claimed that no port has", HEAL),
+    "migration_allocation_orphaned": Kind("a move that has ended holds resources", "they are released"),
+    "migration_allocation_unknown": Kind("a move of which nobody has a record holds resources", LOOK, False),
+    "usage_drifted": Kind("a counter is not the sum of its allocations", "the counter is summed again"),
+    # ports
+    "port_orphaned": Kind("a port of ours names a server that does not have it", "it is deleted"),
+    "port_not_let_go": Kind("a user's port names a server that does not have it", "it is let go"),
+    "port_missing": Kind(
+        "a server's port is not there", "its card is unplugged, if the network service says it is gone"
+    ),
+    "port_bound_elsewhere": Kind("a port is bound to another host than its server's", "it is bound to that host"),
+    "port_unbound": Kind("a port of a server on a host is not bound", "it is bound to that host"),
+    "port_bound_of_shelved": Kind("a port of a server that is on no host is bound", "it is taken off that host"),
+    "port_taken_by_other": Kind("a server's port names another device", LOOK, False),
+    "port_addresses_differ": Kind(
+        "a server shows other addresses than its port has", "the record is brought up to date"
+    ),
+    "port_profile_wrong": Kind(
+        "a binding does not name the providers of a guarantee", "it names those that are claimed"
+    ),
+    "port_binding_left": Kind("an inactive binding is left of a move that has ended", "it is deleted"),
+    # volumes and images
+    "attachment_orphaned": Kind("an attachment names a server that does not have it", "it is deleted"),
+    "volume_reserved": Kind("a volume is reserved for a server that does not have it", "the reservation is deleted"),
+    "attachment_missing": Kind("a server's volume has no such attachment", "detach and attach the volume", False),
+    "attachment_unfinished": Kind("an attachment that a server has is half made", "it is completed"),
+    "volume_detaching_left": Kind("a volume is said to be going, and nobody detaches it", "it is in use again"),
+    "volume_intent_left": Kind("volumes were begun for a server that was never accepted", "they are deleted"),
+    "volume_snapshot_left": Kind("a volume's snapshot was made for an image that is not there", "it is deleted"),
+    "image_left_half_made": Kind("an image of ours is half made, and nobody is at it", "it is deleted"),
+    "image_of_shelved_left": Kind("the image of a shelved disk is nobody's", "it is deleted"),
+    # hosts
+    "guest_orphaned": Kind("a host has a guest of a server that was deleted", "the host is told, and destroys it"),
+    "guest_unknown": Kind("a host has a guest that nobody knows", LOOK, False),
+    "guest_elsewhere": Kind("a host has a guest of a server that is elsewhere", "the host is told, and destroys it"),
+    "guest_on_two_hosts": Kind("two hosts have a guest of one server", "the host that is not the server's is told"),
+    "guest_missing": Kind("a server's host does not have its guest", "rebuild or hard reboot it", False),
+    # counted by project, and what is only kept for a time
+    "quota_usage_wrong": Kind("a project's quota is not what its servers weigh", "it is counted again"),
+    "quota_user_usage_wrong": Kind("a user's quota is not what their servers weigh", "it is counted again"),
+    "console_tokens_expired": Kind("tokens of consoles are kept though their time is over", "they are forgotten"),
+    "events_left": Kind("events that nobody waited for are kept", "they are forgotten"),
+}
+
+OF_ALLOCATIONS = tuple(
+    kind
+    for kind in KINDS
+    if kind.startswith(("allocation_", "port_allocation_", "address_claim_"))
+    or kind in {"shelved_holds_host", "port_profile_wrong"}
+)
+"""What `moorage heal-allocations` looks at."""
+OF_PORTS_ALLOCATIONS = frozenset(kind for kind in OF_ALLOCATIONS if kind.startswith(("port_", "address_")))

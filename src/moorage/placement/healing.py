@@ -1,0 +1,38 @@
+"""Claims that are made to say what is, where nobody restored a database: what `claims.restore` does, under conditions."""
+
+from collections.abc import Mapping
+
+from moorage.model.ids import HostId, ProviderId
+from moorage.model.verdict import Row
+from moorage.model.world import GroupAsk
+from moorage.placement import claims
+from moorage.sql import Tx
+from moorage.store.region.placement import claims as sql
+from moorage.store.region.placement import recount
+from moorage.store.region.placement.claims import Key, Owner
+from moorage.store.region.placement.tables import stamp
+
+
+def heal(
+    tx: Tx, owner: Owner, host: HostId | None, truth: Mapping[Key, int], was: Mapping[Key, int], group: GroupAsk | None
+) -> bool:
+    """Make a consumer hold exactly this, in its owner's name; it is made if there is none.
+
+    `host`: None: it is on none, and keeps no more than addresses.  `was`: what it held when that was found out.  False, and the caller
+    takes the transaction back: it holds something else by now, or a provider has no such inventory.
+    """
+    before = sql.owner(tx, owner.consumer)
+    if sql.held(tx, owner.consumer) != dict(was):
+        return False
+    if before is not None:
+        owner = before._replace(project=owner.project, user=owner.user)
+    if host is not None:
+        return not claims.restore(tx, owner, host, truth, group)
+    claims.keep_addresses(tx, owner.consumer, truth)
+    return dict(truth) == sql.held(tx, owner.consumer)
+
+
+def sum_again(tx: Tx, provider: ProviderId, resource: str) -> tuple[Row, ...]:
+    """A counter becomes the sum of its allocations."""
+    row = recount.used(tx, (provider, resource), stamp(tx))
+    return () if row is None else (row,)

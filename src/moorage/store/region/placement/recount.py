@@ -1,0 +1,41 @@
+"""Counters made anew from their allocations, and who has which classes: asked only when something is repaired."""
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+
+from moorage.model.ids import ProviderId
+from moorage.model.verdict import Row
+from moorage.sql import Tx
+from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement.tables import Stamp, allocations, inventories
+
+_I, _A = inventories.c, allocations.c
+
+
+def used(tx: Tx, key: Key, at: Stamp) -> Row | None:
+    """Set a counter to the sum of what is held of it; None: there is no such inventory."""
+    held = (
+        sa.select(sa.func.coalesce(sa.func.sum(_A.used), 0))
+        .where(_A.provider == key[0], _A["class"] == key[1])
+        .scalar_subquery()
+    )
+    row = tx.row(
+        sa.update(inventories)
+        .where(_I.provider == key[0], _I["class"] == key[1])
+        .values(used=sa.cast(held, sa.BigInteger), changed=at.changed, version=at.version)
+        .returning(_I.used, _I.cap, _I.version)
+    )
+    return None if row is None else Row(*key, 0, row.used, row.cap, row.version)
+
+
+def offering(tx: Tx, providers: Collection[ProviderId], resources: Collection[str]) -> list[ProviderId]:
+    """Of these providers, those that have an inventory of all of these classes."""
+    query = (
+        sa.select(_I.provider)
+        .where(_I.provider.in_(sorted(providers)), _I["class"].in_(sorted(resources)))
+        .group_by(_I.provider)
+        .having(sa.func.count() == len(set(resources)))
+        .order_by(_I.provider)
+    )
+    return [ProviderId(row.provider) for row in tx.rows(query)]

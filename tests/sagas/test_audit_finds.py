@@ -1,0 +1,123 @@
+"""Every kind of leak that is planted is found, named, and mended if it can be; and nothing is found where nothing is wrong (N4)."""
+
+import dataclasses
+from collections.abc import AsyncIterator, Collection, Mapping
+from typing import Any, cast
+
+import pytest
+from audit_plants import PLANTS, WITH_GUARANTEES
+from test_port_drift import ToldAtOnce
+
+from moorage.conductor.audit.auditor import Auditor
+from moorage.conductor.belonging import Belonging
+from moorage.model.audit import KINDS, AuditAsked, AuditReport
+from moorage.model.clock import SystemClock
+from moorage.model.ids import ServerId
+from moorage.store.region import audits
+from moorage.store.region import servers as region_servers
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_region import HOSTS, SERVER, SmallRegion
+from moorage.testing.small_stories import attached
+
+ALSO = {
+    "mapping_missing": {"quota_usage_wrong"},
+    "guest_elsewhere": {"guest_missing"},
+    "record_missing": {"guest_unknown"},
+    "mapping_deleted_record_live": {"guest_orphaned"},
+    "record_deleted_mapping_live": {"port_orphaned", "port_not_let_go", "quota_usage_wrong"},
+    "record_in_two_cells": {"quota_usage_wrong"},
+    "port_allocation_wrong_provider": {"port_allocation_missing"},
+}
+"""What such a leak brings with it."""
+
+
+class Guests:
+    """Hosts in dicts that tell of their guests at once; from the second time on they obey what their cells say to it."""
+
+    def __init__(self, small: SmallRegion) -> None:
+        self.small = small
+        self.asked = 0
+
+    def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
+        return {host: [server for at, server in self.small.hosts.guests if at == host] for host, _ in HOSTS}, {}
+
+    async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
+        self.asked += 1
+        for host in hosts if self.asked > 1 else ():
+            for cell in self.small.cells:
+                judge = Belonging(cell, self.small.cells[cell], self.small.region, self.small.engine)
+                told = await judge.judge(host, [server for at, server in self.small.hosts.guests if at == host])
+                for wrong in told.wrong:
+                    self.small.hosts.guests.pop((host, wrong.server), None)
+        return hosts
+
+
+@pytest.fixture
+async def small(request: pytest.FixtureRequest) -> AsyncIterator[SmallRegion]:
+    """A server with three cards, one of them on a routed network or all with guarantees; nobody holds it."""
+    region = await SmallRegion.open()
+    kind = request.node.callspec.params.get("kind", "") if hasattr(request.node, "callspec") else ""
+    if kind in WITH_GUARANTEES:
+        await attached(region, "made", guarantees=True)
+    else:
+        await attached(region, "routed")
+    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    region.rooms = dataclasses.replace(region.rooms, tellers=cast("Any", ToldAtOnce(region)))
+    yield region
+    await region.close()
+
+
+def auditor(small: SmallRegion) -> Auditor:
+    return Auditor(small.rooms, Guests(small), SystemClock(), again_after_s=0)
+
+
+async def look(small: SmallRegion, **asked: Any) -> AuditReport:
+    return await auditor(small).run(AuditAsked(**asked), "audit-1", "somebody")
+
+
+async def test_nothing_is_found_where_nothing_is_wrong(small: SmallRegion) -> None:
+    report = await look(small)
+    assert report.findings == ()
+    assert report.counts == {}
+    assert report.not_looked_at == {}
+    assert (report.looked_at["servers"], report.looked_at["ports"], report.looked_at["hosts"]) == (1, 3, 3)
+
+
+def test_every_kind_is_planted() -> None:
+    assert PLANTS.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+async def test_what_is_planted_is_found(kind: str, small: SmallRegion) -> None:
+    await PLANTS[kind](small)
+    report = await look(small)
+    assert kind in report.counts, report
+    assert report.counts.keys() <= {kind} | ALSO.get(kind, set())
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind, known in KINDS.items() if known.repairable))
+async def test_what_is_planted_is_mended(kind: str, small: SmallRegion) -> None:
+    await PLANTS[kind](small)
+    said = await look(small, repair=True, dry_run=True)
+    assert said.repaired.get(kind), said
+    assert (await look(small)).counts == said.counts, "a dry run mends nothing"
+    done = await look(small, repair=True)
+    assert done.repaired.get(kind) == done.counts[kind], done
+    for _ in range(2):  # what it brought with it may have had to wait for it
+        left = await look(small, repair=True)
+    left = await look(small)
+    assert left.counts == ({"guest_missing": 1} if kind == "guest_elsewhere" else {}), "a guest is not made by an audit"
+    lines = await small.region.read(lambda tx: audits.repairs_of(tx, "audit-1"))
+    mine = [each for each in lines if each.kind == kind]
+    assert mine
+    assert mine[0].by == "somebody"
+    assert mine[0].was
+    assert mine[0].done not in {"", "begun"}
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind, known in KINDS.items() if not known.repairable))
+async def test_what_a_person_must_judge_is_left(kind: str, small: SmallRegion) -> None:
+    await PLANTS[kind](small)
+    done = await look(small, kinds=(kind,), repair=True)
+    assert (done.repaired, done.left) == ({}, {kind: 1})
+    assert (await look(small, kinds=(kind,))).counts == {kind: 1}
