@@ -46,7 +46,7 @@ from moorage.drivers.driver import Driver
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.ids import CellId, ServerId
-from moorage.model.turn import Turn
+from moorage.model.turn import UNDO, Turn
 
 _log = logging.getLogger(__name__)
 
@@ -353,7 +353,8 @@ class Agent:
                 await self._settler.take_away(command.server)  # the cell has spoken meanwhile, and saw no guest
             return
         answer = encode(result)
-        if result.ok or command.verb != Verb.DESTROY_GUEST:  # a destroy that failed is tried anew, in the same turn
+        anew = command.verb == Verb.DESTROY_GUEST or command.turn.phase == UNDO
+        if result.ok or not anew:  # what takes something back, and failed, is tried anew in the same turn
             started = result.ok and command.verb == Verb.START_GUEST
             await self._journal.keep(key, answer, running, started=started)
         await self._bus.publish(subjects.result_for(self.cell, command.reply_to), answer)
