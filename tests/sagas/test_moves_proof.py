@@ -1,0 +1,43 @@
+"""Moves of servers with volumes, with guarantees, on routed networks, that are off, and where they are: each step fails."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from moorage.model.server import VmState
+from moorage.operations.all import SAGAS
+from moorage.testing.sagas import PARTS, prove
+from moorage.testing.small_moved import about_moved, movable, moved, resizing
+from moorage.testing.small_region import SmallRegion
+
+WORLDS: dict[str, dict[str, Any]] = {
+    "volumes": {"volumes": True},
+    "guarantees": {"guarantees": True},
+    "off": {"state": VmState.STOPPED, "routed": True},
+}
+
+HERE = [("revert_resize/1", "same host")]
+"""There is no other host to try for a server that is resized where it is."""
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in PARTS if part.name == "failing"])
+@pytest.mark.parametrize(
+    ("saga", "kind"), [(saga, kind) for saga in ("resize/1", "revert_resize/1") for kind in WORLDS] + HERE
+)
+async def test_every_kind_of_server_moves_and_comes_back(small: SmallRegion, saga: str, kind: str, part: Any) -> None:
+    world, here = WORLDS.get(kind, {}), kind == "same host"
+    if saga == "resize/1":
+        asked: Any = await resizing(small, same_host=here, **world)
+        await prove(SAGAS[saga], asked, lambda: movable(small, **world), part)
+    else:
+        asked = await about_moved(small, saga, same_host=here, **world)
+        await prove(SAGAS[saga], asked, lambda: moved(small, same_host=here, **world), part)
