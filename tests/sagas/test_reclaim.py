@@ -13,7 +13,7 @@ from moorage.conductor.reconcilers.reclaim import Reclaim, Reclaimed
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
-from moorage.model.server import Server, Shelved, VmState
+from moorage.model.server import Moved, Server, Shelved, VmState
 from moorage.operations.steps import servers as records
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
@@ -132,6 +132,34 @@ async def test_what_was_shelved_between_the_request_and_the_delete_goes_at_once(
     fence = Fence(operation=PROVED, seq=1, epoch=9, line=1)
     for change in (lambda server: msgspec.structs.replace(server, vm_state=VmState.SHELVED), shelved):
         await records.change(small.rooms, found.cell, SERVER, fence, change)
+    await gone_at_once(small)
+
+
+async def test_what_was_moved_between_the_request_and_the_delete_goes_at_once(small: SmallRegion) -> None:
+    """And with it what the move left on the old host."""
+    await booted(small)
+
+    def moved(server: Server) -> Server:
+        old = Moved(
+            migration="m",
+            vm_state=VmState.ACTIVE,
+            host="host1",
+            node="host1",
+            provider=server.provider,
+            flavor=server.flavor,
+            at=1,
+        )
+        return msgspec.structs.replace(server, vm_state=VmState.RESIZED, moved=old)
+
+    found = await records.find(small.rooms, SERVER)
+    assert found.cell is not None
+    fence = Fence(operation=PROVED, seq=1, epoch=9, line=1)
+    await records.change(small.rooms, found.cell, SERVER, fence, moved)
+    assert await gone_at_once(small) == "delete/3"
+
+
+async def gone_at_once(small: SmallRegion) -> str:
+    """It is deleted softly in its turn, and reclaimed in the next round; by which version."""
     await tell_soft_delete(small)
     server = (await records.find(small.rooms, SERVER)).server
     assert server is not None
@@ -139,4 +167,6 @@ async def test_what_was_shelved_between_the_request_and_the_delete_goes_at_once(
     await free(small)
     reclaim, book = round_of(small, 60.0, 1.0)
     assert await reclaim.run() == Reclaimed((SERVER,)), "nobody can have it back, so nobody waits"
-    assert [each.saga.partition("/")[0] for each in book.begun_] == ["delete"]
+    (begun,) = book.begun_
+    assert begun.saga.startswith("delete/")
+    return begun.saga

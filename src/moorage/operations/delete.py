@@ -6,7 +6,7 @@ held the server has ended.
 
 import logging
 import time
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,7 @@ from moorage.model.asker import Asker
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.migration import MigrationStatus
-from moorage.model.operation import Accepted
+from moorage.model.operation import Accepted, Operation
 from moorage.model.server import PowerState, Server, TaskState, VmState
 from moorage.model.verdict import Row
 from moorage.operations import confirm_resize
@@ -32,6 +32,7 @@ from moorage.operations.steps.volumes import release_all
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
+from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
 from moorage.store.region import quotas, server_groups
 from moorage.store.region import servers as region_servers
@@ -287,12 +288,15 @@ DELETE_WITH_MOVES = Saga(
 """For servers that were moved, and may be by who holds them: it confirms first, as Nova does."""
 
 
+DeleteSaga: TypeAlias = Saga[Delete, Rooms]
+VERSIONS: tuple[DeleteSaga, ...] = (DELETE, DELETE_WITH_VOLUMES, DELETE_WITH_MOVES)
+"""From the one that takes away least to the one that takes away all."""
 MOVES = frozenset({"resize/1", "confirm_resize/1", "revert_resize/1"})
 WITHOUT_VOLUMES = frozenset(
     {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
 )
 """Of a server that one of these holds nothing is attached meanwhile."""
-NOT_YET = "a server with volumes cannot be deleted before all conductors are of this release; try again later"
+NOT_YET = "this server cannot be deleted before all conductors are of this release; try again later"
 
 
 async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = False, request_id: str = "") -> None:
@@ -301,8 +305,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
     A repeated delete adds nothing.
     """
     (newest, owner), gates = await _told_by(rooms), rooms.gates()
-    if server.moved is not None:
-        owner = await rooms.tellers.choose(DELETE_WITH_MOVES.name)
+    seen, server = await _seen(rooms, server)
     operation = region_operations.new_id()
 
     def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
@@ -316,13 +319,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, "deleted")
-        saga = DELETE
-        if server.volumes or server.shelved is not None or (holder is not None and holder.saga not in WITHOUT_VOLUMES):
-            saga = newest
-            if saga is DELETE:
-                raise Unavailable(NOT_YET)
-        if server.moved is not None or (holder is not None and holder.saga in MOVES):
-            saga = DELETE_WITH_MOVES
+        saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
         asked = Delete(
             server,
             held.seq,
@@ -352,12 +349,47 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
     await tell_later(rooms, new, holder, holder_owner)
 
 
-async def _told_by(rooms: Rooms) -> tuple[Saga[Delete, Rooms], ConductorId]:
-    """The newest version that every living conductor knows, and who begins. Raises Unavailable when there is none."""
+async def _seen(rooms: Rooms, server: Server) -> tuple[int, Server]:
+    """The server's number of operations, and its record as it was after that: what ends after it is no secret to the version.
+
+    The record as the caller read it where its cell is out.
+    """
+    where = await rooms.region.read(lambda tx: region_servers.find(tx, server.id))
+    if where is None or where.cell is None:
+        return (0 if where is None else where.op_seq), server
     try:
-        return DELETE_WITH_VOLUMES, await rooms.tellers.choose(DELETE_WITH_VOLUMES.name)
+        found = await rooms.cells[where.cell].glance(lambda tx: cell_servers.get(tx, server.id))
     except Unavailable:
-        return DELETE, await rooms.tellers.choose(DELETE.name)
+        found = None
+    return where.op_seq, found or server
+
+
+def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool) -> DeleteSaga:
+    """The shortest version that takes away all that the server has; `overtaken`: it may have more by now than was read.
+
+    Raises Unavailable while a conductor lives that does not know it.
+    """
+    if server.moved is not None or overtaken or (holder is not None and holder.saga in MOVES):
+        wanted = DELETE_WITH_MOVES
+    elif server.volumes or server.shelved is not None or (holder is not None and holder.saga not in WITHOUT_VOLUMES):
+        wanted = DELETE_WITH_VOLUMES
+    else:
+        return DELETE
+    if VERSIONS.index(newest) >= VERSIONS.index(wanted):
+        return wanted
+    if overtaken:
+        return newest  # nobody can have begun what a living conductor does not know
+    raise Unavailable(NOT_YET)
+
+
+async def _told_by(rooms: Rooms) -> tuple[DeleteSaga, ConductorId]:
+    """The newest version that every living conductor knows, and who begins. Raises Unavailable when there is none."""
+    for version in reversed(VERSIONS[1:]):
+        try:
+            return version, await rooms.tellers.choose(version.name)
+        except Unavailable:
+            continue
+    return DELETE, await rooms.tellers.choose(DELETE.name)
 
 
 def _now() -> int:

@@ -125,8 +125,9 @@ async def mark_soft_deleted(run: SoftDeleteRun) -> None:
 
 
 def may_be_restored(server: Server) -> bool:
-    """Whether what it needs is on its host.  One that was being shelved when it was deleted is not: it is reclaimed at once."""
-    return server.host is not None and server.shelved is None
+    """Whether what it needs is on its host.  One that was being shelved or moved when it was deleted is not:
+    it is reclaimed at once."""
+    return server.host is not None and server.shelved is None and server.moved is None
 
 
 def soft_deleted(server: Server, power: int, now: int) -> Server:
@@ -309,7 +310,7 @@ async def begin_restoring(
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         if not may_be_restored(now):
-            raise Conflict(f"Instance {now.id} was shelved when it was deleted, and cannot be restored.")
+            raise Conflict(f"Instance {now.id} was shelved or moved when it was deleted, and cannot be restored.")
         asked = Restore(now, seq, limits, request_id, asker.user, carried.get(), asker.project or "")
         return accepted(RESTORE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 

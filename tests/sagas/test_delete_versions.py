@@ -1,0 +1,125 @@
+"""Which version of a delete is begun: the one that takes away what the server has when it is accepted, not what its reader saw."""
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from moorage.model.asker import Asker
+from moorage.model.errors import Unavailable
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Accepted
+from moorage.model.server import Moved, Server, VmState
+from moorage.operations import delete
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.store.cell.servers import Fence
+from moorage.store.region import servers as region_servers
+from moorage.testing.small_region import PROJECT, SERVER, SmallRegion
+from moorage.testing.small_stories import booted
+
+WHO = Asker(user="user-1", project=PROJECT)
+
+
+class Book:
+    """Conductors that know all but some sagas."""
+
+    def __init__(self, *unknown: str) -> None:
+        self.unknown, self.begun_ = unknown, list[Accepted]()
+
+    async def choose(self, saga: str) -> ConductorId:
+        if saga in self.unknown:
+            raise Unavailable(saga)
+        return ConductorId("conductor1")
+
+    async def begun(self, accepted: Accepted) -> None:
+        self.begun_.append(accepted)
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    await booted(region)
+
+    def free(tx: Any) -> None:
+        where = region_servers.find(tx, SERVER)
+        assert where is not None
+        assert where.operation is not None
+        region_servers.let_go(tx, SERVER, where.operation, drop_order=True)
+
+    await region.region.write(free)
+    yield region
+    await region.close()
+
+
+async def recorded(small: SmallRegion) -> Server:
+    found = (await records.find(small.rooms, SERVER)).server
+    assert found is not None
+    return found
+
+
+async def changed(small: SmallRegion, how: Callable[[Server], Server]) -> None:
+    found = await records.find(small.rooms, SERVER)
+    assert found.cell is not None
+    fence = Fence(operation=OperationId("between"), seq=9, epoch=1, line=1)
+    await records.change(small.rooms, found.cell, SERVER, fence, how)
+
+
+def with_(small: SmallRegion, book: Book) -> Rooms:
+    return dataclasses.replace(small.rooms, tellers=cast("Any", book))
+
+
+def was_moved(server: Server) -> Server:
+    old = Moved(
+        migration="m",
+        vm_state=VmState.ACTIVE,
+        host="host1",
+        node="host1",
+        provider=server.provider,
+        flavor=server.flavor,
+        at=1,
+    )
+    return msgspec.structs.replace(server, vm_state=VmState.RESIZED, moved=old)
+
+
+async def test_a_server_that_has_nothing_more_is_deleted_by_the_shortest(small: SmallRegion) -> None:
+    book = Book()
+    await delete.begin(with_(small, book), WHO, await recorded(small))
+    assert [each.saga for each in book.begun_] == ["delete/1"]
+
+
+async def test_a_move_that_ended_since_the_record_was_read_is_not_forgotten(small: SmallRegion) -> None:
+    read, book = await recorded(small), Book()
+    await changed(small, was_moved)
+    await delete.begin(with_(small, book), WHO, read)
+    assert [each.saga for each in book.begun_] == ["delete/3"]
+
+
+async def test_one_that_an_operation_had_in_between_may_have_anything(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a conductor lives that knows no moves: then nobody can have moved it."""
+    seen = delete._seen
+
+    async def earlier(rooms: Rooms, server: Server) -> tuple[int, Server]:
+        number, found = await seen(rooms, server)
+        return number - 1, found
+
+    monkeypatch.setattr(delete, "_seen", earlier)
+    for book, wanted in ((Book(), "delete/3"), (Book("delete/3"), "delete/2")):
+        await delete.begin(with_(small, book), WHO, await recorded(small))
+        assert [each.saga for each in book.begun_] == [wanted]
+        await small.region.write(lambda tx, new=book.begun_[0]: region_servers.let_go(tx, SERVER, new.id))
+
+
+async def test_one_that_was_moved_waits_until_every_conductor_knows_moves(small: SmallRegion) -> None:
+    book = Book("delete/3")
+    await changed(small, was_moved)
+    with pytest.raises(Unavailable, match="before all conductors are of this release"):
+        await delete.begin(with_(small, book), WHO, await recorded(small))
+    assert book.begun_ == []
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.operation is None, "nothing was accepted"
