@@ -2,17 +2,21 @@
 
 import dataclasses
 from collections.abc import AsyncIterator, Collection, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+import msgspec
 import pytest
 from audit_plants import PLANTS, WITH_GUARANTEES
 from test_port_drift import ToldAtOnce
 
 from moorage.conductor.audit.auditor import Auditor
 from moorage.conductor.belonging import Belonging
+from moorage.conductor.reconcilers.stray_images import GRACE_S
 from moorage.model.audit import KINDS, AuditAsked, AuditReport
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ServerId
+from moorage.model.image import Image
 from moorage.store.region import audits
 from moorage.store.region import servers as region_servers
 from moorage.testing.sagas import PROVED_OPERATION
@@ -81,6 +85,22 @@ async def test_nothing_is_found_where_nothing_is_wrong(small: SmallRegion) -> No
     assert report.counts == {}
     assert report.not_looked_at == {}
     assert (report.looked_at["servers"], report.looked_at["ports"], report.looked_at["hosts"]) == (1, 3, 3)
+
+
+async def test_an_image_that_was_written_a_moment_ago_is_left_to_who_writes_it(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await PLANTS["image_left_half_made"](small)
+    every = small.images.every
+
+    async def changed(filters: Mapping[str, str], *, at_most: int) -> list[Image]:
+        found = await every(filters, at_most=at_most)
+        return [msgspec.structs.replace(each, updated_at=at.isoformat()) for each in found]
+
+    monkeypatch.setattr(small.images, "every", changed)
+    for age_s, counts in ((GRACE_S / 2, {}), (GRACE_S * 2, {"image_left_half_made": 1})):
+        at = datetime.now(UTC) - timedelta(seconds=age_s)
+        assert (await look(small)).counts == counts
 
 
 def test_every_kind_is_planted() -> None:

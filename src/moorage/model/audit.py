@@ -173,7 +173,9 @@ KINDS: Mapping[str, Kind] = {
     "attachment_unfinished": Kind("an attachment that a server has is half made", "it is completed"),
     "volume_detaching_left": Kind("a volume is said to be going, and nobody detaches it", "it is in use again"),
     "volume_intent_left": Kind("volumes were begun for a server that was never accepted", "they are deleted"),
-    "volume_snapshot_left": Kind("a volume's snapshot was made for an image that is not there", "it is deleted"),
+    "volume_snapshot_left": Kind(
+        "a volume's snapshot was made for an image that is not there", "delete it, if nobody wants its data", False
+    ),
     "image_left_half_made": Kind("an image of ours is half made, and nobody is at it", "it is deleted"),
     "image_of_shelved_left": Kind("the image of a shelved disk is nobody's", "it is deleted"),
     # hosts

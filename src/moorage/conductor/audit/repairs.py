@@ -69,7 +69,6 @@ class Repairs:
             "attachment_unfinished": self._attachments,
             "volume_detaching_left": self._attachments,
             "volume_intent_left": self._intents,
-            "volume_snapshot_left": self._snapshot,
             "image_left_half_made": self._image,
             "image_of_shelved_left": self._image,
             "guest_orphaned": self._guest,
@@ -137,11 +136,6 @@ class Repairs:
     async def _intents(self, finding: Finding) -> str:
         await StrayAttachments(self._rooms).unfinished()
         return "its volumes are deleted, if it was never accepted"
-
-    async def _snapshot(self, finding: Finding) -> str:
-        assert self._rooms.volumes is not None
-        await self._rooms.volumes.delete_snapshot(finding.what)
-        return "deleted"
 
     async def _image(self, finding: Finding) -> str:
         strays = StrayImages(self._rooms, self._clock)

@@ -2,18 +2,20 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 
 from moorage.conductor.audit.making import finding
 from moorage.conductor.audit.seen import Site
 from moorage.conductor.reconcilers.quota_usage import Mended, QuotaUsage
 from moorage.conductor.reconcilers.stray_attachments import INTENT_OLD_US
-from moorage.conductor.reconcilers.stray_images import WHOLE, StrayImages
+from moorage.conductor.reconcilers.stray_images import GRACE_S, WHOLE, StrayImages
 from moorage.conductor.reconcilers.tidy import DAY_US, DELETED_SERVERS_KEPT_US, EVENTS_KEPT_US
 from moorage.model.audit import Finding
 from moorage.model.clock import Clock
 from moorage.model.errors import NotFound, Problem
 from moorage.model.ids import CellId, ServerId
+from moorage.model.image import Image
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.snapshot_image import MADE_FOR
 from moorage.sql import Tx
@@ -156,7 +158,18 @@ class Wholes:
                 found=f"{image.properties.get(MADE_FOR)}, {image.status}",
             )
             for server, image in found.strays
+            if not self._young(image)
         ]
+
+    def _young(self, image: Image) -> bool:
+        """Whether it changed a moment ago: somebody may still be writing it (`reconcilers/stray_images.py`)."""
+        try:
+            changed = datetime.fromisoformat(image.updated_at or image.created_at)
+        except ValueError:
+            return False
+        if changed.tzinfo is None:
+            changed = changed.replace(tzinfo=UTC)
+        return self._clock.now() - changed.timestamp() < GRACE_S
 
     async def _fences(self, site: Site) -> list[Finding]:
         """Those of servers that the region has forgotten."""
