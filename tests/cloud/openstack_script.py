@@ -47,6 +47,18 @@ SERVERS = """
     wait RESCUE s2
     server unrescue s2
     wait ACTIVE s2
+    server resize --flavor m1.tiny s2
+    wait VERIFY_RESIZE s2
+    server resize revert s2
+    wait ACTIVE s2
+    server show s2 ~ m1.nano
+    server resize --flavor m1.tiny s2
+    wait VERIFY_RESIZE s2
+    ! server stop s2 ~ resized
+    server resize confirm s2
+    wait ACTIVE s2
+    server show s2 ~ m1.tiny
+    ! server resize --flavor m1.tiny s2
     server set --password s3cret-9 s2
     server event list s2 ~ changePassword
     server lock s2
@@ -150,7 +162,21 @@ SERVERS_SINCE_2_74 = """
     server unlock tagged
     server event list tagged ~ create
     server volume list tagged
-    server migration list --server tagged
+    server migrate tagged
+    wait VERIFY_RESIZE tagged
+    server migration list --server tagged ~ finished
+    server migration revert tagged
+    wait ACTIVE tagged
+    here:OS-EXT-SRV-ATTR:host = server show tagged
+    ! server migrate --host {here} tagged ~ where the server exists
+    server migrate tagged
+    wait VERIFY_RESIZE tagged
+    server migration confirm tagged
+    wait ACTIVE tagged
+    server show tagged !~ {here}
+    server migration list --server tagged ~ confirmed
+    server migration list --type cold-migration --status reverted ~ reverted
+    server event list tagged ~ confirmResize
     server delete --wait tagged
     server list --deleted --all-projects ~ tagged
     server create --image tiny --flavor m1.nano --nic auto --wait automatic ~ ACTIVE
