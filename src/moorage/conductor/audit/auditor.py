@@ -16,6 +16,7 @@ from moorage.conductor.audit.reader import Guests, Reader
 from moorage.conductor.audit.repairs import Repairs
 from moorage.conductor.audit.seen import Page, Site
 from moorage.conductor.audit.wholes import Wholes
+from moorage.conductor.reconcilers.port_drift import too_many_lost
 from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, AuditAsked, AuditReport, Finding
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
@@ -43,6 +44,7 @@ AGAIN_AFTER_S = 3.0
 SUSPECTS_AT_ONCE = 500
 SUSPECTS_MAX = 100_000
 """Findings of the first look that are looked at again; a cloud with more is broken in one place, and that is said."""
+TOO_MANY_LOST = "too many ports are missing at once: look at the network service"
 OF_GUESTS = frozenset(kind for kind in KINDS if kind.startswith("guest_"))
 
 Key = tuple[str, str, str, str]
@@ -70,6 +72,7 @@ class Auditor:
             if found:
                 await self._clock.sleep(self._again_after_s)
                 sure = await self._again(found, site, asked, kinds)
+            sure = _without_lost(sure, site)
             limit = min(asked.limit, FINDINGS_KEPT_MAX)
             counts = Counter(each.kind for each in sure)
             report = AuditReport(looked_at, dict(sorted(site.out.items())), dict(counts), tuple(sure[:limit]))
@@ -89,6 +92,7 @@ class Auditor:
         servers, consumers = 0, 0
         if ids:
             page = await self._reader.among(site, ids)
+            site.wired = _wired(page)
             found, servers, consumers = (
                 {each.key for each in checked(page, site, kinds)},
                 len(page.mapped),
@@ -97,6 +101,7 @@ class Auditor:
         else:
             async for page in self._reader.pages(site):
                 servers, consumers = servers + len(page.mapped), consumers + len(page.held)
+                site.wired += _wired(page)
                 if len(found) < SUSPECTS_MAX:
                     found |= {each.key for each in checked(page, site, kinds)}
             found |= {each.key for each in await self._wholes.run(site, sorted(kinds))}
@@ -192,6 +197,22 @@ class Auditor:
                     done = False
                 (repaired if done else left)[each.kind] += 1
         return msgspec.structs.replace(report, repaired=dict(repaired), left=dict(left))
+
+
+def _wired(page: Page) -> int:
+    return sum(bool(server.nics) for _, server in page.settled)
+
+
+def _without_lost(sure: list[Finding], site: Site) -> list[Finding]:
+    """No card is unplugged where so many ports are missing that rather the network service's database is being restored."""
+    lost = {each.server for each in sure if each.kind == "port_missing"}
+    if not too_many_lost(len(lost), site.wired):
+        return sure
+    site.out["network"] = f"ports of {len(lost)} servers are missing at once: it is not believed"
+    return [
+        msgspec.structs.replace(each, repairable=False, repair=TOO_MANY_LOST) if each.kind == "port_missing" else each
+        for each in sure
+    ]
 
 
 def checked(page: Page, site: Site, kinds: Collection[str]) -> Iterator[Finding]:

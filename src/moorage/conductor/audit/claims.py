@@ -1,7 +1,7 @@
 """Claims of servers and of moves against records, flavors and ports."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from moorage.conductor.audit.making import amounts, finding
 from moorage.conductor.audit.seen import Page, Site
@@ -10,16 +10,18 @@ from moorage.model.ids import HostId, ProviderId, ServerId
 from moorage.model.network import Port
 from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.model.server import Server, VmState
+from moorage.model.server import Nic, Server, VmState
 from moorage.operations.port_truth import asks_itself
 from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_guarantees
 from moorage.operations.unshelve import needs_of_server
 from moorage.store.region.audited import Held, Mapped
 from moorage.store.region.placement.claims import Key
 
+HIDDEN = "its subnet is not shown"
 
-def wanted(server: Server, site: Site, held: Mapping[Key, int]) -> dict[Key, int]:
-    """What the server's claim must say, as its record and its ports do."""
+
+def wanted(server: Server, site: Site, held: Mapping[Key, int], left: Collection[str] = frozenset()) -> dict[Key, int]:
+    """What the server's claim must say, as its record and its ports do; of the classes `left` what it says now."""
     total: Counter[Key] = Counter()
     needs = needs_of_server(server)
     if server.host is not None and server.provider is not None:
@@ -29,7 +31,7 @@ def wanted(server: Server, site: Site, held: Mapping[Key, int]) -> dict[Key, int
     total.update(of_ports(server, site))
     judged = judges_guarantees(server, site)
     for key in total.keys() | held.keys():
-        if _is_unknown(key, server, site) or (key[1] in GUARANTEED and not judged):
+        if _is_unknown(key, server, site) or (key[1] in GUARANTEED and not judged) or key[1] in left:
             total[key] = held.get(key, 0)
     return {key: amount for key, amount in total.items() if amount > 0}
 
@@ -47,8 +49,25 @@ def _is_unknown(key: Key, server: Server, site: Site) -> bool:
 
 
 def judges_guarantees(server: Server, site: Site) -> bool:
-    """Whether what is claimed for guarantees can be told from what the flavor asks, and every binding names its providers."""
-    return not asks_itself(server) and not any(unnamed_guarantees(port) for port in ports_of(server, site).values())
+    """Whether what is claimed for guarantees can be told from what the flavor asks, and every binding names providers of its host."""
+    return not asks_itself(server) and not any(
+        unnamed_guarantees(port) or strange_providers(server, port, site) for port in ports_of(server, site).values()
+    )
+
+
+def strange_providers(server: Server, port: Port, site: Site) -> list[str]:
+    """Those that its binding names, and that are not below the server's host."""
+    below = {*site.below.get(HostId(str(server.provider)), ()), str(server.provider)}
+    return sorted({provider for provider, _, _ in guarantees_of(port)} - below)
+
+
+def hidden_subnets(nic: Nic, port: Port, site: Site) -> list[str]:
+    """Subnets of its addresses that are not listed, or without the segment that is recorded: an account that lost its role sees less."""
+    return [
+        ip.subnet
+        for ip in port.fixed_ips
+        if site.segments.get(ip.subnet) is None and (ip.subnet not in site.segments or nic.segment is not None)
+    ]
 
 
 def ports_of(server: Server, site: Site) -> dict[str, Port]:
@@ -69,7 +88,7 @@ def of_ports(server: Server, site: Site) -> Counter[Key]:
             total.update(held_by_all((nic,)))
             continue
         for ip in port.fixed_ips:
-            segment = site.segments.get(ip.subnet)
+            segment = site.segments.get(ip.subnet) or nic.segment
             if segment is not None and ":" not in ip.address:
                 total[ProviderId(segment), IPV4_ADDRESS] += 1
         for provider, resource, amount in guarantees_of(port):
@@ -128,11 +147,17 @@ def _differences(server: Server, site: Site, held: Mapping[Key, int]) -> Iterato
             server.id,
             expected=amounts(expected),
             found=amounts(found),
-            why_not=_why_not(server, site),
+            why_not=lacking(server, site) or (HIDDEN if keys[0][1] == IPV4_ADDRESS and hides(server, site) else ""),
         )
 
 
-def _why_not(server: Server, site: Site) -> str:
+def hides(server: Server, site: Site) -> bool:
+    """Whether some subnet of its ports' addresses is not shown."""
+    found = ports_of(server, site)
+    return any(hidden_subnets(nic, found[str(nic.port)], site) for nic in server.nics if str(nic.port) in found)
+
+
+def lacking(server: Server, site: Site) -> str:
     """A claim is not made less because a port was not found, for somebody may only have hidden it (RULES §22)."""
     if site.ports is None:
         return ""

@@ -1,11 +1,12 @@
 """Repairs of claims: what `moorage heal-allocations` does too."""
 
-from moorage.conductor.audit.claims import ports_of, wanted
+from moorage.conductor.audit.claims import hides, ports_of, wanted
 from moorage.conductor.audit.making import amounts
 from moorage.conductor.audit.reader import Reader
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.model.audit import Finding
 from moorage.model.ids import ProviderId, ServerId
+from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Server
 from moorage.model.verdict import Row
 from moorage.model.world import GroupAsk
@@ -37,7 +38,7 @@ class MendingClaims:
         if site.ports is not None and missing:
             return ""
         was = page.held[id].amounts if id in page.held else {}
-        truth = wanted(server, site, was)
+        truth = wanted(server, site, was, {IPV4_ADDRESS} if hides(server, site) else frozenset())
         owner = Owner(id, server.project, server.user, operation=server.operation or HEALED_BY)
         host = server.provider if server.host is not None else None
         group = await self._group(server)

@@ -56,13 +56,18 @@ class MendingPorts:
         if found is None or found[0].host is None:
             return ""
         server, port = found
-        profile = (
-            {ALLOCATION: port.profile[ALLOCATION]}
-            if ALLOCATION in port.profile
-            else await self._named(server, port) or {}
-        )
+        profile = await self._allocation(server, port)
+        if profile is None:
+            return ""
         await self._bind(server, port, profile)
         return f"bound to {server.host}"
+
+    async def _allocation(self, server: Server, port: Port) -> dict[str, Any] | None:
+        """What a binding to the server's host names; what one to another host names is of that host. None: it cannot be told."""
+        if port.host == server.host and ALLOCATION in port.profile:
+            return {ALLOCATION: port.profile[ALLOCATION]}
+        groups, _ = groups_of(port.resource_request, port.id)
+        return await self._named(server, port) if groups else {}
 
     async def _bind(self, server: Server, port: Port, profile: dict[str, Any]) -> None:
         kept = {name: value for name, value in port.profile.items() if name != ALLOCATION}

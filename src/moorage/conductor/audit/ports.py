@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from moorage.conductor.audit.claims import ports_of
+from moorage.conductor.audit.claims import HIDDEN, hidden_subnets, lacking, ports_of, strange_providers
 from moorage.conductor.audit.making import finding, said
 from moorage.conductor.audit.seen import Page, Site
 from moorage.model.audit import Finding
-from moorage.model.ids import HostId, ServerId
+from moorage.model.ids import ServerId
 from moorage.model.network import Port, minted_macs
 from moorage.model.server import Server, VmState
 from moorage.operations.port_truth import addresses_differ
-from moorage.operations.steps.ports import guarantees_of, unnamed_guarantees
+from moorage.operations.steps.ports import unnamed_guarantees
 
 SHELVED_AWAY = VmState.SHELVED_OFFLOADED
 
@@ -133,6 +133,7 @@ def _bindings(page: Page, server: Server, found: dict[str, Port], site: Site) ->
                 server.id,
                 expected=said(sorted(each.address for each in port.fixed_ips)),
                 found=said(sorted(each.address for each in nic.addresses)),
+                why_not=lacking(server, site) or (HIDDEN if hidden_subnets(nic, port, site) else ""),
             )
     if server.id not in page.moves:
         for nic in server.nics:
@@ -146,6 +147,5 @@ def _profile(server: Server, port: Port, site: Site) -> str:
     """What is wrong with the providers that a binding names; empty: nothing."""
     if unnamed := unnamed_guarantees(port):
         return f"no provider for {', '.join(unnamed)}"
-    below = {*site.below.get(HostId(str(server.provider)), ()), str(server.provider)}
-    strange = sorted({provider for provider, _, _ in guarantees_of(port)} - below)
+    strange = strange_providers(server, port, site)
     return f"provider {', '.join(strange)}" if strange else ""

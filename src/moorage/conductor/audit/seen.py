@@ -77,6 +77,8 @@ class Site:
     """Host → the providers below it."""
     guests: Mapping[str, Collection[ServerId]] = field(default_factory=dict[str, Collection[ServerId]])
     """Host → the guests that it reported; a host that has not reported is not there."""
+    wired: int = 0
+    """Servers with ports that the first look saw."""
     inactive: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Port → the hosts of its inactive bindings, of servers that were moved lately."""
 

@@ -67,7 +67,7 @@ class PortDrift:
             each for each in servers if _differs(each, ports.get(each.id, {}), held.get(each.id, {}), segments)
         ]
         lost = [each for each in differing if _lacks_a_port(each, ports.get(each.id, {}))]
-        believed = len(lost) <= max(LOST_AT_ONCE_MAX, LOST_PART_MAX * sum(bool(each.nics) for each in servers))
+        believed = not too_many_lost(len(lost), sum(bool(each.nics) for each in servers))
         if not believed:
             log.error(
                 "the network service does not list ports of %d servers that should have them: it is not believed, and nothing of "
@@ -104,6 +104,11 @@ class PortDrift:
             if len(page) < PAGE:
                 return
             after = page[-1].id
+
+
+def too_many_lost(lost: int, servers: int) -> bool:
+    """So many of the servers that have ports lost one at once that the network service is not believed."""
+    return lost > max(LOST_AT_ONCE_MAX, LOST_PART_MAX * servers)
 
 
 def _lacks_a_port(server: Server, ports: Mapping[str, Port]) -> bool:
