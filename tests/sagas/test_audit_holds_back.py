@@ -6,24 +6,29 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from audit_plants import PLANTS, a_port, change_claim, change_port, record
+from audit_plants import PLANTS, a_port, change, change_claim, change_port, in_region, record
 from test_audit_finds import Guests
 from test_port_drift import ToldAtOnce
 
 from moorage.conductor.audit.auditor import TOO_MANY_LOST, Auditor
 from moorage.conductor.audit.claims import HIDDEN
 from moorage.conductor.reconcilers import port_drift
-from moorage.model.audit import AuditAsked, AuditReport
+from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
+from moorage.model.audit import OF_ALLOCATIONS, OF_PORTS_ALLOCATIONS, AuditAsked, AuditReport
 from moorage.model.clock import SystemClock
-from moorage.model.network import FixedIp, SubnetFacts
+from moorage.model.errors import Unavailable
+from moorage.model.network import FixedIp, Port, SubnetFacts
 from moorage.model.request_groups import ALLOCATION
+from moorage.model.server import Moved, VmState
+from moorage.model.volume import Attachment
 from moorage.operations.steps.ports import guarantees_of
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import Key
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import SERVER, SmallRegion
+from moorage.testing.small_region import BANDWIDTH, SERVER, SmallRegion
 from moorage.testing.small_stories import attached
+from moorage.testing.small_volumes import VOLUME
 
 
 async def opened(*, guarantees: bool) -> SmallRegion:
@@ -104,7 +109,7 @@ async def test_a_binding_that_names_providers_of_another_host_is_not_claimed(gua
     found = await look(guaranteed)
     assert found.counts == {"port_profile_wrong": 1}
     await change_claim(guaranteed, "VCPU", used=3)
-    done = await look(guaranteed, kinds=("allocation_amounts_wrong",), repair=True)
+    done = await look(guaranteed, kinds=("allocation_amounts_wrong", "port_allocation_missing"), repair=True)
     assert done.repaired == {"allocation_amounts_wrong": 1}
     assert await held(guaranteed) == before, "the bandwidth that is in use stays claimed where it is"
 
@@ -168,6 +173,103 @@ async def test_addresses_of_subnets_that_are_not_shown_stay_claimed(
     done = await look(routed, repair=True)
     assert done.repaired == {"allocation_amounts_wrong": 1}
     assert [each.repair for each in done.findings if each.kind == "address_claim_orphaned"] == [HIDDEN]
+    assert await held(routed) == {
+        key: amount if key[1] == "IPV4_ADDRESS" else before[key] for key, amount in many.items()
+    }
+
+
+# ------------------------------------------------------------------------------------------------ operations that begin meanwhile
+
+
+@pytest.mark.parametrize("changes", [{"operation": "resize"}, {"op_seq": 99}], ids=["begun", "ended"])
+async def test_a_port_is_not_bound_beside_an_operation_that_began_after_the_second_look(
+    changes: dict[str, Any], routed: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await PLANTS["port_unbound"](routed)
+    every, begun = routed.network.ports_of, 0
+
+    async def ports_of(server: str, token: str | None = None) -> tuple[Port, ...]:
+        nonlocal begun
+        begun += 1
+        if begun > 1:  # the second look has asked, and now the repair does
+            await in_region(routed, region_servers.servers.update().values(**changes))
+        return await every(server, token)
+
+    monkeypatch.setattr(routed.network, "ports_of", ports_of)
+    done = await look(routed, kinds=("port_unbound",), repair=True)
+    assert (begun, done.repaired, done.left) == (2, {}, {"port_unbound": 1})
+    assert a_port(routed).host == ""
+
+
+async def test_the_bindings_that_a_moved_server_may_go_back_to_are_kept(routed: SmallRegion) -> None:
+    await PLANTS["port_binding_left"](routed)
+    server = await record(routed)
+    moved = Moved(at=1, migration="m", vm_state=VmState.ACTIVE, flavor=server.flavor, host="host9")
+    await change(routed, moved=moved)
+    done = await look(routed, kinds=("port_binding_left",), repair=True)
+    assert done.repaired == {}
+    assert (a_port(routed).id, "host9") in routed.network.inactive
+
+
+# ------------------------------------------------------------------------------------------------ volumes of several servers
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+async def test_a_volume_that_goes_from_one_of_several_servers_is_nobodys_finding(
+    servers: int, routed: SmallRegion
+) -> None:
+    await PLANTS["volume_detaching_left"](routed)
+    if servers == 2:
+        routed.volumes.attachments["theirs"] = Attachment(
+            id="theirs", volume=VOLUME, server="another", status="attached"
+        )
+    assert len((await routed.volumes.show(VOLUME)).attachments) == servers
+    done = await StrayAttachments(routed.rooms).run()
+    status = (await routed.volumes.show(VOLUME)).status
+    assert (done.mended, status) == ((1, "in-use") if servers == 1 else (0, "detaching"))
+    await PLANTS["volume_detaching_left"](routed)
+    report = await look(routed, kinds=("volume_detaching_left",), repair=True)
+    assert report.repaired == ({"volume_detaching_left": 1} if servers == 1 else {})
+    assert report.counts == report.repaired
+
+
+# ------------------------------------------------------------------------------------------------ claims of ports
+
+
+async def test_claims_of_ports_stay_as_they_are_when_only_the_rest_is_to_be_healed(guaranteed: SmallRegion) -> None:
+    before = await held(guaranteed)
+    await change_claim(guaranteed, BANDWIDTH, used=7)
+    await change_claim(guaranteed, "VCPU", used=3)
+    many = await held(guaranteed)
+    kinds = tuple(kind for kind in OF_ALLOCATIONS if kind not in OF_PORTS_ALLOCATIONS)
+    assert (await look(guaranteed, kinds=kinds, repair=True)).repaired == {"allocation_amounts_wrong": 1}
+    assert await held(guaranteed) == {
+        key: amount if key[1] == BANDWIDTH else before[key] for key, amount in many.items()
+    }
+    done = await look(guaranteed, kinds=OF_ALLOCATIONS, repair=True)
+    assert sum(done.repaired.values()) == done.found > 0
+    assert await held(guaranteed) == before
+
+
+@pytest.mark.parametrize("out", [False, True], ids=["skipped", "out"])
+async def test_addresses_stay_as_they_are_when_only_the_rest_can_be_healed(
+    out: bool, routed: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = await held(routed)
+    await change_claim(routed, "IPV4_ADDRESS", used=5)
+    await change_claim(routed, "VCPU", used=3)
+    many = await held(routed)
+
+    async def nothing(*args: object) -> Any:
+        raise Unavailable("The network service is out.")
+
+    if out:
+        for name in ("ports_of", "held_by_ports", "subnets"):
+            monkeypatch.setattr(routed.network, name, nothing)
+    kinds = tuple(kind for kind in OF_ALLOCATIONS if out or kind not in OF_PORTS_ALLOCATIONS)
+    done = await look(routed, kinds=kinds, repair=True)
+    assert (done.repaired, "network" in done.not_looked_at) == ({"allocation_amounts_wrong": 1}, out)
+    assert done.left == ({"address_claim_orphaned": 1} if out else {})
     assert await held(routed) == {
         key: amount if key[1] == "IPV4_ADDRESS" else before[key] for key, amount in many.items()
     }

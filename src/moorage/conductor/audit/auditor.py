@@ -181,7 +181,7 @@ class Auditor:
     async def _mended(
         self, report: AuditReport, sure: Sequence[Finding], asked: AuditAsked, audit: str, by: str
     ) -> AuditReport:
-        repairs = Repairs(self._rooms, self._reader, self._guests, self._clock)
+        repairs = Repairs(self._rooms, self._reader, self._guests, self._clock, asked.kinds)
         repaired: Counter[str] = Counter()
         left: Counter[str] = Counter()
         for each in sure:

@@ -147,8 +147,15 @@ def _differences(server: Server, site: Site, held: Mapping[Key, int]) -> Iterato
             server.id,
             expected=amounts(expected),
             found=amounts(found),
-            why_not=lacking(server, site) or (HIDDEN if keys[0][1] == IPV4_ADDRESS and hides(server, site) else ""),
+            why_not=lacking(server, site) or _why_not(keys[0][1], server, site),
         )
+
+
+def _why_not(resource: str, server: Server, site: Site) -> str:
+    """What ports hold is mended only where all of it is shown."""
+    if "network" in site.out and (resource == IPV4_ADDRESS or resource in GUARANTEED):
+        return "the network service could not be asked"
+    return HIDDEN if resource == IPV4_ADDRESS and hides(server, site) else ""
 
 
 def hides(server: Server, site: Site) -> bool:

@@ -1,11 +1,14 @@
 """Repairs of claims: what `moorage heal-allocations` does too."""
 
+from collections.abc import Collection
+
 from moorage.conductor.audit.claims import hides, ports_of, wanted
 from moorage.conductor.audit.making import amounts
 from moorage.conductor.audit.reader import Reader
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.model.audit import Finding
+from moorage.model.audit import OF_PORTS_ALLOCATIONS, Finding
 from moorage.model.ids import ProviderId, ServerId
+from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Server
 from moorage.model.verdict import Row
@@ -22,9 +25,23 @@ HEALED_BY = "audit"
 """The operation that a claim is of which no operation made."""
 
 
+OF_PORTS = GUARANTEED | {IPV4_ADDRESS}
+
+
+def _left(kinds: Collection[str]) -> frozenset[str]:
+    """The classes of ports' claims that nobody asked to be mended: they stay as they are when the rest of a claim is."""
+    if not kinds:
+        return frozenset()
+    of_ports = OF_PORTS_ALLOCATIONS.intersection(kinds)
+    addresses = {each for each in of_ports if each.startswith("address_")}
+    left = frozenset[str]() if addresses else frozenset({IPV4_ADDRESS})
+    return left if of_ports - addresses else left | GUARANTEED
+
+
 class MendingClaims:
-    def __init__(self, rooms: Rooms, reader: Reader) -> None:
-        self._rooms, self._reader = rooms, reader
+    def __init__(self, rooms: Rooms, reader: Reader, kinds: Collection[str] = ()) -> None:
+        """`kinds`: what is asked to be mended; empty: all."""
+        self._rooms, self._reader, self._left = rooms, reader, _left(kinds)
 
     async def heal(self, finding: Finding) -> str:
         """The claim becomes what the record and the ports say, unless something was begun on the server."""
@@ -32,13 +49,14 @@ class MendingClaims:
         site = await self._reader.site([id])
         page = await self._reader.among(site, [id])
         where, server = page.free(id), page.record(id)
-        if where is None or where.deleted or server is None or "network" in site.out:
+        if where is None or where.deleted or server is None:
             return ""
         missing = [nic for nic in server.nics if nic.port is not None and str(nic.port) not in ports_of(server, site)]
         if site.ports is not None and missing:
             return ""
         was = page.held[id].amounts if id in page.held else {}
-        truth = wanted(server, site, was, {IPV4_ADDRESS} if hides(server, site) else frozenset())
+        left = self._left | ({IPV4_ADDRESS} if hides(server, site) else set())
+        truth = wanted(server, site, was, OF_PORTS if "network" in site.out else left)
         owner = Owner(id, server.project, server.user, operation=server.operation or HEALED_BY)
         host = server.provider if server.host is not None else None
         group = await self._group(server)

@@ -47,6 +47,9 @@ class MendingPorts:
             return None
         nic = next((each for each in server.nics if str(each.port) == finding.what), None)
         port = next((each for each in await self._rooms.network.ports_of(id) if each.id == finding.what), None)
+        now = await self._rooms.region.read(lambda tx: region_servers.find(tx, id))
+        if now is None or now.operation is not None or now.op_seq != where.op_seq:
+            return None  # what was read is of before it, or of its midst
         if nic is None or port is None:
             return None
         return server, msgspec.structs.replace(port, index=nic.index, ours=nic.ours, tag=nic.tag)
@@ -120,7 +123,7 @@ class MendingPorts:
 
     async def delete_binding(self, finding: Finding) -> str:
         found = await self._free(finding)
-        if found is None or found[0].host == finding.where:
+        if found is None or found[0].host == finding.where or found[0].moved is not None:
             return ""
         await self._rooms.network.delete_binding(found[0].id, finding.where, [finding.what])
         return "deleted"

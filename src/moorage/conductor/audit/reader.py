@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from moorage.conductor.audit.seen import Page, Site
+from moorage.conductor.reconcilers.stray_attachments import going
 from moorage.model.errors import Problem
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
 from moorage.model.migration import Migration
@@ -119,11 +120,7 @@ class Reader:
 
     async def _going(self) -> dict[str, list[str]]:
         assert self._rooms.volumes is not None
-        found: dict[str, list[str]] = {}
-        for volume in await self._rooms.volumes.with_status(DETACHING):
-            for _, server in volume.attachments:
-                found.setdefault(server, []).append(volume.id)
-        return found
+        return going(await self._rooms.volumes.with_status(DETACHING))
 
     # ------------------------------------------------------------------------------------------------ servers
 

@@ -5,7 +5,7 @@ to see the end of is known.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from moorage.conductor.audit.mending_claims import MendingClaims
 from moorage.conductor.audit.mending_ports import MendingPorts
@@ -32,10 +32,11 @@ LEFT = "left: it changed meanwhile, or cannot be mended now"
 
 
 class Repairs:
-    def __init__(self, rooms: Rooms, reader: Reader, guests: Guests, clock: Clock) -> None:
+    def __init__(self, rooms: Rooms, reader: Reader, guests: Guests, clock: Clock, kinds: Collection[str] = ()) -> None:
+        """`kinds`: what is asked to be mended; empty: all."""
         self._rooms, self._guests, self._clock = rooms, guests, clock
         records = MendingRecords(rooms, clock)
-        claims = MendingClaims(rooms, reader)
+        claims = MendingClaims(rooms, reader, kinds)
         ports = MendingPorts(rooms, reader)
         self._ports, self._claims = ports, claims
         self._done: dict[tuple[str, str], str] = {}

@@ -32,7 +32,7 @@ from moorage.conductor.glance import glance
 from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
 from moorage.model.server import Server
-from moorage.model.volume import ATTACHED, RESERVED, Attachment
+from moorage.model.volume import ATTACHED, RESERVED, Attachment, Volume
 from moorage.operations.detach_volume import DETACHING
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
@@ -127,11 +127,7 @@ class StrayAttachments:
 
     async def _going(self) -> dict[str, list[str]]:
         """Server → its volumes that are said to be going."""
-        found: dict[str, list[str]] = {}
-        for volume in await self._client.with_status(DETACHING):
-            for _, server in volume.attachments:
-                found.setdefault(server, []).append(volume.id)
-        return found
+        return going(await self._client.with_status(DETACHING))
 
     async def mend(self, id: ServerId, attachments: Sequence[Attachment], going: Sequence[str]) -> Mended:
         """Of these, which were seen with the server's id; `going`: volumes of it that are said to be going."""
@@ -183,6 +179,16 @@ class StrayAttachments:
         """Whether an operation came, or came and went, while the record was read."""
         now = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
         return now is None or now.operation is not None or now.op_seq != seq
+
+
+def going(volumes: Collection[Volume]) -> dict[str, list[str]]:
+    """Server → its volumes among these, which are said to be going; of one with several servers nobody knows from which."""
+    found: dict[str, list[str]] = {}
+    for volume in volumes:
+        servers = {server for _, server in volume.attachments}
+        if len(servers) == 1:
+            found.setdefault(servers.pop(), []).append(volume.id)
+    return found
 
 
 def _fine(attachments: Sequence[Attachment], listed: Collection[str]) -> bool:

@@ -14,7 +14,13 @@ _I, _A = inventories.c, allocations.c
 
 
 def used(tx: Tx, key: Key, at: Stamp) -> Row | None:
-    """Set a counter to the sum of what is held of it; None: there is no such inventory."""
+    """Set a counter to the sum of what is held of it; None: there is no such inventory.
+
+    The row is held first, in a statement of its own: who claimed of it has committed by then, and the statement that sums sees it.
+    SQLite has one writer at a time.
+    """
+    mine = (_I.provider == key[0]) & (_I["class"] == key[1])
+    tx.row(sa.select(_I.provider).where(mine).with_for_update())
     held = (
         sa.select(sa.func.coalesce(sa.func.sum(_A.used), 0))
         .where(_A.provider == key[0], _A["class"] == key[1])
@@ -22,7 +28,7 @@ def used(tx: Tx, key: Key, at: Stamp) -> Row | None:
     )
     row = tx.row(
         sa.update(inventories)
-        .where(_I.provider == key[0], _I["class"] == key[1])
+        .where(mine)
         .values(used=sa.cast(held, sa.BigInteger), changed=at.changed, version=at.version)
         .returning(_I.used, _I.cap, _I.version)
     )
