@@ -138,6 +138,33 @@ async def test_the_cell_is_asked_of_a_start_that_nobody_acknowledged(
         assert is_on(at)
 
 
+async def test_a_start_that_is_not_the_first_of_its_turn_does_not_count_either(tmp_path: Path) -> None:
+    """As a move's: its guest is taken, off, by a command of the same turn."""
+    bus = MemoryBus()
+    async with place(bus, tmp_path) as at:
+        await started(at)
+        at.cell.knows = {SERVER: ServerTurn(SERVER, over=1)}
+        await at.caller.power_off(HOST, errand(2, step="take"), SERVER)
+        assert await at.caller.start_guest(HOST, errand(2, step="start"), guest()) is ON
+        assert at.host.journal.unacknowledged() == {SERVER}
+        await at.host.restart()
+        assert at.host.journal.unacknowledged() == {SERVER}, "it is on the disk"
+        await until(lambda: is_on(at))
+        bus.dials.cut = True
+        at.host.clock.suspended_s += LONG_S
+        await until(lambda: is_off(at))
+
+
+async def test_a_repeated_start_of_a_guest_that_counts_counts(tmp_path: Path) -> None:
+    async with place(MemoryBus(), tmp_path) as at:
+        await started(at)
+        at.cell.knows = {SERVER: ServerTurn(SERVER, over=1)}
+        at.caller.start_counts(HOST.host, SERVER, 1)
+        await until(lambda: not at.host.journal.unacknowledged())
+        await at.caller.start_guest(HOST, errand(1, step="again"), guest())
+        assert not at.host.journal.unacknowledged()
+
+
 async def test_who_asks_again_has_it_started_again(tmp_path: Path) -> None:
     bus = MemoryBus()
     async with place(bus, tmp_path) as at:

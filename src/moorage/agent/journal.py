@@ -260,6 +260,15 @@ class Journal:
         await self._write(statements)
         self._servers[server] = _Memory(turn, memory.running if memory else False, start="" if starts else None)
 
+    async def begin_start(self, server: ServerId) -> None:
+        """To be awaited before a start in a turn that another command has raised: its start does not count yet."""
+        memory = self._servers.get(server)
+        if memory is None or memory.start is not None or memory.running:
+            return
+        turn = memory.turn
+        await self._write([(_BEGUN, (self._host, server, turn.operation_seq, turn.attempt, turn.phase))])
+        memory.start = ""
+
     async def keep(self, key: ResultKey, result: bytes, running: bool | None, *, started: bool = False) -> None:
         """The result of the server's present turn, and whether the guest is meant to be on now (None: as before).
 

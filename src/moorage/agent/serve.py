@@ -69,6 +69,7 @@ class _Doing:
     """A command that is being obeyed."""
 
     turn: Turn
+    verb: str
     limit: asyncio.Timeout
     task: "asyncio.Task[Any]"
     dropped: bool = False
@@ -315,13 +316,14 @@ class Agent:
     def _overtake(self, command: Command) -> None:
         """What a destroy of a higher turn would have to wait for is given up, as at its deadline: nobody wants it any more.
 
-        So is the sending of a copy that is to be dropped: it may take hours.
+        So is the sending of a copy that is to be dropped, and of a guest that is to stay: it may take hours.
         """
-        if command.verb not in (Verb.DESTROY_GUEST, Verb.DROP_SNAPSHOT):
+        doing = self._doing.get(command.server)
+        takes_back = doing is not None and doing.verb == Verb.SEND_GUEST and command.turn.phase == UNDO
+        if command.verb not in (Verb.DESTROY_GUEST, Verb.DROP_SNAPSHOT) and not takes_back:
             return
         if command.verb == Verb.DESTROY_GUEST:
             self._to_go[command.server] = max(command.turn, self._to_go.get(command.server, command.turn))
-        doing = self._doing.get(command.server)
         if doing is not None and doing.turn < command.turn and not doing.limit.expired():
             doing.limit.reschedule(asyncio.get_running_loop().time())
 
@@ -394,12 +396,18 @@ class Agent:
                     why = "an earlier guest of this server must go first, and does not"
                     await self._send(command, self._refuse(command, "guest_in_the_way", why))
                     return False
-            if known != command.turn:
-                await self._journal.raise_turn(command.server, command.turn, starts=command.verb == Verb.START_GUEST)
+            await self._begin_turn(command, known)
             if self._may_start():
                 return True
             # The machine stood still while this was written: the cell may have said more of this server.
             await self._may_act()
+
+    async def _begin_turn(self, command: Command, known: Turn | None) -> None:
+        starts = command.verb == Verb.START_GUEST
+        if known != command.turn:
+            await self._journal.raise_turn(command.server, command.turn, starts=starts)
+        elif starts:  # a move's, whose guest was taken in the same turn
+            await self._journal.begin_start(command.server)
 
     async def _perform(self, command: Command, ends: float) -> tuple[Result | None, bool | None]:
         """The answer, and whether the guest is meant to be on from now; no answer when it was given up with our authority."""
@@ -410,7 +418,7 @@ class Agent:
         assert task is not None
         least_s = LEAST_DESTROY_S if command.verb == Verb.DESTROY_GUEST else LEAST_S
         limit = asyncio.timeout(max(ends - self._clock.monotonic(), least_s))
-        doing = _Doing(command.turn, limit, task)
+        doing = _Doing(command.turn, command.verb, limit, task)
         try:
             async with limit:
                 if command.verb not in READS:

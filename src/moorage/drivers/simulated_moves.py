@@ -83,6 +83,8 @@ class SimulatedMoves(ABC):
         async with self._trouble("take_guest"):
             here = self._guests.get(spec.server)
             if here is not None and here.move == move:
+                if here.left is None:  # sent again by somebody who did not know that it is here
+                    self._drop_arriving(spec.server)
                 return here.power
             was = self._arrived(spec.server, move) if here is None else here
             _refuse_shrinking(was.spec, spec)

@@ -9,7 +9,7 @@ import msgspec
 
 from moorage.bus.messages import OfMove, Verb
 from moorage.clients.http import request_id as carried
-from moorage.model.errors import Conflict, HostFailed, Unavailable
+from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
@@ -173,16 +173,8 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        refuse_silent(rooms, moving.source_of(now).name)
+        moving.refuse_silent(rooms, moving.source_of(now).name)
         asked = ConfirmResize(now, seq, request_id, user, carried.get(), project)
         return accepted(CONFIRM_RESIZE, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
 
     await tell_later(rooms, await slot.accept(rooms, server, ACTION, make))
-
-
-def refuse_silent(rooms: Rooms, host: str) -> None:
-    """Raises Conflict when nobody hears that host."""
-    world = rooms.placement.world()
-    at = world.slots_by_name.get(host)
-    if at is None or not bool(world.alive[at]):
-        raise Conflict("Service is unavailable at this time.")

@@ -20,7 +20,7 @@ import msgspec
 
 from moorage.bus.messages import SendGuest, TakeGuest, Verb
 from moorage.model.action import Event
-from moorage.model.errors import HostFailed, NoCapacity, NotFound, Problem
+from moorage.model.errors import HostFailed, NoCapacity, NotFound, Problem, Unavailable
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
@@ -31,6 +31,7 @@ from moorage.model.world import Ask, Choice
 from moorage.operations.boot import Claim
 from moorage.operations.resize_asked import Resize, ask_of
 from moorage.operations.rooms import Rooms
+from moorage.operations.snapshot import IMAGE_PATIENCE_S
 from moorage.operations.steps import doing, groups, moving, offload
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
@@ -38,12 +39,12 @@ from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
+from moorage.operations.steps.hosts import HOST_SILENT, errand
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, unplugged_after
 from moorage.operations.steps.ports import VIF_PLUGGED, nics_of
 from moorage.operations.steps.servers import Found
-from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, all_held_only, disk_of, or_left_to_delete
 from moorage.operations.unshelve import addresses_of
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx
@@ -238,14 +239,12 @@ async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
 
 
 @step(
-    needs=(begin_action, claim_host, bind_destination),
+    needs=(begin_action, claim_host, prepare_host, bind_destination),
     no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
 )
 async def record_destination(run: ResizeRun) -> None:
     """The move's record says where it goes."""
     claim = run[claim_host]
-    world = run.rooms.placement.world()
-    address = claim.name if claim.host not in world.slots else world.names[world.slots[claim.host]]
 
     def also(tx: Tx) -> None:
         moving.with_status(
@@ -254,7 +253,7 @@ async def record_destination(run: ResizeRun) -> None:
             MigrationStatus.MIGRATING,
             dest_host=claim.name,
             dest_node=claim.node,
-            dest_address=address,
+            dest_address=run[prepare_host].address or claim.name,
             dest_provider=claim.host,
         )
 
@@ -269,7 +268,7 @@ async def record_destination(run: ResizeRun) -> None:
     )
 
 
-@step(needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=HOST_PATIENCE_S)
+@step(needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=IMAGE_PATIENCE_S)
 async def send_guest(run: ResizeRun) -> None:
     """Its host switches the guest off and sends its disk."""
     order = SendGuest(run[prepare_host], run.asked.migration)
@@ -280,17 +279,34 @@ async def send_guest(run: ResizeRun) -> None:
 
 @send_guest.undo
 async def start_source(run: ResizeRun) -> None:
-    """What was on is on again, and nothing is left of what was sent. A silent host is told by its cell what is to run."""
+    """What was on is on again, and nothing is left of what was sent. A silent host is told by its cell what is to run.
+
+    The first command ends the sending, whose disk would come after it was dropped.  Who is cancelled has not waited for a
+    destination that is silent and may run the guest: then it stays off, for the delete that wants it gone.
+    """
     server, claim = run.asked.server, run.get(claim_host)
+    hosts, source = run.rooms.hosts, moving.here(server).address
+    await moving.if_there(hosts.power_off(source, errand(run, "stop_sending"), server.id))
+    gone = True
     if claim is not None and claim.name != server.host:
-        await moving.take_back_guest(run, "drop_sent", claim, run.asked.migration, same_host=False)
-    if server.vm_state is not VmState.ACTIVE:
+        gone = await moving.take_back_guest(run, "drop_sent", claim, run.asked.migration, same_host=False)
+        await _plug_volumes_again(run)
+    if server.vm_state is VmState.ACTIVE and (gone or run.cancelled is None):
+        await moving.if_there(hosts.power_on(source, errand(run, "start_source"), server.id))
+
+
+async def _plug_volumes_again(run: ResizeRun) -> None:
+    """The old host's guest knew exports that are no more, if its volumes were switched."""
+    asked, found = run.asked.server, run.get(begin_action)
+    if not asked.volumes or found is None:
         return
-    try:
-        await run.rooms.hosts.power_on(moving.here(server).address, errand(run, "start_source"), server.id)
-    except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST}:
-            raise
+    now = (await records.find(run.rooms, asked.id)).server
+    before = {} if found.server is None else {each.bdm: each.attachment for each in found.server.volumes}
+    for each in () if now is None else now.volumes:
+        if each.attachment is not None and each.attachment != before.get(each.bdm):
+            disk = await disk_of(run.rooms, each, each.attachment)
+            here, mine = moving.here(asked).address, errand(run, f"plug_{each.bdm}")
+            await moving.if_there(run.rooms.hosts.attach_volume(here, mine, asked.id, disk))
 
 
 @step(needs=(begin_action, claim_host, send_guest), patience_s=VOLUME_PATIENCE_S)
@@ -313,7 +329,14 @@ async def switch_volumes_back(run: ResizeRun) -> None:
 
 async def _export_back(run: ResizeRun, server: Server) -> None:
     cell = moving.here(server).cell
-    held = await offload.export_volumes(run, cell, server, moving.here(server).address, again=True)
+    try:
+        held = await offload.export_volumes(run, cell, server, moving.here(server).address, again=True)
+    except HostFailed as failed:
+        if failed.code != HOST_SILENT:
+            raise
+        held = await all_held_only(
+            run.rooms, server
+        )  # nobody has them; a hard reboot exports them when the host is back
     await records.change(run.rooms, cell, server.id, records.fence(run), lambda now: with_attachments(now, held))
 
 
@@ -357,11 +380,12 @@ async def drop_guest(run: ResizeRun) -> None:
     await _drop(run, "drop_guest")
 
 
-async def _drop(run: ResizeRun, step: str) -> None:
+async def _drop(run: ResizeRun, step: str) -> bool:
     claim = run.get(claim_host)
-    if claim is not None:
-        same = claim.name == run.asked.server.host
-        await moving.take_back_guest(run, step, claim, run.asked.migration, same_host=same)
+    if claim is None:
+        return True
+    same = claim.name == run.asked.server.host
+    return await moving.take_back_guest(run, step, claim, run.asked.migration, same_host=same)
 
 
 async def _guest(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
@@ -390,7 +414,12 @@ async def start_guest(run: ResizeRun) -> PowerState:
 
 @start_guest.undo
 async def stop_guest(run: ResizeRun) -> None:
-    await _drop(run, "stop_guest")
+    """A silent host may run it: the old guest is not started before that host is heard, or said to be fenced (RULES §11)."""
+    claim = run.get(claim_host)
+    if await _drop(run, "stop_guest") or claim is None or run.cancelled is not None:
+        return
+    if claim.name not in run.rooms.placement.forced_down(claim.cell):
+        raise Unavailable(f"host {claim.name} is silent and may run the guest; it is waited for, or force it down")
 
 
 @step(

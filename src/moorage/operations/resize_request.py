@@ -19,7 +19,7 @@ from moorage.operations.disk_config import PROPERTY
 from moorage.operations.resize import RESIZE
 from moorage.operations.resize_asked import Resize
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import slot
+from moorage.operations.steps import moving, slot
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.servers import StateCheck
 from moorage.sql import Tx
@@ -56,6 +56,7 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
+        moving.refuse_silent(rooms, now.host or "")
         if now.moved is not None:
             raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
         asked = Resize(

@@ -4,14 +4,14 @@ The host that a server leaves keeps its guest (off), its claim (held by the move
 confirmed or reverted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from moorage.bus.agents import HostAddress
 from moorage.bus.messages import OfMove, Verb
-from moorage.model.errors import HostFailed, NotFound, Unavailable
+from moorage.model.errors import Conflict, HostFailed, NotFound, Unavailable
 from moorage.model.guest import MoveTarget
 from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus
@@ -22,7 +22,7 @@ from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.doing import now_us
 from moorage.operations.steps.guest_again import Cards
-from moorage.operations.steps.hosts import NO_GUEST, destroy_or_leave, errand
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
 from moorage.sql import Tx
@@ -115,19 +115,49 @@ async def target_at(run: MoveRun, to: Place) -> MoveTarget:
     return await run.rooms.hosts.ask(address, run.asked.server.id, Verb.MOVE_TARGET, None, MoveTarget)
 
 
-async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same_host: bool) -> None:
-    """Nothing of the move is at its destination any more; where that is the same host, the guest is as it was before, off."""
+async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same_host: bool) -> bool:
+    """Nothing of the move is at its destination any more; where that is the same host, the guest is as it was before, off.
+
+    False: the host is silent, and does so when it returns.
+    """
     server = run.asked.server.id
     if not same_host:
-        await destroy_or_leave(run, step, to.cell, to.name, server)
-        return
+        return await _destroyed(run, step, to)
     try:
         await run.rooms.hosts.tell(
             HostAddress(to.cell, to.name), errand(run, step), server, Verb.RETURN_GUEST, OfMove(move)
         )
     except HostFailed as failed:
+        if failed.code == HOST_SILENT and run.cancelled is not None:
+            return False  # the delete that waits destroys it, or leaves it to the host's return
         if failed.code != NO_GUEST:
             raise Unavailable(f"the guest is not as it was before: {failed.public}", private=failed.private) from failed
+    return True
+
+
+async def _destroyed(run: MoveRun, step: str, to: Place) -> bool:
+    """False: the host is silent.  A destroy that failed half-way is asked again: the other host's guest may be all there is."""
+    try:
+        return await destroy_or_leave(run, step, to.cell, to.name, run.asked.server.id)
+    except HostFailed as failed:
+        raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
+
+
+async def if_there(telling: Awaitable[object]) -> None:
+    """What a silent host, or one without the guest, need not be told: its cell says what is to run when it returns."""
+    try:
+        await telling
+    except HostFailed as failed:
+        if failed.code not in {HOST_SILENT, NO_GUEST}:
+            raise
+
+
+def refuse_silent(rooms: Rooms, host: str) -> None:
+    """Raises Conflict when nobody hears that host."""
+    world = rooms.placement.world()
+    at = world.slots_by_name.get(host)
+    if at is None or not bool(world.alive[at]):
+        raise Conflict("Service is unavailable at this time.")
 
 
 # --------------------------------------------------------------------------------------------------------- the ports

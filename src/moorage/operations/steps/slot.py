@@ -14,7 +14,7 @@ import msgspec
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Accepted, OperationStatus
-from moorage.model.server import Server, TaskState
+from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.accept import keep
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
@@ -127,6 +127,8 @@ async def _soon_over(rooms: Rooms, server: ServerId, busy: _Busy) -> bool:
     found = await records.find(rooms, server)
     if found.server is None or found.cell is None or where.task is not None:
         return False
+    if busy.name == "confirm_resize" and found.server.vm_state is VmState.RESIZED:
+        return False  # it shows no task, from its first line to its last
     return found.server.operation == busy.holder and found.server.task_state is None
 
 

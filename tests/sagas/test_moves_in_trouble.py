@@ -1,0 +1,135 @@
+"""Moves whose hosts fail in the middle: no second guest runs, no disk is lost, no export is left to a guest that it is gone for."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from moorage.bus.messages import SendGuest, Verb
+from moorage.model.errors import Conflict, HostFailed
+from moorage.model.guest import PowerState
+from moorage.model.ids import CellId
+from moorage.model.server import VmState
+from moorage.operations.all import SAGAS
+from moorage.operations.steps import moving
+from moorage.operations.steps.hosts import HOST_SILENT
+from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_moved import about_moved, recorded, resizing
+from moorage.testing.small_region import SERVER, SmallRegion
+from moorage.testing.stage import HeldClock
+
+SOURCE, DESTINATION = "host1", "host3"
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+async def told(small: SmallRegion, name: str, asked: Any) -> None:
+    saga = SAGAS[name]
+    await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact), clock=HeldClock())
+
+
+async def test_a_revert_whose_destroy_fails_half_way_goes_on(small: SmallRegion, monkeypatch: Any) -> None:
+    """The new disk may be gone already: it is not shown as good, to be confirmed over the old one."""
+    asked = await about_moved(small, "revert_resize/1")
+    destroy, failed = small.hosts.destroy_guest, list[str]()
+
+    async def half(to: Any, errand: Any, server: Any, release: Any = None) -> None:
+        await destroy(to, errand, server, release)
+        if not failed:
+            failed.append(to.host)
+            raise HostFailed("it took too long", code="host_timed_out")
+
+    monkeypatch.setattr(small.hosts, "destroy_guest", half)
+    await told(small, "revert_resize/1", asked)
+    server = await recorded(small)
+    assert failed == [DESTINATION]
+    assert (server.host, server.vm_state, server.moved) == (SOURCE, VmState.ACTIVE, None)
+    assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
+
+
+async def test_the_old_guest_is_not_started_while_a_silent_host_may_run_the_new_one(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    asked = await resizing(small)
+    destroy, start, silent = small.hosts.destroy_guest, small.hosts.start_guest, list[bool]()
+
+    async def started_and_gone(to: Any, errand: Any, guest: Any) -> Any:
+        await start(to, errand, guest)
+        silent.append(True)
+        raise HostFailed("nobody hears it", code=HOST_SILENT)
+
+    async def asked_to_destroy(to: Any, errand: Any, server: Any, release: Any = None) -> None:
+        assert small.hosts.guests[SOURCE, SERVER] is PowerState.SHUTDOWN, "two guests"
+        if len(silent) < 5:
+            silent.append(True)
+            raise HostFailed("nobody hears it", code=HOST_SILENT)
+        await destroy(to, errand, server, release)
+
+    monkeypatch.setattr(small.hosts, "start_guest", started_and_gone)
+    monkeypatch.setattr(small.hosts, "destroy_guest", asked_to_destroy)
+    with pytest.raises(Unwound):
+        await told(small, "resize/1", asked)
+    assert len(silent) == 5, "it was waited for"
+    assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
+
+
+async def test_what_is_sent_is_ended_before_what_came_of_it_is_dropped(small: SmallRegion, monkeypatch: Any) -> None:
+    asked = await resizing(small)
+    tell_host, seen = small.hosts.tell, list[tuple[str, str]]()
+
+    async def lost(to: Any, errand: Any, server: Any, verb: Verb, payload: Any) -> Any:
+        answer = await tell_host(to, errand, server, verb, payload)
+        if isinstance(payload, SendGuest):
+            raise HostFailed("it could not be sent", code="host_unreachable")
+        return answer
+
+    for name in ("power_off", "power_on", "destroy_guest"):
+        real = getattr(small.hosts, name)
+
+        async def noted(to: Any, *rest: Any, _name: str = name, _real: Any = real) -> Any:
+            seen.append((_name, to.host))
+            return await _real(to, *rest)
+
+        monkeypatch.setattr(small.hosts, name, noted)
+    monkeypatch.setattr(small.hosts, "tell", lost)
+    with pytest.raises(Unwound):
+        await told(small, "resize/1", asked)
+    assert seen == [("power_off", SOURCE), ("destroy_guest", DESTINATION), ("power_on", SOURCE)]
+    assert small.hosts.sent == set()
+
+
+async def test_a_guest_that_stays_is_given_the_exports_that_its_volumes_have_by_then(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    asked = await resizing(small, volumes=True)
+    given, start = dict[str, str](), small.hosts.start_guest
+
+    async def broken(to: Any, errand: Any, guest: Any) -> Any:
+        raise HostFailed("the host failed", code="guest_failed")
+
+    async def plugged(to: Any, errand: Any, server: Any, disk: Any) -> None:
+        assert (to.host, small.hosts.guests[SOURCE, SERVER]) == (SOURCE, PowerState.SHUTDOWN)
+        given[disk.volume] = disk.attachment
+
+    monkeypatch.setattr(small.hosts, "start_guest", broken)
+    monkeypatch.setattr(small.hosts, "attach_volume", plugged)
+    with pytest.raises(Unwound):
+        await told(small, "resize/1", asked)
+    monkeypatch.setattr(small.hosts, "start_guest", start)
+    server = await recorded(small)
+    assert given == {each.volume: each.attachment for each in server.volumes}
+    assert given
+    assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
+
+
+async def test_a_server_whose_host_nobody_hears_is_not_moved(small: SmallRegion) -> None:
+    with pytest.raises(Conflict, match="Service is unavailable at this time"):
+        moving.refuse_silent(small.rooms, "no-such-host")
+    moving.refuse_silent(small.rooms, SOURCE)
+    assert small.rooms.placement.forced_down(CellId("cell1")) == set()
