@@ -265,20 +265,20 @@ def stray_ports_go_whatever_was_done_meanwhile() -> Iterator[None]:
     async def mend(self: StrayPorts, server: Any, ports: Any) -> Any:
         where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
-            return stray_ports._Mended()
+            return stray_ports.Mended()
         found = await records.find(self._rooms, server)
         if found.missing_in is not None:
-            return stray_ports._Mended()
+            return stray_ports.Mended()
         listed = set() if found.server is None else {str(nic.port) for nic in found.server.nics}
         if set(ports) <= listed:
-            return stray_ports._Mended()
+            return stray_ports.Mended()
         network: Any = self._rooms.network
         rows = await network._rows_of(server)
         mine = minted_macs(server)
         for row in rows:
             if row["id"] not in listed and row["mac_address"] in mine:
                 await network._delete(row["id"])
-        return stray_ports._Mended(1)
+        return stray_ports.Mended(1)
 
-    with patch.object(StrayPorts, "_mend", mend):
+    with patch.object(StrayPorts, "mend", mend):
         yield

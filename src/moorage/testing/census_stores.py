@@ -21,6 +21,7 @@ from moorage.store.region.servers import servers as known_servers
 from moorage.testing.person import Person
 
 OF_SERVER = "instance_uuid"
+HALF_MADE = "is half made, and nobody is at it"
 SHELVED = frozenset({"SHELVED", "SHELVED_OFFLOADED"})
 LIMIT = "1000"
 """Rows of one look, which is the most that a service shows at once."""
@@ -141,7 +142,7 @@ def _wrong_images(images: Sequence[Mapping[str, Any]], servers: Mapping[str, Hel
     for each in images:
         server, said = str(each.get(OF_SERVER)), f"image {each['id']} ({each[MADE_FOR]}, {each['status']})"
         if each["status"] in {"queued", "saving"}:
-            wrong.append(f"{said} of {server} is half made, and nobody is at it")
+            wrong.append(f"{said} of {server} {HALF_MADE}")
         elif each[MADE_FOR] == "shelve" and (server not in servers or servers[server].status not in SHELVED):
             wrong.append(f"{said} of {server}, which is not shelved")
     return wrong

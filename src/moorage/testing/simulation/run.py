@@ -13,7 +13,10 @@ from contextlib import contextmanager
 import msgspec
 
 from moorage.agent.legacy import PORTS_ARRIVE_BOUND
+from moorage.conductor.reconcilers import stray_images
+from moorage.main import rounds
 from moorage.main.config import Config
+from moorage.testing.census_stores import HALF_MADE
 from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation
 from moorage.testing.simulation.determinism import determined
 from moorage.testing.simulation.excuses import lost_interfaces, without_excuse
@@ -33,6 +36,8 @@ REST_FIRST_S = 2.0
 REST_MOST_S = 30.0
 SETTLED_S = 450.0
 """How long after the last fault everything must have come to rest."""
+IMAGES_SETTLED_S = SETTLED_S + stray_images.GRACE_S + 2 * rounds.IMAGES_EVERY_S
+"""The same of images that are half made: they are left for a while to whoever may still write them."""
 
 SETTLE_AFTER = 2
 """Simulations; by then caches are filled."""
@@ -170,7 +175,7 @@ def _levels_are_known(cloud: Cloud) -> bool:
 
 async def _rest(cloud: Cloud, plan: Plan) -> None:
     """Wait until all is as it must be."""
-    until, pause_s, tidied = cloud.loop.now + SETTLED_S, REST_FIRST_S, not cloud.restores.done
+    began, pause_s, tidied = cloud.loop.now, REST_FIRST_S, not cloud.restores.done
     while True:
         await asyncio.sleep(pause_s)
         if not tidied and not cloud.watch.unended():
@@ -183,7 +188,8 @@ async def _rest(cloud: Cloud, plan: Plan) -> None:
                 cloud.violated(each)
             cloud.trace.note("plan", "all is as it must be")
             return
-        if cloud.loop.now > until:
+        only_images = all(HALF_MADE in each for each in wrong)
+        if cloud.loop.now - began > (IMAGES_SETTLED_S if only_images else SETTLED_S):
             for each in wrong:
                 cloud.violated(each)
             return
