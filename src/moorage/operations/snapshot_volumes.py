@@ -34,6 +34,8 @@ from moorage.store.region import servers as region_servers
 
 ACTION, EVENT = "createImage", "api_snapshot_instance"
 IMAGE_PATIENCE_S = 300.0
+GIVEN_UP_WITHIN_S = 10.0
+"""So long who is refused waits for the snapshots that were made until then; they go later if that is not enough."""
 LOOK_FIRST_S = 0.05
 LOOK_MOST_S = 2.0
 OURS = frozenset({"block_device_mapping", "bdm_v2", "root_device_name", "disk_format", "container_format", "size"})
@@ -260,12 +262,23 @@ async def _take(rooms: Rooms, asker: Asker, token: str, server: Server, name: st
 
 
 async def _give_up(rooms: Rooms, image: ImageId) -> None:
-    """Of a request that was refused; what cannot go now goes in a later round, by the image, which stays until then."""
+    """Of a request that was refused; what cannot go soon goes in a later round, by the image, which stays until then."""
     try:
-        if await asyncio.shield(dropped(rooms, image)):
+        if await asyncio.shield(_dropped_soon(rooms, image)):
             await snapshot_image.drop(rooms, image)
     except Problem:
         return
+
+
+async def _dropped_soon(rooms: Rooms, image: ImageId) -> bool:
+    """The same as `dropped`, and again for a while: a snapshot that is being made cannot be deleted yet."""
+    until, pause_s = time.monotonic() + GIVEN_UP_WITHIN_S, LOOK_FIRST_S
+    while not await dropped(rooms, image):
+        if time.monotonic() >= until:
+            return False
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LOOK_MOST_S)
+    return True
 
 
 async def dropped(rooms: Rooms, image: str) -> bool:
