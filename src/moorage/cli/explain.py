@@ -45,12 +45,17 @@ def _attempt(attempt: dict[str, Any]) -> list[str]:
     if "considered" in attempt:
         lines.append(f"    {attempt['willing']} of {attempt['considered']} hosts would do")
         lines += _refused(attempt)
+        lines += [_weights(host, found) for host, found in attempt.get("weights", {}).items() if found]
     lines += [f"    {_provider(each)}" for each in attempt.get("providers", ())]
     if "failed" in attempt:
         lines.append(f"    failed at {attempt['failed']['step']}: {attempt['failed']['message']}")
         if attempt["failed"].get("details"):
             lines.append(f"      {attempt['failed']['details'].splitlines()[-1]}")
     return lines
+
+
+def _weights(host: str, weights: dict[str, float]) -> str:
+    return f"    {host} weighs " + ", ".join(f"{name} {points:g}" for name, points in weights.items())
 
 
 def _provider(given: dict[str, Any]) -> str:

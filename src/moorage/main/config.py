@@ -244,6 +244,29 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of an image: those that snapshots of its servers do not have (Nova's)."""
 
 
+class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much each weigher counts; below 0 it prefers the opposite. Metadata of aggregates of the same names set it for their hosts."""
+
+    ram_weight_multiplier: float = 1.0
+    cpu_weight_multiplier: float = 1.0
+    disk_weight_multiplier: float = 1.0
+    soft_affinity_weight_multiplier: float = 1.0
+    soft_anti_affinity_weight_multiplier: float = 1.0
+    segment_addresses_weight_multiplier: float = 5.0
+    """Prefer segments with many addresses left."""
+    last_addresses_weight_multiplier: float = 10.0
+    """Leave the last tenth of a segment's addresses to servers that can be nowhere else."""
+    bandwidth_weight_multiplier: float = 3.0
+    """Let guaranteed bandwidth and compute of a host run out together."""
+    build_failure_weight_multiplier: float = 1_000.0
+    cross_cell_move_weight_multiplier: float = 1_000.0
+
+    @property
+    def multipliers(self) -> dict[str, float]:
+        """By the weighers' names."""
+        return {name.removesuffix("_weight_multiplier"): getattr(self, name) for name in self.__struct_fields__}
+
+
 class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What everybody holds for servers is compared now and then with what the servers say (`moorage audit`)."""
 
@@ -404,6 +427,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upgrade_levels: UpgradeLevels = UpgradeLevels()
     upgrade: Upgrade = Upgrade()
     compute: Compute = Compute()
+    scheduler: Scheduler = Scheduler()
     placement: Placement = Placement()
     metadata: Metadata = Metadata()
     console: Console = Console()

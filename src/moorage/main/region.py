@@ -134,7 +134,7 @@ async def open_region(
     clients = make_clients(config, embedded)
     engine = Engine(
         databases.region,
-        partial(rank, profile=Profile()),
+        partial(rank, profile=Profile().weighing(config.scheduler.multipliers)),
         aggregates=aggregates.for_placement,
         every_s=picture_every_s,
     )

@@ -78,9 +78,10 @@ def export(config: Config, world: Path, server: str | None, ask: Path) -> list[s
     return said
 
 
-def replay(photo: Photo, ask: Ask) -> Verdict:
-    """The decision, again."""
-    return rank(ask, world_of(photo), Profile())
+def replay(photo: Photo, ask: Ask, config: Config | None = None) -> Verdict:
+    """The decision, again; with a configuration, by its multipliers of weights."""
+    multipliers = {} if config is None else config.scheduler.multipliers
+    return rank(ask, world_of(photo), Profile().weighing(multipliers))
 
 
 def told(verdict: Verdict, photo: Photo) -> list[str]:
@@ -95,6 +96,8 @@ def told(verdict: Verdict, photo: Photo) -> list[str]:
             + (f", addresses from {segments}" if segments else "")
             + (f", {_given(choice, devices)}" if choice.providers else "")
         )
+    for host, weights in verdict.ledger.weights.items():
+        lines.append(f"  {host}: " + ", ".join(f"{name} {points:g}" for name, points in weights.items()))
     if verdict.ledger.counts:
         lines.append("refused: " + verdict.explain())
     return lines
@@ -128,7 +131,11 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--ask-of", metavar="SERVER", help="with --export: write what was asked for this server (its id) to --ask"
     )
-    options.add_argument("--config", type=Path, help="with --export: the region's TOML file")
+    options.add_argument(
+        "--config",
+        type=Path,
+        help="the region's TOML file: with --export its database, else its multipliers of weights",
+    )
     options.add_argument("--data-dir", help="with --export: the data directory of `moorage up` (default: moorage-data)")
     return options
 
@@ -137,8 +144,8 @@ def main(argv: Sequence[str]) -> int:
     """Entry; 1 when no host would do, 2 for what the asker can mend."""
     arguments = parser().parse_args(argv)
     try:
+        config = read_config(arguments.config)
         if arguments.export is not None:
-            config = read_config(arguments.config)
             if arguments.data_dir:
                 config = msgspec.structs.replace(config, data_dir=arguments.data_dir)
             print("\n".join(export(config, arguments.export, arguments.ask_of, arguments.ask)))
@@ -148,7 +155,7 @@ def main(argv: Sequence[str]) -> int:
         photo = _read(arguments.world, Photo)
         if photo.format != FORMAT:
             raise Invalid(f"{arguments.world} is a {photo.format!r}; this release reads {FORMAT!r}")
-        verdict = replay(photo, _read(arguments.ask, Ask))
+        verdict = replay(photo, _read(arguments.ask, Ask), config)
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)
         return 2

@@ -48,6 +48,8 @@ class Ledger(msgspec.Struct, frozen=True):
     """How many hosts, from the first in the order of their names on, have one."""
     roll: str = ""
     """The digest of all their names: who has other hosts by now cannot read the codes."""
+    weights: dict[str, dict[str, float]] = {}
+    """Of the first of the best hosts, best first: what each weigher gave it."""
 
 
 WILLING = 0

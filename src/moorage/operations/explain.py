@@ -123,6 +123,7 @@ def _ledger(ledger: Ledger, view: View) -> dict[str, Any]:
         told["others"] = ledger.others
         told["left_out"] = ledger.left_out
         told["coded"] = ledger.coded
+        told["weights"] = ledger.weights
         if view.about is not None:
             told["asked_about"] = {
                 "host": view.about.host,

@@ -1,11 +1,9 @@
 """The order of judgement: filters, and weighers with their weights."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from moorage.model.world import Ask, Filter, Scores, Slots, Weigher, World
+from moorage.model.world import Ask, Filter, Slots, World
 from moorage.scheduler.filters.aggregates import flavor_aggregates, tenant_isolation
 from moorage.scheduler.filters.devices import device_kinds, device_room, devices_in_all
 from moorage.scheduler.filters.fits import fits
@@ -15,9 +13,13 @@ from moorage.scheduler.filters.named import forced_host, hinted_hosts, tried_bef
 from moorage.scheduler.filters.network import network_reach, segment_addresses
 from moorage.scheduler.filters.places import agent_level, availability_zone, cell_allowed, cell_answers
 from moorage.scheduler.filters.server_group import server_group
-from moorage.scheduler.weighers.affinity import same_cell, soft_group
-from moorage.scheduler.weighers.history import build_failures
+from moorage.scheduler.weighers.addresses import last_addresses
+from moorage.scheduler.weighers.addresses import segment_addresses as most_addresses
+from moorage.scheduler.weighers.affinity import cross_cell_move, soft_affinity, soft_anti_affinity
+from moorage.scheduler.weighers.bandwidth import bandwidth
+from moorage.scheduler.weighers.history import build_failure
 from moorage.scheduler.weighers.resources import cpu, disk, ram
+from moorage.scheduler.weighing import Weighed, Weighing, weigh
 
 FILTERS: tuple[Filter, ...] = (
     forced_host,
@@ -55,13 +57,17 @@ ARRIVING: frozenset[Filter] = frozenset(
 )
 """What only a server that is new on a host is asked."""
 
-WEIGHERS: tuple[tuple[Weigher, float], ...] = (
-    (ram, 1.0),
-    (cpu, 1.0),
-    (disk, 1.0),
-    (soft_group, 1.0),
-    (build_failures, 1_000.0),
-    (same_cell, 1_000.0),
+WEIGHERS: tuple[Weighing, ...] = (
+    Weighing(ram, 1.0),
+    Weighing(cpu, 1.0),
+    Weighing(disk, 1.0),
+    Weighing(soft_affinity, 1.0),
+    Weighing(soft_anti_affinity, 1.0),
+    Weighing(most_addresses, 5.0),
+    Weighing(last_addresses, 10.0),
+    Weighing(bandwidth, 3.0),
+    Weighing(build_failure, 1_000.0),
+    Weighing(cross_cell_move, 1_000.0),
 )
 
 
@@ -70,7 +76,7 @@ class Profile:
     """What is asked of every host, in this order, and what makes one better than another."""
 
     filters: Sequence[Filter] = FILTERS
-    weighers: Sequence[tuple[Weigher, float]] = field(default=WEIGHERS)
+    weighers: Sequence[Weighing] = field(default=WEIGHERS)
     best: int = 32
     """How many hosts a verdict names."""
     placed: int = 4
@@ -84,13 +90,13 @@ class Profile:
         """The filters that this ask must pass."""
         return [judge for judge in self.filters if judge not in ARRIVING] if ask.staying else self.filters
 
-    def score(self, ask: Ask, world: World, slots: Slots) -> Scores:
-        """The weighted sum, each weigher scaled to 0…1 over the hosts at hand; zeros when nothing weighs."""
-        total = np.zeros(len(slots), dtype=np.float32)
-        for weigher, weight in self.weighers:
-            if not weight or (scores := weigher(ask, world, slots)) is None:
-                continue
-            low, high = scores.min(), scores.max()
-            if high > low:
-                total += np.float32(weight) * ((scores - low) / (high - low))
-        return total
+    def weigh(self, ask: Ask, world: World, slots: Slots) -> Weighed:
+        """How good each of these hosts is, and by what."""
+        return weigh(self.weighers, ask, world, slots)
+
+    def weighing(self, multipliers: Mapping[str, float]) -> "Profile":
+        """The same with other multipliers, by the weighers' names; a weigher that is not named keeps its own."""
+        return replace(
+            self,
+            weighers=[each._replace(multiplier=multipliers.get(each.name, each.multiplier)) for each in self.weighers],
+        )

@@ -1,6 +1,7 @@
 """(Ask, World, Profile) → Verdict: who is willing, who of them is best, and why the others were refused."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -10,10 +11,13 @@ from moorage.model.world import Ask, Choice, Mask, Refusals, Scores, Slots, Worl
 from moorage.scheduler.filters.network import choose_segments
 from moorage.scheduler.placed import place
 from moorage.scheduler.profile import Profile
+from moorage.scheduler.weighing import Weighed
 
 NAMED_HOSTS_MAX = 1000
 LOOKED_AT_MAX = 4096
 """Of more refused hosts than this, where others would do, those that passed the most filters are looked at for the nearest."""
+WEIGHTS_MAX = 3
+"""Of so many of the best hosts the account says what made them so."""
 TIE = 1e-6
 CODE_MAX = 255
 ROOM_FOR_NUMBERS = 64
@@ -37,38 +41,58 @@ def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
             willing &= ~refusals.where
     dice = np.random.default_rng(ask.seed & 0xFFFF_FFFF_FFFF_FFFF)
     slots = np.flatnonzero(willing)
+    weighed: list[Weighed] = []
     if not ask.groups:
-        best = _best(ask, world, profile, slots, dice)
-        return Verdict(best, _ledger(world, profile, considered, len(slots), refused, judged, nobody=not best))
-    placed = place(ask, world, _runs(ask, world, profile, slots, dice), profile.placed)
+        best = _best(ask, world, profile, slots, dice, weighed)
+        ledger = _ledger(world, profile, considered, len(slots), refused, judged, nobody=not best)
+        return Verdict(best, _weights(ledger, best, world, weighed))
+    placed = place(ask, world, _runs(ask, world, profile, slots, dice, weighed), profile.placed)
     in_vain = list(placed.refusals(ask, world))
     would_do = len(slots) - sum(int(np.count_nonzero(here)) for _, _, here in in_vain)
     best = tuple(placed.best)
     refused += in_vain
     judged += [refusals for _, refusals, _ in in_vain]
-    return Verdict(best, _ledger(world, profile, considered, would_do, refused, judged, nobody=not best))
+    ledger = _ledger(world, profile, considered, would_do, refused, judged, nobody=not best)
+    return Verdict(best, _weights(ledger, best, world, weighed))
 
 
-def _runs(ask: Ask, world: World, profile: Profile, slots: Slots, dice: np.random.Generator) -> Iterator[Slots]:
+def _weights(ledger: Ledger, best: Sequence[Choice], world: World, weighed: Sequence[Weighed]) -> Ledger:
+    """With what made the first of the best so good."""
+    weights: dict[str, dict[str, float]] = {}
+    if not any(run.parts for run in weighed):
+        return ledger
+    for name, host in islice(dict.fromkeys((choice.name, choice.host) for choice in best), WEIGHTS_MAX):
+        slot = world.slots[host]
+        weights[name] = next((found for run in weighed if (found := run.of(slot)) is not None), {})
+    return msgspec.structs.replace(ledger, weights=weights)
+
+
+def _runs(
+    ask: Ask, world: World, profile: Profile, slots: Slots, dice: np.random.Generator, weighed: list[Weighed]
+) -> Iterator[Slots]:
     """All willing hosts, from a random one on, `scored_max` at a time, the best of each run first."""
     if len(slots) > profile.scored_max:
         slots = np.roll(slots, -int(dice.integers(len(slots))))
     for start in range(0, len(slots), profile.scored_max):
         run = slots[start : start + profile.scored_max]
-        yield run[best_k(profile.score(ask, world, run), len(run), dice)]
+        weighed.append(profile.weigh(ask, world, run))
+        yield run[best_k(weighed[-1].total, len(run), dice)]
 
 
 def _name(judge: object) -> str:
     return str(getattr(judge, "__name__", type(judge).__name__))
 
 
-def _best(ask: Ask, world: World, profile: Profile, slots: Slots, dice: np.random.Generator) -> tuple[Choice, ...]:
+def _best(
+    ask: Ask, world: World, profile: Profile, slots: Slots, dice: np.random.Generator, weighed: list[Weighed]
+) -> tuple[Choice, ...]:
     if not len(slots):
         return ()
     if len(slots) > profile.scored_max:
         start = int(dice.integers(len(slots)))
         slots = slots.take(np.arange(start, start + profile.scored_max), mode="wrap")
-    scores = profile.score(ask, world, slots)
+    weighed.append(profile.weigh(ask, world, slots))
+    scores = weighed[-1].total
     chosen = []
     nowhere = None if any(nic.segments for nic in ask.nics) else tuple(None for _ in ask.nics)
     for found in slots[best_k(scores, profile.best, dice)].tolist():

@@ -5,19 +5,30 @@ import numpy as np
 from moorage.model.world import Ask, Scores, Slots, World
 
 
-def soft_group(ask: Ask, world: World, slots: Slots) -> Scores | None:
-    """soft-affinity: the more of the group the better; soft-anti-affinity: the fewer the better."""
+def soft_affinity(ask: Ask, world: World, slots: Slots) -> Scores | None:
+    """The more of the group the better."""
+    return _members(ask, world, slots, "soft-affinity")
+
+
+def soft_anti_affinity(ask: Ask, world: World, slots: Slots) -> Scores | None:
+    """The fewer of the group the better."""
+    count = _members(ask, world, slots, "soft-anti-affinity")
+    return None if count is None else -count
+
+
+def _members(ask: Ask, world: World, slots: Slots, policy: str) -> Scores | None:
+    """How many of the group are on each host; None: its policy is another."""
     group = ask.group
-    if group is None or not group.policy.startswith("soft-") or (known := world.groups.get(group.id)) is None:
+    if group is None or group.policy != policy or (known := world.groups.get(group.id)) is None:
         return None
-    count = np.zeros(world.size, dtype=np.float32)
+    count: Scores = np.zeros(world.size, dtype=np.float32)
     for host, n in known.hosts.items():
         if host in world.slots:
             count[world.slots[host]] = n
-    return count[slots] if group.policy == "soft-affinity" else -count[slots]
+    return count[slots]
 
 
-def same_cell(ask: Ask, world: World, slots: Slots) -> Scores | None:
+def cross_cell_move(ask: Ask, world: World, slots: Slots) -> Scores | None:
     """A move that may leave its cell had better not."""
     if ask.prefer_cell is None:
         return None

@@ -14,6 +14,7 @@ from moorage.testing.bench import (
     candidates,
     claims,
     counts,
+    fleets,
     machine,
     network_bound,
     peers,
@@ -31,7 +32,7 @@ from moorage.testing.bench.table import Table, say
 
 PARTS = (
     *("counts", "rates", "reads", "growth", "startup"),
-    *("placement", "claims", "candidates", "nested", "picture", "network", "shift", "rounds"),
+    *("fleets", "placement", "claims", "candidates", "nested", "picture", "network", "shift", "rounds"),
 )
 
 
@@ -74,6 +75,9 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
         await shift.shift(table)
     if "network" in parts and "sqlite" in kinds:
         await network_bound.network_bound(table, arguments.durability)
+    if "fleets" in parts:
+        table.title("Servers that fleets hold, counted in memory")
+        fleets.fleets(table)
     if "placement" in parts:
         table.title(f"Placement in process, SQLite (durability {arguments.durability})")
         await placement.placement(table, arguments.durability)

@@ -1,0 +1,56 @@
+"""Guaranteed bandwidth and compute of a host run out together: what is left of one without the other serves nobody."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.model.world import Ask, Scores, Slots, World
+
+CLASSES = ("NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC")
+COMPUTE = ("VCPU", "MEMORY_MB")
+
+Shares = NDArray[np.float64]
+
+
+def bandwidth(ask: Ask, world: World, slots: Slots) -> Scores | None:
+    """Who asks for a guarantee goes where more of the bandwidth is left than of the compute; who does not, where less is.
+
+    A host without any bandwidth has nothing that could be stranded: it comes first for those who ask for none.
+    """
+    left = _bandwidth_left(world, slots)
+    if left is None:
+        return None
+    over = left - _compute_left(world, slots)
+    asked = any(name in group.resources for group in ask.groups for name in CLASSES)
+    return (over if asked else -over).astype(np.float32)
+
+
+def _bandwidth_left(world: World, slots: Slots) -> Shares | None:
+    """Per host the share that is free of all its devices together; None: nobody has any to give."""
+    nested = world.nested
+    free, total = np.zeros(world.size), np.zeros(world.size)
+    for name in CLASSES:
+        if (own := world.capacity.get(name)) is not None:
+            free += world.free[name]
+            total += own
+        if (of_devices := nested.capacity.get(name)) is not None:
+            there = np.flatnonzero((of_devices > 0) & (nested.host >= 0))
+            hosts = nested.host[there]
+            free += np.bincount(hosts, nested.free[name][there], world.size)
+            total += np.bincount(hosts, of_devices[there], world.size)
+    if not total.any():
+        return None
+    return _share(free[slots], total[slots])
+
+
+def _compute_left(world: World, slots: Slots) -> Shares:
+    """Per host the share that is free of what it has the least left of."""
+    least: Shares = np.ones(len(slots))
+    for name in COMPUTE:
+        if (capacity := world.capacity.get(name)) is not None:
+            least = np.minimum(least, _share(world.free[name][slots], capacity[slots]))
+    return least
+
+
+def _share(free: NDArray[np.float64] | NDArray[np.int32], total: NDArray[np.float64] | NDArray[np.int32]) -> Shares:
+    found: Shares = np.maximum(free, 0) / np.maximum(total, 1)
+    return found

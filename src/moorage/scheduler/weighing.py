@@ -1,0 +1,87 @@
+"""What each weigher says of the willing hosts, scaled and multiplied as configuration and aggregates want it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from moorage.model.world import Ask, Scores, Slots, Weigher, World
+
+SUFFIX = "_weight_multiplier"
+"""Of settings and of metadata of aggregates, after the weigher's name, as Nova's are called."""
+
+
+class Weighing(NamedTuple):
+    """One weigher, and what it counts where neither configuration nor an aggregate says otherwise."""
+
+    weigher: Weigher
+    multiplier: float
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.weigher, "__name__", type(self.weigher).__name__))
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """The hosts that were scored together: the sum, and the part that each weigher had in it."""
+
+    slots: Slots
+    total: Scores
+    parts: Sequence[tuple[str, Scores]]
+
+    def of(self, slot: int) -> dict[str, float] | None:
+        """Of one host, by weigher; None: it was not among them."""
+        at = np.flatnonzero(self.slots == slot)
+        if not len(at):
+            return None
+        return {name: round(float(part[at[0]]), 3) for name, part in self.parts}
+
+
+def weigh(weighers: Sequence[Weighing], ask: Ask, world: World, slots: Slots) -> Weighed:
+    """The weighted sum, each weigher scaled to 0…1 over the hosts at hand; zeros when nothing weighs."""
+    total = np.zeros(len(slots), dtype=np.float32)
+    parts: list[tuple[str, Scores]] = []
+    set_apart = of_aggregates(world, slots, {each.name: each.multiplier for each in weighers})
+    for each in weighers:
+        multiplier = set_apart.get(each.name, each.multiplier)
+        if isinstance(multiplier, float) and not multiplier:
+            continue
+        if (scores := each.weigher(ask, world, slots)) is None:
+            continue
+        low, high = scores.min(), scores.max()
+        if high > low:
+            part = np.float32(multiplier) * ((scores - low) / (high - low))
+            total += part
+            parts.append((each.name, part))
+    return Weighed(slots, total, parts)
+
+
+def of_aggregates(world: World, slots: Slots, multipliers: Mapping[str, float]) -> dict[str, Scores]:
+    """Weigher → its multiplier on each host, where metadata of an aggregate has one; of several the lowest, as in Nova.
+
+    A value that is no number does not count: the aggregate was given it through the API, which takes any text.
+    """
+    found: dict[str, Scores] = {}
+    for aggregate in world.aggregates:
+        for key, value in aggregate.metadata.items():
+            name = key.removesuffix(SUFFIX)
+            if name == key or name not in multipliers or (number := _number(value)) is None:
+                continue
+            column = found.setdefault(name, np.full(len(slots), np.inf, dtype=np.float32))
+            here = aggregate.hosts[slots]
+            column[here] = np.minimum(column[here], np.float32(number))
+    return {
+        name: np.where(np.isinf(column), np.float32(multipliers[name]), column).astype(np.float32)
+        for name, column in found.items()
+    }
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,108 @@
+"""Weighers of the network, multipliers of configuration and of aggregates, and what people are told of them."""
+
+import pytest
+from pictures import Cloud
+
+from moorage.main.config import Scheduler
+from moorage.model.ids import ProviderId
+from moorage.model.request_groups import RequestGroup
+from moorage.model.world import Ask, NicAsk, World
+from moorage.scheduler.profile import WEIGHERS, Profile
+from moorage.scheduler.rank import rank
+from moorage.testing.bench.fleets import FLEETS, compared
+
+SMALL = {"VCPU": 2, "MEMORY_MB": 512}
+BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
+
+
+def first(ask: Ask, world: World, **multipliers: float) -> str:
+    return rank(ask, world, Profile().weighing(multipliers)).best[0].name
+
+
+def nic(*segments: str) -> NicAsk:
+    return NicAsk("n", tuple(ProviderId(s) for s in segments))
+
+
+def aggregated(cloud: Cloud, *aggregates: tuple[dict[str, str], list[str]]) -> World:
+    picture = cloud.picture()
+    picture.set_host_aggregates([(f"a{n}", metadata, hosts) for n, (metadata, hosts) in enumerate(aggregates)])
+    return picture.world()
+
+
+def test_simulated_fleets_hold_more_servers_than_by_spreading_or_packing() -> None:
+    found = {fleet.name: counts for fleet, counts in compared(12)}
+    assert len(found) == len(FLEETS)
+    for name, counts in found.items():
+        assert counts["network"] > max(counts["spread"], counts["pack"]), (name, counts)
+
+
+def test_the_segment_with_more_addresses_is_taken_though_its_hosts_are_smaller() -> None:
+    world = (
+        Cloud()
+        .host("large", 64, wired=("low",))
+        .host("small", 8, wired=("high",))
+        .segment("low", 40)
+        .segment("high", 90)
+        .world()
+    )
+    assert first(Ask(resources=SMALL, nics=(nic("low", "high"),)), world) == "small"
+    assert first(Ask(resources=SMALL, nics=(nic("low"),)), world) == "large"
+    assert first(Ask(resources=SMALL), world) == "large"
+    assert first(Ask(resources=SMALL, nics=(nic("low", "high"),)), world, segment_addresses=0) == "large"
+
+
+def test_the_last_addresses_are_left_to_who_can_be_nowhere_else() -> None:
+    cloud = (
+        Cloud()
+        .host("big", 64, wired=("large",))
+        .host("both", 4, wired=("large", "small"))
+        .host("little", 8, wired=("small",))
+    )
+    world = cloud.segment("large", 20, 254).segment("small", 8, 16).world()
+    either = Ask(resources=SMALL, nics=(nic("large", "small"),))
+    only_addresses = {"segment_addresses": 0.0, "last_addresses": 0.0}
+    assert first(either, world, **only_addresses) == "big"
+    assert first(either, world, segment_addresses=0) == "little", "20 of 254 are the last tenth; 8 of 16 are not"
+    assert first(Ask(resources=SMALL, nics=(nic("large"),)), world, segment_addresses=0) == "big"
+
+
+def test_bandwidth_is_left_to_who_asks_for_a_guarantee() -> None:
+    cloud = Cloud().host("wide", 32, 32768).host("plain", 8)
+    world = cloud.device("wide", "nic", {BANDWIDTH: 1_000_000}).world()
+    assert first(Ask(resources=SMALL), world) == "plain"
+    assert first(Ask(resources=SMALL), world, bandwidth=0) == "wide"
+    group = RequestGroup("port", {BANDWIDTH: 100_000}, port="port")
+    cloud = Cloud().host("used", 16).host("free", 16)
+    cloud.device("used", "nic1", {BANDWIDTH: 1_000_000}, used=800_000).device("free", "nic2", {BANDWIDTH: 1_000_000})
+    assert first(Ask(resources=SMALL, groups=(group,)), cloud.world()) == "free"
+    assert first(Ask(resources=SMALL), cloud.world()) == "used"
+
+
+def test_aggregates_set_multipliers_for_their_hosts_and_the_lowest_counts() -> None:
+    cloud = Cloud().host("h1", 32, 32768).host("h2", 16, 16384).host("h3", 8)
+    ask = Ask(resources=SMALL)
+    pulled = {"ram_weight_multiplier": "0", "cpu_weight_multiplier": "0"}
+    assert first(ask, cloud.world()) == "h1"
+    assert first(ask, aggregated(cloud, (pulled, ["h1"]))) == "h2"
+    pushed = {"ram_weight_multiplier": "9", "cpu_weight_multiplier": "9"}
+    assert first(ask, aggregated(cloud, (pulled, ["h1"]), (pushed, ["h1"]))) == "h2", "the lowest of both"
+    assert first(ask, aggregated(cloud, (pushed, ["h2"]))) == "h2"
+    wrong = {"ram_weight_multiplier": "much", "cpu_weight_multiplier": "nan"}
+    assert first(ask, aggregated(cloud, (wrong, ["h1"]))) == "h1"
+    on = aggregated(cloud, ({"cpu_weight_multiplier": "2"}, ["h3", "h1"]))
+    assert first(ask, on, cpu=0, ram=0) == "h1", "a weigher that is off counts where an aggregate says so"
+
+
+def test_the_account_says_what_each_weigher_gave_the_best() -> None:
+    cloud = Cloud().host("h1", 16, wired=("s",)).host("h2", 8, wired=("t",)).segment("s", 200).segment("t", 100)
+    ask = Ask(resources=SMALL, nics=(nic("s", "t"),))
+    ledger = rank(ask, cloud.world(), Profile()).ledger
+    assert list(ledger.weights) == ["h1", "h2"]
+    assert ledger.weights["h1"] == {"cpu": 1.0, "segment_addresses": 5.0}
+    assert ledger.weights["h2"] == {"cpu": 0.0, "segment_addresses": 0.0}
+    alone = rank(Ask(resources=SMALL), Cloud().host("h").world(), Profile())
+    assert alone.ledger.weights == {}
+
+
+def test_every_weigher_has_its_setting() -> None:
+    assert Scheduler().multipliers == pytest.approx({each.name: each.multiplier for each in WEIGHERS})
