@@ -61,6 +61,8 @@ class Call(Generic[BodyT]):
     """Asked at `/v2`."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """The request's headers, lower case."""
+    preview: bool = False
+    """A dry run: what it would begin is told and not begun."""
 
     @property
     def rooms(self) -> Desk:

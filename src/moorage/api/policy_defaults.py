@@ -329,6 +329,14 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "moorage:explain:show": (READER, ("GET /ext/servers/{server_id}/explain",)),
     "moorage:explain:details": (ADMIN, ("GET /ext/servers/{server_id}/explain",)),
+    "moorage:dry_run:show": (
+        MEMBER,
+        ("POST /ext/dry-run/servers", "POST /ext/dry-run/servers/{server_id}/action"),
+    ),
+    "moorage:dry_run:details": (
+        ADMIN,
+        ("POST /ext/dry-run/servers", "POST /ext/dry-run/servers/{server_id}/action"),
+    ),
     "moorage:gates:show": (ADMIN, ("GET /ext/gates",)),
     "moorage:audits:show": (ADMIN, ("GET /ext/audits", "GET /ext/audits/kinds", "GET /ext/audits/{id}")),
     "moorage:audits:create": (ADMIN, ("POST /ext/audits",)),

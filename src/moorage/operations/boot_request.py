@@ -3,7 +3,6 @@
 The user's token is used here, while the request is answered, and nowhere after (RULES §7).
 """
 
-import asyncio
 import re
 import secrets
 import time
@@ -24,7 +23,7 @@ from moorage.model.group import ServerGroup
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId, new_uuid
 from moorage.model.image import Image
 from moorage.model.keypair import KeyPair
-from moorage.model.network import CheckedNics, NicAsk, Port, mint_mac
+from moorage.model.network import CheckedNics, NicAsk, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.resources import Needs, needs_of
@@ -35,11 +34,12 @@ from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.boot import BOOT, BOOT_WITH_VOLUMES, Boot, NoRoom, ask_of
 from moorage.operations.boot_devices import BootDevices
 from moorage.operations.disk_config import disk_config_of
+from moorage.operations.expected_ports import guaranteed, ports_expected, rules_of
 from moorage.operations.gates import Gates
 from moorage.operations.image_checks import base_of
-from moorage.operations.late_ports import ports_to_be
+from moorage.operations.previewed import Previewed
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import drives, groups
+from moorage.operations.steps import drives
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx, label
 from moorage.store.region import keypairs, quotas, server_groups, volume_intents
@@ -109,12 +109,13 @@ async def begin(
     _check_counts(request, checked)
     checked = await with_pools(rooms, checked)
     gates = rooms.gates()
-    rules = await _rules(rooms, checked) if request.max_count > 1 or not gates.early_ports else {}
-    if _guaranteed(checked, rules):
+    rules = await rules_of(rooms, checked) if request.max_count > 1 or not gates.early_ports else {}
+    if guaranteed(checked, rules):
         gates = gates.made_early()
     boots = _boots(rooms, asker, project, request, known, found, place, checked, gates, (same, different), request_id)
     fit = await _that_have_room(rooms, boots, rules)
-    boots = await boot_devices.with_volumes(rooms, asker, token, boots)
+    if not rooms.preview:
+        boots = await boot_devices.with_volumes(rooms, asker, token, boots)
     return await _accept(rooms, asker, project, request, boots, known.group, request_id, checked.ports_free, fit)
 
 
@@ -434,7 +435,7 @@ async def _accept(
     fit: "_Fit | None",
 ) -> tuple[Server, ...]:
     """Servers, operations and quota in one transaction (RULES §2); of `max_count` as many as the quota allows (§17)."""
-    saga = BOOT_WITH_VOLUMES if boots[0].server.volumes else BOOT
+    saga = BOOT_WITH_VOLUMES if _has_volumes(rooms, boots[0].server) else BOOT
     owner = await rooms.tellers.choose(saga.name)
     ours = sum(nic.ours for nic in boots[0].nics)
     most = len(boots) if ports_free is None or not ours else min(len(boots), ports_free // ours)
@@ -467,13 +468,15 @@ async def _accept(
             had = server_groups.join(tx, group.id, [server.id for server, _ in rows], members)
             if had is not None:
                 tx.refuse(Shortfall((Over("server_group_members", len(rows), had, members),)))
+        if rooms.preview:
+            tx.refuse(rows)
         region_servers.insert(tx, [server for server, _ in rows])
         keep(rooms, tx, [new for _, new in rows])
         if makes_volumes:
             volume_intents.done(tx, [server.id for server, _ in rows])
         return rows
 
-    makes_volumes = any(each.created for each in boots[0].server.block_devices)
+    makes_volumes = any(each.created for each in boots[0].server.block_devices) and not rooms.preview
     answer: list[tuple[Server, Accepted]] | Shortfall = []
     try:
         with label("accept"):
@@ -482,11 +485,23 @@ async def _accept(
         if makes_volumes:
             taken = {server.id for server, _ in answer} if isinstance(answer, list) else set[ServerId]()
             await boot_devices.forget_boots(rooms, [each for each in boots if each.server.id not in taken])
+    return await _begun(rooms, answer)
+
+
+async def _begun(rooms: Rooms, answer: list[tuple[Server, Accepted]] | Shortfall) -> tuple[Server, ...]:
+    """Told to whoever executes it. Raises what the quota says."""
     if isinstance(answer, Shortfall):
         raise answer.problem()
+    if rooms.preview:
+        raise Previewed([new for _, new in answer])
     for _, new in answer:
         await tell_later(rooms, new)
     return tuple(server for server, _ in answer)
+
+
+def _has_volumes(rooms: Rooms, server: Server) -> bool:
+    """In a preview those that would be made for it have no ids yet."""
+    return bool(server.volumes) or (rooms.preview and any(each.created for each in server.block_devices))
 
 
 class _Fit(msgspec.Struct, frozen=True):
@@ -494,22 +509,6 @@ class _Fit(msgspec.Struct, frozen=True):
 
     count: int
     refusal: NoRoom
-
-
-async def _rules(rooms: Rooms, checked: CheckedNics) -> dict[str, tuple[Json, ...]]:
-    """Network → the rules of its policy, for networks on which ports of ours are to be made."""
-    policies = {
-        nic.network: checked.networks[nic.network].qos_policy for nic in checked.nics if nic.ours and nic.network
-    }
-    wanted = {network: policy for network, policy in policies.items() if policy is not None}
-    found = await asyncio.gather(*(rooms.network.rules_of(policy) for policy in wanted.values()))
-    return dict(zip(wanted, found, strict=True))
-
-
-def _guaranteed(checked: CheckedNics, rules: Mapping[str, Sequence[Json]]) -> bool:
-    """Whether a port that is to be made will be guaranteed something by its network."""
-    ports = ports_to_be([nic for nic in checked.nics if nic.ours and nic.network in rules])
-    return any(groups.expected(port, checked.networks[port.network], rules[port.network]) for port in ports)
 
 
 async def _that_have_room(rooms: Rooms, boots: Sequence[Boot], rules: Mapping[str, Sequence[Json]]) -> _Fit | None:
@@ -524,22 +523,12 @@ async def _that_have_room(rooms: Rooms, boots: Sequence[Boot], rules: Mapping[st
     await engine.catch_up()
     with ExitStack() as held:
         for count, boot in enumerate(boots):
-            ask = ask_of(boot, boot.networks, _ports_expected(boot, rules), not_on=())
+            ask = ask_of(boot, boot.networks, ports_expected(boot, rules), not_on=())
             verdict = engine.rank(ask)
             if not verdict.best:
                 return _Fit(count, NoRoom(verdict.fault(), verdict.ledger))
             held.enter_context(engine.holding(verdict.best[0], ask))
     return None
-
-
-def _ports_expected(boot: Boot, rules: Mapping[str, Sequence[Json]]) -> tuple[Port, ...]:
-    """The ports of a boot as they will be, with what they will ask."""
-    return tuple(
-        msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], asked))
-        if port.ours and (asked := rules.get(port.network))
-        else port
-        for port in ports_to_be(boot.nics)
-    )
 
 
 def _amounts(boots: Sequence[Boot]) -> dict[str, int]:

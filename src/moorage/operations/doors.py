@@ -24,9 +24,11 @@ from moorage.operations import (
     soft_delete,
 )
 from moorage.operations.boot_request import BootRights
+from moorage.operations.dry_run_doors import DryRunDoors, DryRunDoorsProtocol
 from moorage.operations.life_doors import LifeDoors, LifeDoorsProtocol
 from moorage.operations.move_doors import MoveDoors, MoveDoorsProtocol
 from moorage.operations.power import PowerVerb
+from moorage.operations.previewed import previewing
 from moorage.operations.rooms import Rooms
 from moorage.operations.shelve_doors import ShelveDoors, ShelveDoorsProtocol
 from moorage.operations.snapshot import Wish
@@ -35,7 +37,9 @@ from moorage.operations.volume_doors import VolumeDoors, VolumeDoorsProtocol
 from moorage.sql import Database
 
 
-class ServerDoors(LifeDoorsProtocol, MoveDoorsProtocol, ShelveDoorsProtocol, VolumeDoorsProtocol, Protocol):
+class ServerDoors(
+    DryRunDoorsProtocol, LifeDoorsProtocol, MoveDoorsProtocol, ShelveDoorsProtocol, VolumeDoorsProtocol, Protocol
+):
     """What may be begun on servers; each is accepted durably when the call returns, or a Problem is raised."""
 
     async def boot(
@@ -83,13 +87,16 @@ class ServerDoors(LifeDoorsProtocol, MoveDoorsProtocol, ShelveDoorsProtocol, Vol
         ...
 
 
-class Doors(LifeDoors, MoveDoors, ShelveDoors, VolumeDoors):
+class Doors(DryRunDoors, LifeDoors, MoveDoors, ShelveDoors, VolumeDoors):
     """The doors of a region."""
 
     def __init__(self, rooms: Rooms, bus: Bus | None = None) -> None:
         self.rooms = rooms
         self._bus = bus
         self._caching = set()
+
+    def preview(self) -> "Doors":
+        return Doors(previewing(self.rooms))
 
     async def boot(
         self, asker: Asker, token: str, request: BootRequest, rights: BootRights, request_id: str

@@ -132,6 +132,11 @@ def _ledger(ledger: Ledger, view: View) -> dict[str, Any]:
     return told
 
 
+def ledger_told(ledger: Ledger, *, whole: bool) -> dict[str, Any]:
+    """One decision: `whole` is for administrators."""
+    return _ledger(ledger, View(whole, None))
+
+
 def _cause(cause: Cause, view: View) -> dict[str, Any]:
     told: dict[str, Any] = {"step": cause.step, "code": cause.code, "message": cause.public}
     for piece in reversed(cause.private.splitlines()):

@@ -25,7 +25,7 @@ from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.network import Port
-from moorage.model.server import Fault, Moved, Server, TaskState, VmState
+from moorage.model.server import Fault, FlavorCopy, Moved, Server, TaskState, VmState
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
 from moorage.model.world import Ask, Choice
 from moorage.operations.boot import Claim
@@ -127,7 +127,12 @@ async def check_source(run: ResizeRun) -> None:
     """Its own host can send guests, and no disk is to shrink: refused before anything is touched."""
     server = _server(run)
     await moving.target_at(run, moving.here(server))
-    old, new = server.flavor, run.asked.flavor
+    refuse_shrinking(server, run.asked.flavor)
+
+
+def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
+    """Raises HostFailed: a disk would be smaller than it is."""
+    old = server.flavor
     root = not server.volume_backed and new.disk_gib < old.disk_gib
     if root or new.ephemeral_gib < old.ephemeral_gib:
         raise HostFailed("Unable to resize disk down.", code="disk_shrinks")

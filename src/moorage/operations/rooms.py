@@ -114,3 +114,5 @@ class Rooms:
     """For secrets that wait in a journal; None: they are not kept."""
     gates: Callable[[], Gates] = lambda: OPEN
     """Which behaviour is on for what begins now (RULES §13)."""
+    preview: bool = False
+    """Nothing is written: what would be accepted is raised as `Previewed`."""

@@ -12,7 +12,7 @@ A failure gives it back as it was: SHELVED_OFFLOADED with the same image, addres
 cell, so only hosts of that cell are asked.  A server that is SHELVED is on its host still: `unshelve_in_place` starts it there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -151,7 +151,7 @@ async def claim_host(run: UnshelveRun) -> Claim:
     """Compute, guarantees and addresses on the best willing host of its cell; a loser takes the next (N1)."""
     engine, cards = run.rooms.placement, run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
-    ask = without_exhausted(ask_of(run, cards), cards.ports, exhausted)
+    ask = without_exhausted(ask_of(run.asked, _server(run), cards, _cell(run), run.blamed), cards.ports, exhausted)
     verdict, fresh = engine.rank(ask), False
     lost: list[str] = []
     for _ in range(CLAIM_ROUNDS_MAX):
@@ -435,9 +435,8 @@ def needs_of_server(server: Server) -> Needs:
     return needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
 
 
-def ask_of(run: UnshelveRun, cards: Cards) -> Ask:
+def ask_of(asked: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str]) -> Ask:
     """As a boot asks, of its own cell: another cell would need its record moved."""
-    asked, server = run.asked, _server(run)
     wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
     return Ask(
         resources=asked.needs.resources,
@@ -446,7 +445,7 @@ def ask_of(run: UnshelveRun, cards: Cards) -> Ask:
         nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
         availability_zone=asked.zone,
         host=asked.host,
-        not_on=tuple(HostId(host) for host in run.blamed),
+        not_on=tuple(HostId(host) for host in not_on),
         same_host=asked.same_host,
         different_host=asked.different_host,
         group=asked.group,
@@ -458,7 +457,7 @@ def ask_of(run: UnshelveRun, cards: Cards) -> Ask:
         extra_specs=dict(server.flavor.extra_specs),
         image_properties=dict(server.image_properties),
         min_level=PORTS_ARRIVE_BOUND,
-        cells=(_cell(run),),
+        cells=(cell,),
         seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,
     )
 

@@ -204,6 +204,10 @@ class Engine:
         known = {each: version for each, version in versions.items() if version is not None}
         return msgspec.structs.replace(choice, versions=known)
 
+    def rank_on(self, ask: Ask, world: World) -> Verdict:
+        """As this process decides, on another picture than its own."""
+        return self._rank(ask, world)
+
     async def rank_fresh(self, ask: Ask) -> Verdict:
         """The same after one catch-up: nobody is told "no" on old news."""
         await self.catch_up()

@@ -32,6 +32,9 @@ def doors(call: Call[Any]) -> ServerDoors:
     found: ServerDoors | None = call.desk.operations
     if found is None:
         raise NotBuilt("This front desk cannot begin operations.")
+    if call.preview:
+        previewing: ServerDoors = found.preview()
+        return previewing
     return found
 
 

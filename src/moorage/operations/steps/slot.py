@@ -16,6 +16,7 @@ from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Accepted, OperationStatus
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.accept import keep
+from moorage.operations.previewed import Previewed
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.saga import decode_lines
@@ -87,6 +88,8 @@ async def _try(
         raise NotFound(f"Instance {server} could not be found.")
     operation = region_operations.new_id()
     new = make(found, operation, where.op_seq + 1)
+    if rooms.preview:
+        raise await _not_taken(rooms, new, found, also)
 
     def work(tx: Tx) -> Accepted | OperationId | Problem | _Moved | None:
         held = region_servers.take(tx, server, operation, task)
@@ -107,6 +110,15 @@ async def _try(
     if isinstance(answer, Problem):
         raise answer
     return await _busy(rooms, answer) if isinstance(answer, str) else answer
+
+
+async def _not_taken(rooms: Rooms, new: Accepted, found: Server, also: Also | None) -> Exception:
+    """In a preview: what `also` refuses with, else what would be written; what it wrote is taken back."""
+
+    def work(tx: Tx) -> Problem | None:
+        tx.refuse(None if also is None else also(tx, found))
+
+    return (None if also is None else await rooms.region.write(work)) or Previewed([new])
 
 
 async def _busy(rooms: Rooms, holder: OperationId) -> _Busy:

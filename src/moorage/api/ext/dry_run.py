@@ -1,0 +1,63 @@
+"""`/ext/dry-run/servers…`: the body of a real request, answered with what would be done, and nothing is (N12).
+
+The handler is the real one, in the caller's microversion and with its rules: who may not do it may not try it either.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors
+from moorage.api.routes import Handler, Route
+from moorage.model.errors import Internal
+from moorage.operations.dry_run import Foreseen
+from moorage.operations.explain import ledger_told
+from moorage.operations.previewed import Previewed
+
+PREFIX = "/ext/dry-run"
+ACTIONS = frozenset({"migrate", "resize", "unshelve", "os-migrateLive", "evacuate"})
+"""Actions that choose a host."""
+
+
+def routes(real: Iterable[Route]) -> tuple[Route, ...]:
+    """Of a boot, and of each move that there is."""
+    chosen = (each for each in real if each.key == "POST /servers" or each.action in ACTIONS)
+    return tuple(
+        replace(each, path=PREFIX + each.path, handler=_tried(each.handler), alias_of=each.key) for each in chosen
+    )
+
+
+def _tried(real: Handler) -> Handler:
+    async def tried(call: Call[Any]) -> Reply:
+        call.require("moorage:dry_run:show")
+        whole, beginning = call.allows("moorage:dry_run:details"), doors(call)
+        call.preview = True
+        try:
+            await real(call)
+        except Previewed as previewed:
+            told = await beginning.foreseen(previewed.accepted)
+            body = {"dry_run": {"servers": [_told(each, whole=whole) for each in told]}}
+            return Reply(200, body, finished=True, fixed_status=True)
+        raise Internal("a dry run came to the end of its handler")
+
+    return tried
+
+
+def _told(each: Foreseen, *, whole: bool) -> dict[str, Any]:
+    """Owners are told causes and counts, as by `explain`; administrators the hosts too."""
+    told: dict[str, Any] = {
+        "operation": each.operation,
+        "server": each.server,
+        "name": each.name,
+        "would_succeed": not each.fault,
+        "fault": each.fault or None,
+        "steps": [msgspec.to_builtins(step) for step in each.steps],
+    }
+    if each.verdict is not None:
+        told |= ledger_told(each.verdict.ledger, whole=whole)
+    if whole:
+        told["hosts"] = [msgspec.to_builtins(host) for host in each.hosts]
+    return told

@@ -1,0 +1,118 @@
+"""`moorage dry-run boot | resize | migrate | unshelve`: where a server would go, and what would be called, without doing it (N12)."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from moorage.cli import cloud
+
+WOULD, WOULD_NOT, REFUSED = 0, 1, 2
+
+
+def parser() -> argparse.ArgumentParser:
+    made = cloud.options(
+        "dry-run", "Where a server would go, why the other hosts are refused, and what would be called."
+    )
+    made.epilog = "0: it would be done. 1: it would fail. 2: it would be refused at once."
+    verbs = made.add_subparsers(dest="verb", required=True)
+    boot = verbs.add_parser("boot", help="a new server")
+    boot.add_argument("--flavor", required=True)
+    boot.add_argument("--image", help="name or id; none: it boots from a volume that a real request would name")
+    boot.add_argument("--network", action="append", default=[], help="name or id; may be repeated")
+    boot.add_argument("--port", action="append", default=[], help="name or id; may be repeated")
+    boot.add_argument("--availability-zone", help="ZONE, or ZONE:HOST")
+    boot.add_argument("--host")
+    boot.add_argument("--hint", action="append", default=[], metavar="KEY=VALUE")
+    boot.add_argument("--count", type=int, default=1, help="so many at once")
+    resize = verbs.add_parser("resize", help="to another flavor")
+    resize.add_argument("server")
+    resize.add_argument("--flavor", required=True)
+    for verb, says in (("migrate", "to another host, off"), ("unshelve", "back from its image")):
+        one = verbs.add_parser(verb, help=says)
+        one.add_argument("server")
+        one.add_argument("--host")
+    for each in verbs.choices.values():
+        each.add_argument("--calls", action="store_true", help="show each step's calls too")
+        each.add_argument("--json", action="store_true", help="print what the API answered")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    arguments = parser().parse_args(argv)
+    connection = cloud.connect(arguments.os_cloud)
+    path, body = _boot(connection, arguments) if arguments.verb == "boot" else _move(connection, arguments)
+    reply = connection.compute.post(f"/ext/dry-run{path}", json=body, microversion=cloud.LATEST)
+    if reply.status_code >= 400:
+        print(f"moorage: {_sentence(reply)} ({reply.status_code})", file=sys.stderr)
+        return REFUSED
+    told = reply.json()["dry_run"]
+    print(json.dumps(told, indent=2) if arguments.json else "\n".join(said(told, calls=arguments.calls)))
+    return WOULD if all(each["would_succeed"] for each in told["servers"]) else WOULD_NOT
+
+
+def _boot(connection: Any, asked: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    networks = [{"uuid": connection.network.find_network(each, ignore_missing=False).id} for each in asked.network]
+    networks += [{"port": connection.network.find_port(each, ignore_missing=False).id} for each in asked.port]
+    server: dict[str, Any] = {
+        "name": "dry-run",
+        "flavorRef": connection.compute.find_flavor(asked.flavor, ignore_missing=False).id,
+        "networks": networks or "none",
+        "min_count": asked.count,
+        "max_count": asked.count,
+    }
+    if asked.image:
+        server["imageRef"] = connection.image.find_image(asked.image, ignore_missing=False).id
+    for name in ("availability_zone", "host"):
+        if getattr(asked, name):
+            server[name] = getattr(asked, name)
+    hints = dict(each.partition("=")[::2] for each in asked.hint)
+    return "/servers", {"server": server, **({"os:scheduler_hints": hints} if hints else {})}
+
+
+def _move(connection: Any, asked: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    found = connection.compute.find_server(asked.server, ignore_missing=True, all_projects=True)
+    server = asked.server if found is None else found.id
+    if asked.verb == "resize":
+        wanted: Any = {"flavorRef": connection.compute.find_flavor(asked.flavor, ignore_missing=False).id}
+    else:
+        wanted = {"host": asked.host} if asked.host else None
+    return f"/servers/{server}/action", {asked.verb: wanted}
+
+
+def _sentence(reply: Any) -> str:
+    try:
+        return str(next(iter(reply.json().values()))["message"])
+    except (ValueError, StopIteration, KeyError, TypeError):
+        return str(reply.reason)
+
+
+def said(told: dict[str, Any], *, calls: bool) -> list[str]:
+    """As people read it."""
+    lines: list[str] = []
+    for each in told["servers"]:
+        verdict = "would be done" if each["would_succeed"] else f"would fail: {each['fault']}"
+        lines.append(f"{each['operation']} of {each['name'] or each['server']} {verdict}")
+        if "considered" in each:
+            lines.append(f"  {each['willing']} of {each['considered']} hosts would do")
+        lines += [_host(place, host) for place, host in enumerate(each.get("hosts", ()), start=1)]
+        lines += [f"  {count} × {cause}" for cause, count in each.get("refused", {}).items()]
+        lines += [f"    {miss['host']}: {miss['reason']}" for miss in each.get("refused_hosts", ())]
+        if calls:
+            lines.append("  steps")
+            lines += [_step(step) for step in each["steps"]]
+    return lines
+
+
+def _host(place: int, host: dict[str, Any]) -> str:
+    segments = f", addresses from {', '.join(host['segments'])}" if host["segments"] else ""
+    weights = ", ".join(f"{name} {points:g}" for name, points in host["weights"].items())
+    return f"  {place:3}. {host['host']} ({host['cell']}){segments}" + (f"; weighs {weights}" if weights else "")
+
+
+def _step(step: dict[str, Any]) -> str:
+    calls = "; ".join(
+        f"{call['service']}: {call['call']}" + (f" × {call['times']}" if call["times"] > 1 else "")
+        for call in step["calls"]
+    )
+    return f"    {step['name']:20} {calls or 'nothing'}"

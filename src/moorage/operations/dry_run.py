@@ -1,0 +1,130 @@
+"""What would be done, told without doing it (N12): the hosts in order, why the others are refused, and the calls.
+
+The request went the way of the real one up to its first write (`previewed.py`), so what is asked of the scheduler here is what its
+first claim would ask, by the same function.  Ports that are not made yet are judged as they will be.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.model.errors import Problem, Unavailable
+from moorage.model.operation import Accepted
+from moorage.model.server import Server
+from moorage.model.verdict import Verdict
+from moorage.model.world import Ask, Choice
+from moorage.operations import resize, resize_asked, unshelve
+from moorage.operations.all import SAGAS
+from moorage.operations.boot_asked import Boot
+from moorage.operations.boot_asked import ask_of as ask_of_boot
+from moorage.operations.dry_run_calls import CALLS, Call
+from moorage.operations.expected_ports import ports_foreseen
+from moorage.operations.resize_asked import Resize
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps.guest_again import Cards, cards_of
+from moorage.operations.unshelve import Unshelve
+from moorage.scheduler.trial import Trial
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One host that would do."""
+
+    host: str
+    cell: str
+    segments: tuple[str, ...] = ()
+    """Whose addresses would be taken, by name."""
+    providers: dict[str, str] = {}
+    """Group → the provider that would give what it asks."""
+    weights: dict[str, float] = {}
+
+
+class Step(msgspec.Struct, frozen=True):
+    name: str
+    calls: tuple[Call, ...] = ()
+
+
+class Foreseen(msgspec.Struct, frozen=True):
+    """One server."""
+
+    operation: str
+    server: str
+    name: str
+    hosts: tuple[Candidate, ...]
+    """Best first; empty: it goes nowhere, or there is no host for it."""
+    fault: str
+    """What it would fail with; empty: it would be done."""
+    verdict: Verdict | None
+    steps: tuple[Step, ...]
+
+
+async def foreseen(rooms: Rooms, accepted: Sequence[Accepted]) -> tuple[Foreseen, ...]:
+    """Several servers of one request one after the other, each where the ones before it leave room."""
+    await rooms.placement.catch_up()
+    trial = Trial(rooms.placement.world(), rooms.placement.rank_on)
+    return tuple([await _foreseen(rooms, each, trial) for each in accepted])
+
+
+async def _foreseen(rooms: Rooms, new: Accepted, trial: Trial) -> Foreseen:
+    saga = SAGAS[new.saga]
+    asked: Any = msgspec.json.decode(new.asked, type=saga.asked)
+    server: Server = asked.server
+    cards, ask = await wanted(rooms, asked)
+    fault, verdict = _refusal(asked), None
+    if isinstance(asked, Boot) and asked.no_room is not None:
+        verdict, fault = Verdict((), asked.no_room.ledger), asked.no_room.fault
+    elif ask is not None and not fault:
+        verdict = trial.place(ask)
+        fault = "" if verdict.best else verdict.fault()
+    hosts = () if verdict is None else tuple(_candidate(trial, each, verdict) for each in verdict.best)
+    calls = CALLS.get(saga.name, {})
+    steps = tuple(Step(each.name, _calls(calls, each.name, asked, cards)) for each in saga.steps)
+    operation = saga.name.partition("/")[0]
+    return Foreseen(operation, server.id, server.name, hosts, fault, verdict, steps)
+
+
+async def wanted(rooms: Rooms, asked: Any) -> tuple[Cards, Ask | None]:
+    """The ports that take part, and what the scheduler would be asked; None: the server stays where it is."""
+    if isinstance(asked, Boot):
+        cards = Cards(await ports_foreseen(rooms, asked), asked.networks)
+        return cards, ask_of_boot(asked, asked.networks, cards.ports, not_on=())
+    build = _MOVES.get(type(asked))
+    if build is None:
+        return Cards(), None
+    server: Server = asked.server
+    if server.cell is None:
+        raise Unavailable("The instance is in no cell yet; try again.")
+    cards = await cards_of(rooms, server)
+    return cards, build(asked, server, cards, server.cell, ())
+
+
+_MOVES: Mapping[type[Any], Callable[..., Ask]] = {Resize: resize_asked.ask_of, Unshelve: unshelve.ask_of}
+
+
+def _refusal(asked: Any) -> str:
+    """What a step before the claim refuses."""
+    if isinstance(asked, Resize):
+        try:
+            resize.refuse_shrinking(asked.server, asked.flavor)
+        except Problem as refused:
+            return refused.public
+    return ""
+
+
+def _calls(
+    calls: Mapping[str, Callable[[Any, Cards], tuple[Call, ...]]], step: str, asked: Any, cards: Cards
+) -> tuple[Call, ...]:
+    made = calls.get(step)
+    return () if made is None else tuple(each for each in made(asked, cards) if each.times)
+
+
+def _candidate(trial: Trial, choice: Choice, verdict: Verdict) -> Candidate:
+    known, nested = trial.world.segments, trial.world.nested
+    names = {nested.ids[at]: nested.names[at] for at in nested.below.get(choice.host, ())} if choice.providers else {}
+    return Candidate(
+        host=choice.name,
+        cell=choice.cell,
+        segments=tuple(known[each].name for each in choice.segments if each is not None and each in known),
+        providers={group: names.get(each, choice.name) for group, each in choice.providers.items()},
+        weights=verdict.ledger.weights.get(choice.name, {}),
+    )

@@ -1,0 +1,186 @@
+"""Dry runs in a whole cloud: what they say is what happens then, and nothing is written or called for them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import sqlalchemy as sa
+from conftest import Running, Shared
+from test_resize import asked, host_of
+
+from moorage.cli import dry_run
+from moorage.clients.http import Neighbour
+from moorage.main.config import Hosts
+from moorage.main.embedded import admin_password
+from moorage.main.seed import ROUTED
+from moorage.operations.all import SAGAS
+from moorage.operations.dry_run_calls import CALLS
+from moorage.sql import Tx
+from moorage.store.cell.tables import cell_metadata
+from moorage.store.region.tables import region_metadata
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.filterwarnings("ignore"),  # openstacksdk warns of its own next releases
+]
+CLOUD = {"hosts": Hosts(count=6)}
+READS = {"GET", "HEAD"}
+STORIES = ("servers", "operations", "allocations", "usages", "migrations", "actions", "inbox", "volume_intents")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        for name, value in {
+            "OS_AUTH_URL": f"{found.config.api.identity.url}/v3",
+            "OS_USERNAME": "admin",
+            "OS_PASSWORD": admin_password(found.config),
+            "OS_PROJECT_NAME": "admin",
+            "OS_USER_DOMAIN_ID": "default",
+            "OS_PROJECT_DOMAIN_ID": "default",
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("OS_CLOUD", raising=False)
+        yield found
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Methods and paths of every call to a neighbour that is no reading."""
+    found: list[str] = []
+    real = Neighbour._call
+
+    async def spied(self: Neighbour, method: str, path: str, *more: Any, **named: Any) -> Any:
+        if method not in READS:
+            found.append(f"{method} {path}")
+        return await real(self, method, path, *more, **named)
+
+    monkeypatch.setattr(Neighbour, "_call", spied)
+    return found
+
+
+def _rows(tx: Tx, everything: Any) -> list[str]:
+    return sorted(map(repr, tx.rows(everything)))
+
+
+async def rows(running: Running) -> dict[str, list[str]]:
+    """All that is stored of servers, claims and quota, everywhere."""
+    databases = running.cloud.region.databases
+    found: dict[str, list[str]] = {}
+    for metadata, name, database in (
+        (region_metadata, "region", databases.region),
+        *((cell_metadata, str(cell), database) for cell, database in databases.cells.items()),
+    ):
+        for table in metadata.sorted_tables:
+            if any(word in table.name for word in STORIES):
+                everything = sa.select(table)
+                read = await database.read(partial(_rows, everything=everything))
+                found[f"{name}.{table.name}"] = read
+    return found
+
+
+async def tried(running: Running, path: str, body: Any, status: int = 200) -> dict[str, Any]:
+    reply = await running.admin.compute("POST", f"/ext/dry-run{path}", body)
+    assert reply.status_code == status, reply.text
+    return dict(reply.json()["dry_run"]["servers"][0]) if status == 200 else dict(reply.json())
+
+
+def test_every_step_of_what_is_foreseen_says_what_it_calls() -> None:
+    for saga, calls in CALLS.items():
+        assert set(calls) == set(SAGAS[saga].at), saga
+
+
+async def test_moves_go_where_the_dry_run_said_and_it_wrote_nothing(running: Running, called: list[str]) -> None:
+    admin = running.admin
+    server = await admin.active("a")
+    id, before = server["id"], await rows(running)
+    assert any(before.values())
+    called.clear()
+    running.told.clear()
+
+    told = await tried(running, f"/servers/{id}/action", {"migrate": None})
+    bigger = await admin.id_of("flavor", "m1.tiny")
+    resize = await tried(running, f"/servers/{id}/action", {"resize": {"flavorRef": bigger}})
+    none = await tried(running, f"/servers/{id}/action", {"migrate": {"host": host_of(server)}}, 400)
+    assert none["badRequest"]["message"] == "Cannot migrate to the host where the server exists."
+    await tried(running, f"/servers/{id}/action", {"unshelve": None}, 409)
+    assert (called, running.told, await rows(running)) == ([], [], before)
+
+    assert (told["operation"], told["would_succeed"]) == ("resize", True)
+    assert told["willing"] == len(told["hosts"]) == 2, "the other hosts of its cell"
+    assert host_of(server) not in {each["host"] for each in told["hosts"]}
+    assert {"service": "network", "call": "POST /v2.0/ports/{port}/bindings", "times": 1} in [
+        call for step in told["steps"] for call in step["calls"]
+    ]
+    assert resize["hosts"][0]["host"] == told["hosts"][0]["host"]
+    there = await asked(running, id, {"migrate": None}, "VERIFY_RESIZE")
+    assert host_of(there) == told["hosts"][0]["host"]
+    await asked(running, id, {"confirmResize": None}, "ACTIVE", 204)
+
+    await asked(running, id, {"shelve": None}, "SHELVED_OFFLOADED")
+    told = await tried(running, f"/servers/{id}/action", {"unshelve": None})
+    back = await asked(running, id, {"unshelve": None}, "ACTIVE")
+    assert host_of(back) == told["hosts"][0]["host"]
+
+
+async def test_a_boot_lands_on_a_host_that_the_dry_run_ranked_first(running: Running, called: list[str]) -> None:
+    admin = running.admin
+    body: dict[str, dict[str, Any]] = {
+        "server": {
+            "name": "b",
+            "imageRef": await admin.id_of("image", "tiny"),
+            "flavorRef": await admin.id_of("flavor", "m1.nano"),
+            "networks": [{"uuid": await admin.id_of("network", ROUTED)}],
+        }
+    }
+    taken = [await admin.active(f"t{n}", networks=ROUTED) for n in range(5)]
+    before = await rows(running)
+    called.clear()
+    told = await tried(running, "/servers", body)
+    assert (called, await rows(running)) == ([], before)
+    assert told["would_succeed"]
+    emptiest = {each["host"] for each in told["hosts"]} - {host_of(each) for each in taken}
+    assert told["hosts"][0]["host"] in emptiest
+    assert len(emptiest) == 1, "one host has no server, so no dice are thrown"
+    assert told["hosts"][0]["segments"]
+    real = await admin.active("b", networks=ROUTED)
+    assert host_of(real) == told["hosts"][0]["host"]
+
+    body["server"] |= {"min_count": 4, "max_count": 4}
+    reply = await admin.compute("POST", "/ext/dry-run/servers", body)
+    servers = reply.json()["dry_run"]["servers"]
+    assert [each["would_succeed"] for each in servers] == [False] * 4, "two addresses are left, and none for all four"
+    assert "no free address" in servers[0]["fault"]
+
+
+async def test_owners_are_told_no_names_of_hosts_and_need_the_same_rights(running: Running) -> None:
+    async with running.person("demo", "demo") as demo:
+        server = await demo.active("c")
+        reply = await demo.compute("POST", f"/ext/dry-run/servers/{server['id']}/action", {"migrate": None})
+        assert reply.status_code == 403
+        flavor = await demo.id_of("flavor", "m1.micro")
+        reply = await demo.compute(
+            "POST", f"/ext/dry-run/servers/{server['id']}/action", {"resize": {"flavorRef": flavor}}
+        )
+        assert reply.status_code == 200
+        assert reply.json()["dry_run"]["servers"][0]["willing"] >= 1
+        assert all(f"host{number}" not in reply.text for number in range(1, 7))
+
+
+async def test_the_command(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+
+    server = (await running.admin.active("d"))["id"]
+    assert await asyncio.to_thread(dry_run.main, ["migrate", "d", "--calls"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("resize of d would be done\n")
+    assert "send_guest" in out
+    boot = ["boot", "--flavor", "m1.nano", "--image", "tiny", "--network", "private", "--json"]
+    assert await asyncio.to_thread(dry_run.main, boot) == 0
+    assert json.loads(capsys.readouterr().out)["servers"][0]["operation"] == "boot"
+    assert await asyncio.to_thread(dry_run.main, ["unshelve", server]) == 2
+    assert await asyncio.to_thread(dry_run.main, ["resize", server, "--flavor", "m1.xlarge"]) in {0, 1}
+    capsys.readouterr()
