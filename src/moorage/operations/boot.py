@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from moorage.model.action import Action, Event
-from moorage.model.errors import HostFailed, NoCapacity, Problem, Stale, Unavailable
+from moorage.model.errors import NoCapacity, Problem, Stale, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.network import BindRefused, NetworkFacts, Port
@@ -28,7 +28,7 @@ from moorage.operations.steps.boot_volumes import connecting, hold_volumes, with
 from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
-from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, unplugged_after
+from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import (
     VIF_PLUGGED,
     made_macs,
@@ -313,16 +313,8 @@ async def await_vifs(run: BootRun) -> None:
     The inbox and the port are both read, so an event that came early, or never, is no matter; what is said of an earlier
     host does not count: it goes with the next claim.  Raises HostFailed when the time is over and that is to be fatal.
     """
-    settings, claim = run.rooms.settings, run[claim_host]
-    waiting = {port.id for port in late_ports.bound(run.get(start_guest), run[bind_ports]) if port.status != "ACTIVE"}
-    if not run.asked.gates.credentials or settings.vif_plugging_timeout_s <= 0 or not waiting:
-        return
-    timeout_s = min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
-    missing = await unplugged_after(run, waiting, claim.name, timeout_s)
-    if missing and settings.vif_plugging_is_fatal:
-        raise HostFailed(
-            "the network was not plugged in time", private=", ".join(sorted(missing)), code="vif_not_plugged"
-        )
+    if run.asked.gates.credentials:
+        await await_plugged(run, late_ports.bound(run.get(start_guest), run[bind_ports]), run[claim_host].name)
 
 
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(record_server, start_guest))

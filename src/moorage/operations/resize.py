@@ -41,7 +41,7 @@ from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import HOST_SILENT, errand
 from moorage.operations.steps.moving import End
-from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, unplugged_after
+from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import VIF_PLUGGED, nics_of
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, all_held_only, disk_of, or_left_to_delete
@@ -434,16 +434,9 @@ async def stop_guest(run: ResizeRun) -> None:
 )
 async def await_vifs(run: ResizeRun) -> None:
     """Wait until the network says that what was bound is plugged, as a boot does; a guest that is off plugs nothing."""
-    settings, claim = run.rooms.settings, run[claim_host]
-    waiting = {port.id for port in run[activate_bindings] if port.status != "ACTIVE"}
-    off = run.asked.server.vm_state is not VmState.ACTIVE or claim.name == run.asked.server.host
-    if off or settings.vif_plugging_timeout_s <= 0 or not waiting:
-        return
-    timeout_s = min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
-    missing = await unplugged_after(run, waiting, claim.name, timeout_s)
-    if missing and settings.vif_plugging_is_fatal:
-        private = ", ".join(sorted(missing))
-        raise HostFailed("the network was not plugged in time", private=private, code="vif_not_plugged")
+    claim = run[claim_host]
+    if run.asked.server.vm_state is VmState.ACTIVE and claim.name != run.asked.server.host:
+        await await_plugged(run, run[activate_bindings], claim.name)
 
 
 @step(

@@ -20,7 +20,7 @@ from moorage.bus.agents import HostAddress
 from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.asker import Asker
-from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound, Problem, Unavailable
+from moorage.model.errors import Conflict, Invalid, NoCapacity, NotFound, Problem, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, HostId, ImageId, OperationId
 from moorage.model.network import BindRefused, NetworkFacts, Port
@@ -43,7 +43,7 @@ from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
-from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, unplugged_after
+from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import (
     VIF_PLUGGED,
     held_by_all,
@@ -342,16 +342,7 @@ async def destroy_guest(run: UnshelveRun) -> None:
 )
 async def await_vifs(run: UnshelveRun) -> None:
     """Wait until the network says that what was bound is plugged, as a boot does."""
-    settings, claim = run.rooms.settings, run[claim_host]
-    waiting = {port.id for port in run[bind_ports] if port.status != "ACTIVE"}
-    if settings.vif_plugging_timeout_s <= 0 or not waiting:
-        return
-    timeout_s = min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
-    missing = await unplugged_after(run, waiting, claim.name, timeout_s)
-    if missing and settings.vif_plugging_is_fatal:
-        raise HostFailed(
-            "the network was not plugged in time", private=", ".join(sorted(missing)), code="vif_not_plugged"
-        )
+    await await_plugged(run, run[bind_ports], run[claim_host].name)
 
 
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(claim_host, start_guest))

@@ -5,9 +5,11 @@ Hints may be lost, and so may events: the inbox and the ports are looked at besi
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import ServerId
+from moorage.model.network import Port
 from moorage.model.retry import jittered
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.ports import VIF_PLUGGED
@@ -21,6 +23,17 @@ LOOK_FIRST_S = 5.0
 LOOK_MOST_S = 30.0
 
 logger = logging.getLogger(__name__)
+
+
+async def await_plugged(run: Run[AboutServer, Rooms], ports: Iterable[Port], host: str) -> None:
+    """Wait until these are up on this host, as long as the operator wants. Raises HostFailed when that is over and is to be fatal."""
+    settings, waiting = run.rooms.settings, {port.id for port in ports if port.status != "ACTIVE"}
+    if settings.vif_plugging_timeout_s <= 0 or not waiting:
+        return
+    missing = await unplugged_after(run, waiting, host, min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S))
+    if missing and settings.vif_plugging_is_fatal:
+        private = ", ".join(sorted(missing))
+        raise HostFailed("the network was not plugged in time", private=private, code="vif_not_plugged")
 
 
 async def unplugged_after(run: Run[AboutServer, Rooms], ports: set[str], host: str, timeout_s: float) -> set[str]:
