@@ -53,6 +53,20 @@ async def test_a_revert_whose_destroy_fails_half_way_goes_on(small: SmallRegion,
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
 
+async def test_a_revert_to_a_host_that_lost_the_old_guest_is_refused_before_anything_is_taken(
+    small: SmallRegion,
+) -> None:
+    """Else an empty disk would be made in its place, after the new guest is gone."""
+    asked = await about_moved(small, "revert_resize/1")
+    del small.hosts.guests[SOURCE, SERVER]
+    with pytest.raises(Unwound):
+        await told(small, "revert_resize/1", asked)
+    server = await recorded(small)
+    assert (server.host, server.vm_state) == (DESTINATION, VmState.RESIZED)
+    assert server.moved is not None
+    assert small.hosts.guests == {(DESTINATION, SERVER): PowerState.RUNNING}
+
+
 async def test_the_old_guest_is_not_started_while_a_silent_host_may_run_the_new_one(
     small: SmallRegion, monkeypatch: Any
 ) -> None:

@@ -45,7 +45,7 @@ ConfirmRun = Run[ConfirmResize, Rooms]
 @step
 async def begin_confirm(run: ConfirmRun) -> Found:
     found = await doing.begun(run, ACTION)
-    await _show(run, found, MigrationStatus.CONFIRMING)
+    await moving.show(run, found, MigrationStatus.CONFIRMING)
     return found
 
 
@@ -55,15 +55,7 @@ async def fail_confirm(run: ConfirmRun) -> None:
     await doing.failed(run, EVENT)
     found = await records.find(run.rooms, run.asked.server.id)
     if found.server is not None and found.server.moved is not None:
-        await _show(run, found, MigrationStatus.FINISHED)
-
-
-async def _show(run: ConfirmRun, found: Found, status: MigrationStatus) -> None:
-    assert found.server is not None
-    assert found.cell is not None
-    move, same = moving.moved_of(found.server).migration, lambda server: server
-    by, id = records.fence(run), run.asked.server.id
-    await records.change(run.rooms, found.cell, id, by, same, lambda tx: moving.with_status(tx, move, status))
+        await moving.show(run, found, MigrationStatus.FINISHED)
 
 
 @step(needs=(begin_confirm,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)

@@ -434,9 +434,9 @@ async def stop_guest(run: ResizeRun) -> None:
 )
 async def await_vifs(run: ResizeRun) -> None:
     """Wait until the network says that what was bound is plugged, as a boot does; a guest that is off plugs nothing."""
-    claim = run[claim_host]
+    claim, ports = run[claim_host], run[activate_bindings]
     if run.asked.server.vm_state is VmState.ACTIVE and claim.name != run.asked.server.host:
-        await await_plugged(run, run[activate_bindings], claim.name)
+        await await_plugged(run, ports, claim.name)
 
 
 @step(

@@ -57,7 +57,7 @@ RevertRun = Run[RevertResize, Rooms]
 @step
 async def begin_revert(run: RevertRun) -> Found:
     found = await doing.begun(run, ACTION)
-    await _show(run, found, MigrationStatus.REVERTING)
+    await moving.show(run, found, MigrationStatus.REVERTING)
     return found
 
 
@@ -67,21 +67,17 @@ async def fail_revert(run: RevertRun) -> None:
     await doing.failed(run, EVENTS[0])
     found = await records.find(run.rooms, run.asked.server.id)
     if found.server is not None and found.server.moved is not None:
-        await _show(run, found, MigrationStatus.FINISHED)
+        await moving.show(run, found, MigrationStatus.FINISHED)
 
 
-async def _show(run: RevertRun, found: Found, status: MigrationStatus) -> None:
-    assert found.server is not None
-    assert found.cell is not None
-    move, same = moving.moved_of(found.server).migration, lambda server: server
-    by, id = records.fence(run), run.asked.server.id
-    await records.change(run.rooms, found.cell, id, by, same, lambda tx: moving.with_status(tx, move, status))
-
-
-@step(needs=(begin_revert,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
+@step(needs=(begin_revert,), no_undo="a guest that is off stays off", patience_s=HOST_PATIENCE_S)
 async def check_source(run: RevertRun) -> None:
-    """Its old host answers: nothing is taken from the new one before."""
-    await moving.target_at(run, moving.source_of(_server(run)))
+    """Its old host answers and has the old guest, which is off: nothing is taken from the new one before."""
+    server = _server(run)
+    source = moving.source_of(server)
+    await moving.target_at(run, source)
+    if not moving.on_one_host(server):
+        await run.rooms.hosts.power_off(source.address, errand(run, "check_source"), server.id)
 
 
 @step(needs=(begin_revert,), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)

@@ -342,7 +342,8 @@ async def destroy_guest(run: UnshelveRun) -> None:
 )
 async def await_vifs(run: UnshelveRun) -> None:
     """Wait until the network says that what was bound is plugged, as a boot does."""
-    await await_plugged(run, run[bind_ports], run[claim_host].name)
+    ports = run[bind_ports]
+    await await_plugged(run, ports, run[claim_host].name)
 
 
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(claim_host, start_guest))

@@ -303,22 +303,22 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     async def power_off(
         self, to: HostAddress, errand: Errand, server: ServerId, graceful_s: float = 60.0
     ) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.SHUTDOWN))
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.SHUTDOWN))
 
     async def power_on(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.RUNNING))
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
 
     async def reboot(self, to: HostAddress, errand: Errand, server: ServerId, *, hard: bool) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.RUNNING))
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
 
     async def pause(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.PAUSED))
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.PAUSED))
 
     unpause = power_on
     resume = power_on
 
     async def suspend(self, to: HostAddress, errand: Errand, server: ServerId) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._set(to, server, PowerState.SUSPENDED))
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.SUSPENDED))
 
     async def attach_interface(self, to: HostAddress, errand: Errand, server: ServerId, vif: VifData) -> None:
         def do() -> PowerState:
@@ -359,6 +359,11 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
         made = {"copies": len(self.copies), "guests": len(self.guests), "rescued": len(self.rescued)}
         made |= {"sent": len(self.sent), "left": len(self.left)}
         return {**made, "vifs": sorted(self.vifs), "disks": sorted(each[2] for each in self.disks)}
+
+    def _become(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:
+        if (to.host, server) not in self.guests:
+            raise HostFailed("no guest", code="guest_not_found")
+        return self._set(to, server, state)
 
     def _set(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:
         self.guests[to.host, server] = state

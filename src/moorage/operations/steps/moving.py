@@ -23,7 +23,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.doing import now_us
 from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
-from moorage.operations.steps.servers import AboutServer
+from moorage.operations.steps.servers import AboutServer, Found
 from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.cell import migrations
@@ -99,6 +99,15 @@ def put(tx: Tx, migration: Migration) -> None:
     if found is not None:
         migration = msgspec.structs.replace(migration, created_at=found.created_at)
     migrations.put(tx, migration)
+
+
+async def show(run: MoveRun, found: Found, status: MigrationStatus) -> None:
+    """The record of the server's move says how far it is. Raises Stale."""
+    assert found.server is not None
+    assert found.cell is not None
+    move, same = moved_of(found.server).migration, lambda server: server
+    by, id = records.fence(run), run.asked.server.id
+    await records.change(run.rooms, found.cell, id, by, same, lambda tx: with_status(tx, move, status))
 
 
 async def not_overtaken(run: MoveRun, cell: CellId) -> None:
