@@ -9,7 +9,8 @@ import msgspec
 
 from moorage.bus.messages import OfMove, Verb
 from moorage.clients.http import request_id as carried
-from moorage.model.errors import HostFailed, Unavailable
+from moorage.clients.network.bindings import BINDING_IS_ACTIVE
+from moorage.model.errors import Conflict, HostFailed, Unavailable
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
@@ -88,6 +89,23 @@ async def drop_bindings(run: Run[AboutServer, Rooms], server: Server) -> None:
     ports = [str(nic.port) for nic in server.nics if nic.port is not None]
     if moved.second_bindings and ports:
         await run.rooms.network.delete_binding(server.id, moved.host, ports)
+
+
+async def drop_bindings_at_both_ends(run: Run[AboutServer, Rooms], server: Server) -> None:
+    """For a delete: its ports may be active on either host, where a revert was lost with a database; the active one goes with its port."""
+    try:
+        await drop_bindings(run, server)
+        return
+    except Conflict as conflict:
+        if conflict.code != BINDING_IS_ACTIVE:
+            raise
+    for host in (moving.moved_of(server).host, moving.here(server).name):
+        for port in [str(nic.port) for nic in server.nics if nic.port is not None]:
+            try:
+                await run.rooms.network.delete_binding(server.id, host, [port])
+            except Conflict as conflict:
+                if conflict.code != BINDING_IS_ACTIVE:
+                    raise
 
 
 @step(region=True, needs=(begin_confirm, drop_source_bindings), no_undo=FORWARD_ONLY)

@@ -207,7 +207,7 @@ async def confirm_move(run: DeleteRun) -> None:
         return
     await confirm_resize.clear(run, "confirm_move", server)
     if run.asked.gates.credentials:
-        await confirm_resize.drop_bindings(run, server)
+        await confirm_resize.drop_bindings_at_both_ends(run, server)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
