@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from conftest import Running, Shared
 from guaranteed import EGR, KBPS, network_on, placement, policy_of, port_on, providers, show_port, used
+from test_guaranteed_ports import explained
 from test_shelve import act, actions, failure, guests, held, neighbours_of, ports, until
 from test_volume_backed import backed
 from test_volumes import attached, disks
@@ -144,7 +145,11 @@ async def test_a_server_is_resized_and_reverted(running: Running, off: bool) -> 
     assert (await held(running, id))["MEMORY_MB"] == 128
     assert await quota(running) == (before[0] + 1, before[1] + 128)
     await nothing_to_mend(running)
-    await resized(running, id)
+    said = (await explained(running.admin, id))["summary"]
+    assert said.startswith(f"placed on {host_of(server)}: ")
+    assert said.endswith("there again since its move was reverted")
+    there = await resized(running, id)
+    assert (await explained(running.admin, id))["summary"].startswith(f"placed on {host_of(there)} by its move: ")
     await asked(running, id, {"confirmResize": None}, "SHUTOFF" if off else "ACTIVE", 204)
 
 

@@ -16,6 +16,9 @@ from moorage.saga import Line, decode_lines
 from moorage.saga.log import Cause, Failed, Result, Turn
 
 CLAIM_STEP = "claim_host"
+REVERT, CONFIRM = "revert_resize", "confirm_resize"
+WORDS = {"resize": "move"}
+"""Of operations whose name says less than they do."""
 CAUSE_PRIVATE_CHARACTERS_MAX = 2000
 BIND_CAUSE = "network refused the port"
 HOST_CAUSE = "host failed"
@@ -46,8 +49,7 @@ def explained(operations: Sequence[Operation], *, whole: bool, about: About | No
     """
     view = View(whole, about)
     told = [_operation(each, view) for each in sorted(operations, key=lambda o: (o.created_at, o.seq))]
-    boots = [each for each in told if each["name"] == "boot"]
-    return {"summary": _summary(boots[-1]) if boots else None, "operations": told}
+    return {"summary": _summary(told), "operations": told}
 
 
 def _operation(operation: Operation, view: View) -> dict[str, Any]:
@@ -160,14 +162,34 @@ def _ledger_in(piece: str) -> Ledger | None:
         return None  # cut short in the journal: the counts are in the message
 
 
-def _summary(boot: Mapping[str, Any]) -> str:
-    """One sentence on the latest boot."""
-    attempts = boot["attempts"]
-    if boot["status"] == "done" and attempts:
+def _summary(told: Sequence[Mapping[str, Any]]) -> str | None:
+    """One sentence on the latest placement: the boot's, or that of what moved it since, unless it went back."""
+    placed: list[Mapping[str, Any]] = []
+    back = False
+    for each in told:
+        done = each["status"] == "done"
+        if each["name"] == "boot":
+            placed, back = [each], False
+        elif each["name"] == REVERT and done and len(placed) > 1:
+            placed.pop()
+            back = True
+        elif each["name"] == CONFIRM and done:
+            placed = placed[-1:]
+        elif done and each["attempts"]:
+            placed.append(each)
+            back = False
+    return _placement(placed[-1], back=back) if placed else None
+
+
+def _placement(operation: Mapping[str, Any], *, back: bool) -> str:
+    attempts, name = operation["attempts"], operation["name"]
+    if operation["status"] == "done" and attempts:
         last = attempts[-1]
         where = f" on {last['host']}" if "host" in last else ""
         tries = f" after {len(attempts)} attempts" if len(attempts) > 1 else ""
-        return f"placed{where}{tries}: {last['willing']} of {last['considered']} hosts would have done"
-    if boot["fault"]:
-        return str(boot["fault"])
-    return f"the boot is {boot['status']}"
+        by = "" if name == "boot" else f" by its {WORDS.get(name, name)}"
+        since = ", and there again since its move was reverted" if back else ""
+        return f"placed{where}{by}{tries}: {last['willing']} of {last['considered']} hosts would have done{since}"
+    if operation["fault"]:
+        return str(operation["fault"])
+    return f"the {name} is {operation['status']}"
