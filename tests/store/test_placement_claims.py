@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -202,6 +203,41 @@ async def test_a_move_shifts_the_source_and_its_undo_brings_it_back(engine: Engi
         ("s1", "IPV4_ADDRESS"): 1,
     }
     assert await database.read(sql.drift) == []
+
+
+async def test_who_is_alone_in_an_affinity_group_moves_with_its_home(engine: Engine, database: Database) -> None:
+    hosts = {name: await engine.report_host(report(name)) for name in ("h1", "h2", "h3")}
+    at = {name: Choice(host, name, CELL) for name, host in hosts.items()}
+    ask = Ask(resources=SMALL, group=GroupAsk("together", "affinity"))
+
+    def moving(attempt: int) -> Ask:
+        return msgspec.structs.replace(ask, group=GroupAsk("together", "affinity", own=min(attempt, 2)))
+
+    async def moved(server: str, to: str, attempt: int) -> Claimed | Shortage:
+        await engine.catch_up()
+        what = partial(engine.move, server=server, migration=f"m-{server}", host=at[to], ask=moving(attempt))
+        return await database.write(partial(what, project="p", user="u", operation="mv", attempt=attempt))
+
+    def willing(asked: Ask) -> set[str]:
+        return {each.name for each in engine.rank(asked).best}
+
+    assert isinstance(await claim(engine, database, "a", at["h1"], ask), Claimed)
+    await engine.catch_up()
+    assert (willing(ask), willing(moving(1))) == ({"h1"}, {"h1", "h2", "h3"})
+    assert isinstance(await moved("a", "h2", 1), Claimed)
+    await engine.catch_up()
+    assert willing(moving(2)) == {"h1", "h2", "h3"}
+    assert isinstance(await moved("a", "h3", 2), Claimed)
+    await database.write(lambda tx: engine.move_back(tx, "a", "m-a"))
+    await engine.catch_up()
+    assert willing(ask) == {"h1"}
+    assert isinstance(await moved("a", "h2", 1), Claimed)
+    await database.write(lambda tx: engine.release(tx, "m-a"))
+    assert isinstance(await claim(engine, database, "b", at["h1"], ask), Shortage)
+    assert isinstance(await claim(engine, database, "b", at["h2"], ask), Claimed)
+    assert isinstance(await moved("a", "h3", 1), Shortage)
+    await engine.catch_up()
+    assert willing(moving(1)) == {"h2"}
 
 
 async def test_a_move_keeps_addresses_that_its_ask_is_beside(engine: Engine, database: Database) -> None:

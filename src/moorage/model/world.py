@@ -44,6 +44,8 @@ class GroupAsk(msgspec.Struct, frozen=True):
     id: str
     policy: GroupPolicy
     max_per_host: int = 1
+    own: int = 0
+    """So many of its members are the server itself, which is being moved: on the host that it leaves, and where it was tried to put it."""
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):

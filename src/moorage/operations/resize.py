@@ -147,7 +147,10 @@ async def read_ports(run: ResizeRun) -> Cards:
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: ResizeRun) -> Claim:
     """The best willing host of its cell; a loser takes the next (N1). What the server held is held by the move from then on."""
-    engine, ask = run.rooms.placement, ask_of(run.asked, _server(run), run[read_ports], _cell(run), run.blamed)
+    engine, ask = (
+        run.rooms.placement,
+        ask_of(run.asked, _server(run), run[read_ports], _cell(run), run.blamed, attempt=run.attempt),
+    )
     verdict, fresh = engine.rank(ask), False
     lost: list[str] = []
     for _ in range(CLAIM_ROUNDS_MAX):

@@ -46,8 +46,12 @@ class Resize(msgspec.Struct, frozen=True):
     by_project: str = ""
 
 
-def ask_of(asked: Resize, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str]) -> Ask:
-    """As a boot asks, of its own cell: another cell would need its record moved."""
+def ask_of(
+    asked: Resize, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
+) -> Ask:
+    """As a boot asks, of its own cell: another cell would need its record moved. In its group it is counted where it is, and where
+    an earlier attempt wanted it."""
+    group = None if asked.group is None else msgspec.structs.replace(asked.group, own=min(attempt, 2))
     wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
     own = () if asked.same_host or server.provider is None else (server.provider,)
     return Ask(
@@ -60,7 +64,7 @@ def ask_of(asked: Resize, server: Server, cards: Cards, cell: CellId, not_on: It
         not_on=(*own, *(HostId(host) for host in not_on)),
         same_host=asked.near,
         different_host=asked.far,
-        group=asked.group,
+        group=group,
         groups=wanted.groups,
         same_subtree=wanted.same_subtree,
         same_device=wanted.same_device,

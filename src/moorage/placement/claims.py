@@ -310,7 +310,7 @@ def move(
     rows = _take(tx, wants(parts, old), at, choice)
     if isinstance(rows, Shortage):
         return rows
-    if ask.group is not None and not groups.join(tx, ask.group, choice.host, at):
+    if ask.group is not None and not groups.join(tx, ask.group, choice.host, at, moves=True):
         return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
     amounts = amounts_of([*parts, *((*key, amount) for key, amount in kept.items())])
     sql.write(tx, _in_group(server, choice, ask), amounts, now_s())
@@ -340,6 +340,8 @@ def move_back(tx: Tx, server: str, migration: str, *, segments: dict[Key, int] |
         change[key] = change.get(key, 0) + amount
     rows = sql.take(tx, [Want(*key, amount, 1, 1, 1) for key, amount in change.items()], at)
     _leave(tx, sql.owner(tx, server), at)
+    if source.server_group is not None and source.host is not None:
+        groups.come_back(tx, source.server_group, source.group_policy or "", source.host, at)
     back = sql.held(tx, migration)
     sql.rename(tx, migration, server, list(back))
     if any(resource == SRIOV_NET_VF for _, resource in back):

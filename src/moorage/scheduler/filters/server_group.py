@@ -6,11 +6,11 @@ from moorage.model.world import Ask, Refusals, World
 
 
 def server_group(ask: Ask, world: World) -> Refusals | None:
-    """Affinity: where the group is at home.  Anti-affinity: hosts below the group's maximum.  Soft policies only weigh."""
+    """Affinity: where the group is at home; who is alone in it may move, and takes its home along.  Anti-affinity: hosts below the group's maximum.  Soft policies only weigh."""
     group = ask.group
     if group is None or (known := world.groups.get(group.id)) is None:
         return None
-    if group.policy == "affinity" and known.home is not None:
+    if group.policy == "affinity" and known.home is not None and sum(known.hosts.values()) > group.own:
         mask = np.ones(world.size, dtype=np.bool_)
         if known.home in world.slots:
             mask[world.slots[known.home]] = False

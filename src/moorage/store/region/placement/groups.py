@@ -19,9 +19,12 @@ def _insert(tx: Tx, table: sa.Table) -> Any:
     return postgresql.insert(table) if tx.dialect == "postgresql" else sqlite.insert(table)
 
 
-def join(tx: Tx, group: GroupAsk, host: HostId, at: Stamp) -> bool:
-    """Count one more member on the host; False: the policy has no place for it there."""
-    if group.policy == "affinity" and not _settle(tx, group.id, host, at):
+def join(tx: Tx, group: GroupAsk, host: HostId, at: Stamp, *, moves: bool = False) -> bool:
+    """Count one more member on the host; False: the policy has no place for it there.
+
+    `moves`: it is counted once already, on the host that it leaves.
+    """
+    if group.policy == "affinity" and not _settle(tx, group.id, host, at, alone=1 if moves else 0):
         return False
     n = group_hosts.c
     allowed = n.n < group.max_per_host if group.policy == "anti-affinity" else sa.true()
@@ -36,7 +39,7 @@ def join(tx: Tx, group: GroupAsk, host: HostId, at: Stamp) -> bool:
     return tx.row(statement) is not None
 
 
-def _settle(tx: Tx, group: str, host: HostId, at: Stamp) -> bool:
+def _settle(tx: Tx, group: str, host: HostId, at: Stamp, *, alone: int) -> bool:
     h = group_homes.c
     statement = (
         _insert(tx, group_homes)
@@ -44,7 +47,7 @@ def _settle(tx: Tx, group: str, host: HostId, at: Stamp) -> bool:
         .on_conflict_do_update(
             index_elements=[h.server_group],
             set_={"home": host, "members": h.members + 1, "changed": at.changed},
-            where=(h.members == 0) | (h.home == host),
+            where=(h.members <= alone) | (h.home == host),
         )
         .returning(h.members)
     )
@@ -65,6 +68,15 @@ def leave(tx: Tx, group: str, policy: str, host: HostId, at: Stamp) -> None:
             sa.update(group_homes)
             .where(h.server_group == group, h.members > 0)
             .values(members=h.members - 1, changed=at.changed)
+        )
+
+
+def come_back(tx: Tx, group: str, policy: str, host: HostId, at: Stamp) -> None:
+    """A member is on the host again that it had left: the group's home too, unless somebody has joined it meanwhile."""
+    if policy == "affinity":
+        h = group_homes.c
+        tx.run(
+            sa.update(group_homes).where(h.server_group == group, h.members == 1).values(home=host, changed=at.changed)
         )
 
 
