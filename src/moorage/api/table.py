@@ -44,7 +44,7 @@ from moorage.api.compute import (
     volumes,
     volumes_boot,
 )
-from moorage.api.ext import audits, databases, dry_run, gates, neighbours, operations
+from moorage.api.ext import audits, databases, drains, dry_run, gates, neighbours, operations
 from moorage.api.ext import hosts as troubled_hosts
 from moorage.api.routes import Route
 
@@ -71,6 +71,7 @@ TABLE: tuple[Route, ...] = (
     *multinic.ROUTES,
     *audits.ROUTES,
     *databases.ROUTES,
+    *drains.ROUTES,
     *dry_run.routes(
         (*servers.ROUTES, *server_moves.ROUTES, *server_shelve.ROUTES),
     ),

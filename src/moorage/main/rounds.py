@@ -5,6 +5,7 @@ from functools import partial
 from moorage.conductor.audit.auditor import Auditor
 from moorage.conductor.audit.heard import Heard
 from moorage.conductor.audit.rounds import Audits
+from moorage.conductor.drains import Drains
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.conductor.reconcilers.devices import Devices
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
@@ -28,6 +29,7 @@ DEVICES_EVERY_S = 10.0
 NOTIFICATIONS_EVERY_S = 0.5
 AUDIT_EVERY_S = 60.0
 AUDITS_ASKED_EVERY_S = 1.0
+DRAINS_EVERY_S = 1.0
 STRAYS_EVERY_S = 60.0
 DRIFT_EVERY_S = 120.0
 QUOTA_EVERY_S = 300.0
@@ -75,6 +77,7 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     if reclaim_s > 0:
         every_s = min(RECLAIM_EVERY_S, max(RECLAIM_SOONEST_S, reclaim_s / 4))
         rounds.add("reclaim", every_s, Reclaim(region.rooms, region.clock).run)
+    rounds.add("drains", DRAINS_EVERY_S, Drains(region.rooms, region.clock).run)
     rounds.add("audits", AUDITS_ASKED_EVERY_S, audits_of(region).run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms, region.clock).run)
 

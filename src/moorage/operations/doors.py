@@ -24,6 +24,7 @@ from moorage.operations import (
     soft_delete,
 )
 from moorage.operations.boot_request import BootRights
+from moorage.operations.drain_doors import DrainDoors, DrainDoorsProtocol
 from moorage.operations.dry_run_doors import DryRunDoors, DryRunDoorsProtocol
 from moorage.operations.life_doors import LifeDoors, LifeDoorsProtocol
 from moorage.operations.move_doors import MoveDoors, MoveDoorsProtocol
@@ -38,7 +39,13 @@ from moorage.sql import Database
 
 
 class ServerDoors(
-    DryRunDoorsProtocol, LifeDoorsProtocol, MoveDoorsProtocol, ShelveDoorsProtocol, VolumeDoorsProtocol, Protocol
+    DrainDoorsProtocol,
+    DryRunDoorsProtocol,
+    LifeDoorsProtocol,
+    MoveDoorsProtocol,
+    ShelveDoorsProtocol,
+    VolumeDoorsProtocol,
+    Protocol,
 ):
     """What may be begun on servers; each is accepted durably when the call returns, or a Problem is raised."""
 
@@ -87,7 +94,7 @@ class ServerDoors(
         ...
 
 
-class Doors(DryRunDoors, LifeDoors, MoveDoors, ShelveDoors, VolumeDoors):
+class Doors(DrainDoors, DryRunDoors, LifeDoors, MoveDoors, ShelveDoors, VolumeDoors):
     """The doors of a region."""
 
     def __init__(self, rooms: Rooms, bus: Bus | None = None) -> None:

@@ -1,0 +1,142 @@
+"""`/ext/drains`: hosts that are emptied: the plan first, then how far it is; the conductor that leads does it (N13)."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors
+from moorage.api.hosts import host_named
+from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
+from moorage.api.when import micros, now_us
+from moorage.api.wire import Body
+from moorage.model.drain import CONCURRENCY_MAX, SERVERS_MAX, Drain, DrainAsked, DrainServer, DrainStatus
+from moorage.model.errors import Conflict, NotFound
+from moorage.model.ids import CellId, new_uuid
+from moorage.operations.drain_moves import stays
+from moorage.store.region import drains
+
+LISTED_MAX = 100
+NAMED_MAX = 5
+"""Servers without another place that a refusal names."""
+
+
+class NewDrain(Body):
+    host: Annotated[str, Meta(min_length=1, max_length=255)]
+    concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = DrainAsked().concurrency
+    confirm: bool = True
+    partial: bool = False
+    dry_run: bool = False
+
+
+class CreateBody(Body):
+    drain: NewDrain
+
+
+async def create(call: Call[CreateBody]) -> Reply:
+    """The plan; and, unless it is a dry run or somebody has no other place, 202: the host takes nobody from soon on."""
+    call.require("moorage:drains:create")
+    wanted = call.body.drain
+    host, _ = await host_named(call, wanted.host)
+    rows = await doors(call).drain_plan(call.asker, host)
+    asked = DrainAsked(wanted.concurrency, wanted.confirm, wanted.partial)
+    new = Drain(
+        id=new_uuid(),
+        host=host.host,
+        cell=CellId(host.cell),
+        asked_at=now_us(call.desk.clock),
+        asked_by=call.asker.user,
+        project=call.project,
+        asked=asked,
+        status=DrainStatus.WAITING,
+        servers=rows,
+    )
+    if wanted.dry_run:
+        return Reply(200, {"drain": _whole(new) | {"id": None, "status": "planned"}}, finished=True)
+    if len(rows) > SERVERS_MAX:
+        raise Conflict(f"Host {host.host} has {len(rows)} servers; at most {SERVERS_MAX} are moved by one drain.")
+    if not wanted.partial and (left := stays(rows)):
+        raise Conflict(_refusal(host.host, left))
+    if (other := await call.desk.region.write(lambda tx: drains.ask(tx, new))) is not None:
+        raise Conflict(f"Host {host.host} is being emptied already, by drain {other}.")
+    return Reply(202, {"drain": _whole(new)}, finished=True)
+
+
+def _refusal(host: str, left: list[DrainServer]) -> str:
+    named = "; ".join(f"{each.name or each.server} ({each.server}): {each.why}" for each in left[:NAMED_MAX])
+    more = f"; and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
+    return f"{len(left)} servers of host {host} cannot be moved: {named}{more}"
+
+
+async def index(call: Call[Any]) -> Reply:
+    """The newest, without their servers."""
+    call.require("moorage:drains:show")
+    limit, _ = call.page()
+    host = call.first("host")
+    found = await call.desk.region.read(lambda tx: drains.listed(tx, host, min(limit, LISTED_MAX)))
+    return Reply(200, {"drains": [_row(each) for each in found]}, finished=True)
+
+
+async def show(call: Call[Any]) -> Reply:
+    call.require("moorage:drains:show")
+    return Reply(200, {"drain": _whole(await _drain(call))}, finished=True)
+
+
+async def cancel(call: Call[Any]) -> Reply:
+    """What is on its way comes to its end; nothing more is begun, and the host stays disabled."""
+    call.require("moorage:drains:cancel")
+    drain = await _drain(call)
+    if not await call.desk.region.write(lambda tx: drains.cancel(tx, drain.id)):
+        raise Conflict(f"Drain {drain.id} is over: it is {drain.status.value}.")
+    return Reply(202)
+
+
+async def _drain(call: Call[Any]) -> Drain:
+    wanted = call.path["id"]
+    found = await call.desk.region.read(lambda tx: drains.get(tx, wanted))
+    if found is None:
+        raise NotFound(f"Drain {wanted} could not be found.")
+    return found
+
+
+def _whole(drain: Drain) -> dict[str, Any]:
+    return _row(drain) | {"servers": [_server(each) for each in drain.servers]}
+
+
+def _row(drain: Drain) -> dict[str, Any]:
+    return {
+        "id": drain.id,
+        "host": drain.host,
+        "cell": drain.cell,
+        "status": drain.status.value,
+        "why": drain.why,
+        "cancel": drain.cancel,
+        "asked": msgspec.to_builtins(drain.asked),
+        "asked_by": drain.asked_by,
+        "asked_at": micros(drain.asked_at),
+        "began_at": micros(drain.began_at),
+        "ended_at": micros(drain.ended_at),
+        "counts": drain.counts(),
+    }
+
+
+def _server(row: DrainServer) -> dict[str, Any]:
+    return {
+        "server": row.server,
+        "name": row.name,
+        "way": row.way.value,
+        "progress": row.progress.value,
+        "planned": row.planned or None,
+        "host": row.host or None,
+        "attempts": row.attempts,
+        "why": row.why,
+    }
+
+
+ROUTES = (
+    Route("POST", "/ext/drains", create, takes=CreateBody, params=Params({}, strict=(2, 1))),
+    Route("GET", "/ext/drains", index, params=Params({"limit": Param(form=NUMBER), "host": TEXT}, strict=(2, 1))),
+    Route("GET", "/ext/drains/{id}", show, params=Params({}, strict=(2, 1))),
+    Route("POST", "/ext/drains/{id}/action", cancel, action="cancel"),
+)

@@ -1,0 +1,124 @@
+"""`moorage host drain NAME`: every server of a host is moved elsewhere, with its progress shown (N13)."""
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from moorage.cli import cloud
+
+EMPTY, NOT_EMPTY, REFUSED = 0, 1, 2
+LOOK_EVERY_S = 0.5
+BAR_CHARACTERS = 30
+PATIENCE_S = 24 * 3_600.0
+RUNNING = {"waiting", "running"}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = cloud.options("host", "A host as a whole: emptied, and how far that is.")
+    verbs = made.add_subparsers(dest="verb", required=True)
+    drain = verbs.add_parser("drain", help="move every server of a host elsewhere; the host is disabled first")
+    drain.add_argument("host")
+    drain.add_argument("--plan", action="store_true", help="say who would go where, and who cannot, and do nothing")
+    drain.add_argument("--concurrency", type=int, default=2, help="servers on their way at once (default: %(default)s)")
+    drain.add_argument("--no-confirm", action="store_true", help="leave it to the owners to confirm cold moves")
+    drain.add_argument("--partial", action="store_true", help="begin, though some servers have no other place")
+    drain.add_argument("--no-wait", action="store_true", help="do not wait for its end")
+    show = verbs.add_parser("show-drain", help="how far a drain is, and wait for its end with --wait")
+    show.add_argument("host", help="the host, or the drain's id")
+    show.add_argument("--wait", action="store_true")
+    stop = verbs.add_parser("cancel-drain", help="begin no further move")
+    stop.add_argument("host", help="the host, or the drain's id")
+    for each in (drain, show):
+        each.add_argument("--json", action="store_true", help="print what the API answered")
+        each.add_argument("--timeout", type=float, default=PATIENCE_S, metavar="S", help="how long to wait")
+    made.epilog = "0: nothing is left on the host, or would be. 1: something is. 2: it was refused."
+    return made
+
+
+def main(argv: list[str]) -> int:
+    arguments = parser().parse_args(argv)
+    connection = cloud.connect(arguments.os_cloud)
+    if arguments.verb == "cancel-drain":
+        drain = _newest(connection, arguments.host)
+        reply = connection.compute.post(
+            f"/ext/drains/{drain['id']}/action", json={"cancel": None}, microversion=cloud.LATEST
+        )
+        return _refused(reply) if reply.status_code >= 400 else EMPTY
+    if arguments.verb == "show-drain":
+        drain = _newest(connection, arguments.host)
+        return _shown(connection, drain, arguments, wait=arguments.wait)
+    wanted = {
+        "host": arguments.host,
+        "concurrency": arguments.concurrency,
+        "confirm": not arguments.no_confirm,
+        "partial": arguments.partial,
+        "dry_run": arguments.plan,
+    }
+    reply = connection.compute.post("/ext/drains", json={"drain": wanted}, microversion=cloud.LATEST)
+    if reply.status_code >= 400:
+        return _refused(reply)
+    return _shown(connection, reply.json()["drain"], arguments, wait=not (arguments.plan or arguments.no_wait))
+
+
+def _refused(reply: Any) -> int:
+    try:
+        said = next(iter(reply.json().values()))["message"]
+    except (ValueError, StopIteration, KeyError, TypeError):
+        said = reply.reason
+    print(f"moorage: {said} ({reply.status_code})", file=sys.stderr)
+    return REFUSED
+
+
+def _newest(connection: Any, wanted: str) -> dict[str, Any]:
+    """By the host's name the newest, else by its id."""
+    rows = cloud.get(connection, "/ext/drains", host=wanted)["drains"]
+    found: dict[str, Any] = cloud.get(connection, f"/ext/drains/{rows[0]['id'] if rows else wanted}")["drain"]
+    return found
+
+
+def _shown(connection: Any, drain: dict[str, Any], arguments: argparse.Namespace, *, wait: bool) -> int:
+    until = time.monotonic() + arguments.timeout
+    while wait and drain["status"] in RUNNING and time.monotonic() < until:
+        if not arguments.json:
+            _bar(drain)
+        time.sleep(LOOK_EVERY_S)
+        drain = cloud.get(connection, f"/ext/drains/{drain['id']}")["drain"]
+    if wait and not arguments.json:
+        _bar(drain, last=True)
+    print(json.dumps(drain, indent=2) if arguments.json else "\n".join(lines(drain)))
+    return NOT_EMPTY if drain["counts"]["left"] or drain["status"] in {"cancelled", "incomplete"} else EMPTY
+
+
+def bar(drain: dict[str, Any]) -> str:
+    """`[#####.....] 5/10  2 moving, 1 confirming, 0 left`."""
+    counts, total = drain["counts"], sum(drain["counts"].values())
+    done = counts["done"]
+    filled = BAR_CHARACTERS if not total else BAR_CHARACTERS * done // total
+    others = ", ".join(f"{counts[name]} {name}" for name in ("moving", "confirming", "left") if counts[name])
+    return f"[{'#' * filled}{'.' * (BAR_CHARACTERS - filled)}] {done}/{total}  {others or drain['status']}"
+
+
+def _bar(drain: dict[str, Any], *, last: bool = False) -> None:
+    """On a terminal it is written over; elsewhere it is not shown."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{bar(drain)}", end="\n" if last else "", file=sys.stderr, flush=True)
+
+
+def lines(drain: dict[str, Any]) -> list[str]:
+    """As people read it."""
+    said = [f"drain of {drain['host']}: {drain['status']} {drain['why']}".rstrip()]
+    if drain["id"]:
+        said[0] += f" ({drain['id']})"
+    rows = [
+        [
+            each["name"] or each["server"],
+            each["way"],
+            each["progress"],
+            each["host"] or each["planned"] or "",
+            each["why"],
+        ]
+        for each in drain["servers"]
+    ]
+    return [*said, cloud.table(rows, ["server", "way", "progress", "host", "why"])] if rows else said

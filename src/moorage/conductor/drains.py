@@ -1,0 +1,213 @@
+"""Hosts that are emptied, by one round of the conductor that leads (N13).
+
+A drain is a row with a plan.  Each round looks at the servers of its host, says how far they are, and begins the moves of those that
+wait, as many as may be on their way at once.  How far a server is follows from its record and from who holds it, so a process that dies
+loses nothing, and the next leader goes on; of two that believe they lead, one writes the row, and a server is moved once because it is
+held by its move.
+"""
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from moorage.model.clock import Clock
+from moorage.model.drain import Drain, DrainServer, DrainStatus, Progress, Way
+from moorage.model.errors import NotFound, Problem, Unavailable
+from moorage.model.ids import ServerId
+from moorage.model.server import Server, VmState
+from moorage.operations import drain_moves
+from moorage.operations.nouns import hosts as host_writes
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import drains
+from moorage.store.region import servers as region_servers
+
+NAME = "drains"
+ATTEMPTS_MAX = 3
+AGAIN_AFTER_US = 5_000_000
+"""After a move that failed; twice as long after the second."""
+US = 1_000_000
+
+logger = logging.getLogger(__name__)
+changed = msgspec.structs.replace
+
+
+class DrainsDone(msgspec.Struct, frozen=True):
+    looked_at: int = 0
+    begun: int = 0
+    ended: int = 0
+
+
+class Drains:
+    def __init__(self, rooms: Rooms, clock: Clock) -> None:
+        self._rooms, self._clock = rooms, clock
+
+    async def run(self) -> DrainsDone:
+        """One round: every host that is being emptied; one whose cell is out waits."""
+        looked_at = begun = ended = 0
+        for each in await self._rooms.region.read(drains.open_ones):
+            looked_at += 1
+            try:
+                now, moves = await self._turn(each)
+            except Unavailable as out:
+                logger.info("drain %s of host %s waits: %s", each.id, each.host, out)
+                continue
+            begun += moves
+            ended += now.ended_at is not None
+        return DrainsDone(looked_at, begun, ended)
+
+    @property
+    def _now_us(self) -> int:
+        return int(self._clock.now() * US)
+
+    async def _turn(self, drain: Drain) -> tuple[Drain, int]:
+        if drain.status is DrainStatus.WAITING and not drain.cancel:
+            await self._disable(drain)
+            drain = changed(
+                drain_moves.retried(drain), status=DrainStatus.RUNNING, began_at=drain.began_at or self._now_us
+            )
+        here = await self._servers(drain)
+        known = {each.server for each in drain.servers}
+        came = [
+            DrainServer(each.id, each.name, drain_moves.way_of(each)) for id, each in here.items() if id not in known
+        ]
+        rows = [await self._look(drain, each, here) for each in (*drain.servers, *came)]
+        rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, here)
+        now = _ended(changed(drain, servers=tuple(rows)), self._now_us)
+        if now != drain and not await self._rooms.region.write(lambda tx: drains.write(tx, now)):
+            logger.info("drain %s was written by another process; the next round looks again", drain.id)
+        if now.ended_at is not None:
+            logger.info("drain %s of host %s: %s %s", now.id, now.host, now.status.value, now.why)
+        return now, begun
+
+    async def _disable(self, drain: Drain) -> None:
+        """First of all nobody comes any more."""
+        cell = self._rooms.cells[drain.cell]
+        host = await cell.read(lambda tx: cell_hosts.named(tx, drain.host))
+        if host is not None and not host.disabled:
+            reason = f"drain {drain.id}"
+            region = self._rooms.region
+            await host_writes.set_disabled(region, cell, host, self._now_us, disabled=True, reason=reason)
+
+    async def _servers(self, drain: Drain) -> Mapping[ServerId, Server]:
+        found = await self._rooms.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))
+        return {each.id: each for each in found}
+
+    # --------------------------------------------------------------------------------------------- how far each is
+
+    async def _look(self, drain: Drain, row: DrainServer, here: Mapping[ServerId, Server]) -> DrainServer:
+        """Who only waits is known by the record that was just read; of the others, who holds it is asked before its record is."""
+        known = here.get(row.server)
+        if row.progress is Progress.DONE and known is None:
+            return row
+        if known is not None and row.progress in (Progress.WAITING, Progress.LEFT):
+            return _waits(row, known)
+        held = await self._held(row.server)
+        server = (await records.find(self._rooms, row.server)).server
+        if server is None or server.deleted:
+            return changed(row, progress=Progress.DONE, why="it was deleted")
+        if server.host == drain.host:
+            return self._here(row, server, held=held)
+        if server.vm_state is VmState.RESIZED and server.moved is not None and server.moved.host == drain.host:
+            return await self._confirm(drain, row, server, held=held)
+        return changed(row, progress=Progress.DONE, host=server.host or "", why="")
+
+    async def _held(self, server: ServerId) -> bool:
+        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        return where is not None and where.operation is not None
+
+    def _here(self, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
+        """On the host still: on its way, or what was tried failed."""
+        if held:
+            return changed(row, progress=Progress.MOVING, why="")
+        if row.progress in (Progress.MOVING, Progress.CONFIRMING) and row.attempts:
+            return self._again(row, server.fault.message if server.fault else "its move was taken back")
+        return _waits(changed(row, progress=Progress.WAITING), server)
+
+    def _again(self, row: DrainServer, why: str) -> DrainServer:
+        if row.attempts >= ATTEMPTS_MAX:
+            return changed(row, progress=Progress.LEFT, why=why)
+        return changed(row, progress=Progress.WAITING, again_at=self._now_us + AGAIN_AFTER_US * row.attempts, why=why)
+
+    async def _confirm(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
+        """It is elsewhere; the host keeps its disk and its claim until the move is confirmed."""
+        at = changed(row, progress=Progress.CONFIRMING, host=server.host or "", why="")
+        if held:
+            return at
+        if not drain.asked.confirm:
+            return changed(at, why="it waits for its owner to confirm")
+        try:
+            await drain_moves.let_go(self._rooms, server, f"req-{drain.id}")
+        except Problem as problem:
+            return changed(at, why=problem.public)
+        return at
+
+    # ----------------------------------------------------------------------------------------------------- moving
+
+    async def _begin(
+        self, drain: Drain, rows: list[DrainServer], here: Mapping[ServerId, Server]
+    ) -> tuple[list[DrainServer], int]:
+        """In the order of the plan."""
+        under_way = sum(_on_its_way(each) for each in rows)
+        now, begun, found = self._now_us, 0, list[DrainServer]()
+        for row in rows:
+            server = here.get(row.server)
+            ready = row.progress is Progress.WAITING and row.again_at <= now and server is not None
+            if not ready or server is None or under_way >= drain.asked.concurrency:
+                found.append(row)
+                continue
+            if await self._held(row.server):  # by somebody else, or by a move that was begun before this process led
+                found.append(changed(row, progress=Progress.MOVING, why=""))
+                under_way += 1
+                continue
+            moved = await self._move(drain, row, server)
+            under_way += moved.progress is Progress.MOVING
+            begun += moved.progress is Progress.MOVING
+            found.append(moved)
+        return found, begun
+
+    async def _move(self, drain: Drain, row: DrainServer, server: Server) -> DrainServer:
+        tried = changed(row, attempts=row.attempts + 1)
+        try:
+            await drain_moves.leave(self._rooms, server, drain.asked_by, drain.project, f"req-{drain.id}")
+        except NotFound:
+            return row  # it is being deleted; the next round sees that it is gone
+        except Problem as problem:
+            return self._again(tried, problem.public)
+        return changed(tried, progress=Progress.MOVING, why="")
+
+
+def _waits(row: DrainServer, server: Server) -> DrainServer:
+    """Its turn comes; or it cannot be moved as it is, until its owner has changed that."""
+    way = drain_moves.way_of(server)
+    if way is Way.NONE:
+        return changed(row, way=way, progress=Progress.LEFT, why=drain_moves.why_none(server))
+    if row.progress is Progress.LEFT and row.way is not Way.NONE:
+        return row
+    return changed(row, way=way, progress=Progress.WAITING)
+
+
+def _on_its_way(row: DrainServer) -> bool:
+    """One that only waits for its owner's word takes nobody's turn."""
+    return row.progress is Progress.MOVING or (row.progress is Progress.CONFIRMING and not row.why)
+
+
+def _ended(drain: Drain, now: int) -> Drain:
+    """With its end, when nothing more is to be done."""
+    if any(_on_its_way(each) for each in drain.servers):
+        return drain
+    left = sum(each.progress is Progress.LEFT for each in drain.servers)
+    unfinished = sum(each.progress in (Progress.WAITING, Progress.CONFIRMING) for each in drain.servers)
+    if drain.cancel:
+        return changed(drain, status=DrainStatus.CANCELLED, ended_at=now, why=f"{left + unfinished} servers stay")
+    if unfinished:
+        return drain
+    if left:
+        return changed(drain, status=DrainStatus.INCOMPLETE, ended_at=now, why=f"{left} servers stay")
+    return changed(drain, status=DrainStatus.DONE, ended_at=now, why="")
+
+
+__all__ = ["NAME", "Drains", "DrainsDone"]

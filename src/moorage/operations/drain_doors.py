@@ -1,0 +1,29 @@
+"""The door for hosts that are emptied."""
+
+from typing import Protocol
+
+from moorage.model.asker import Asker
+from moorage.model.drain import DrainServer
+from moorage.model.errors import Conflict
+from moorage.model.host import Host
+from moorage.operations import drain_moves
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import moving
+from moorage.store.cell import servers as cell_servers
+
+
+class DrainDoorsProtocol(Protocol):
+    async def drain_plan(self, asker: Asker, host: Host) -> tuple[DrainServer, ...]:
+        """Who goes where, and who stays. Raises Conflict: nobody hears the host."""
+        ...
+
+
+class DrainDoors:
+    rooms: Rooms
+
+    async def drain_plan(self, asker: Asker, host: Host) -> tuple[DrainServer, ...]:
+        moving.refuse_silent(self.rooms, host.host)
+        servers = await self.rooms.cells[host.cell].read(lambda tx: cell_servers.on_host(tx, host.host))
+        if asker.project is None:
+            raise Conflict("A drain is asked for with a token of a project.")
+        return await drain_moves.planned(self.rooms, host.host, servers, asker.user, asker.project)

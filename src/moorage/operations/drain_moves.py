@@ -1,0 +1,108 @@
+"""How servers leave a host that is emptied, each by an operation of its own, and whether all of them have another place (N13)."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from moorage.model.asker import Asker
+from moorage.model.drain import Drain, DrainServer, Progress, Way
+from moorage.model.errors import Conflict, Problem
+from moorage.model.server import Server, VmState
+from moorage.model.world import Ask
+from moorage.operations import confirm_resize, dry_run, resize_request, shelve
+from moorage.operations.all import SAGAS
+from moorage.operations.previewed import Previewed, previewing
+from moorage.operations.resize_request import ResizeWish
+from moorage.operations.rooms import Rooms
+from moorage.scheduler.trial import Trial
+
+_WAYS = {VmState.ACTIVE: Way.COLD, VmState.STOPPED: Way.COLD, VmState.SHELVED: Way.OFFLOAD}
+
+
+def way_of(server: Server) -> Way:
+    """Running and stopped servers are migrated; what is paused, rescued or broken is for its owner."""
+    return _WAYS.get(server.vm_state, Way.NONE)
+
+
+def why_none(server: Server) -> str:
+    if server.vm_state is VmState.RESIZED:
+        return "it waits to be confirmed or reverted by its owner"
+    return f"it is {server.vm_state.value}, and is moved when it is active or stopped"
+
+
+async def leave(rooms: Rooms, server: Server, user: str, project: str, request_id: str = "") -> None:
+    """Begin its move. Raises what its acceptance raises: Conflict, Unavailable, Invalid."""
+    if server.vm_state is VmState.SHELVED:
+        await shelve.begin_offloading(rooms, server.id, user, project, check=movable, request_id=request_id)
+        return
+    asker = Asker(user, project=project)
+    await resize_request.begin(rooms, asker, server, ResizeWish(), check=movable, request_id=request_id)
+
+
+async def let_go(rooms: Rooms, server: Server, request_id: str = "") -> None:
+    """Confirm its move, as its owner would."""
+    user, project = server.user, server.project
+    await confirm_resize.begin(rooms, server.id, user, project, check=_moved, request_id=request_id)
+
+
+def movable(server: Server) -> None:
+    """Raises Conflict."""
+    if way_of(server) is Way.NONE or server.task_state is not None:
+        raise Conflict(f"instance {server.id} is {server.vm_state.value}, and is not moved now")
+
+
+def _moved(server: Server) -> None:
+    if server.vm_state is not VmState.RESIZED or server.moved is None:
+        raise Conflict(f"instance {server.id} waits for no confirmation any more")
+
+
+# ------------------------------------------------------------------------------------------------------ the plan
+
+
+async def planned(
+    rooms: Rooms, host: str, servers: Sequence[Server], user: str, project: str
+) -> tuple[DrainServer, ...]:
+    """Who goes where, the largest first: each is placed where the ones before it leave room, and the host takes nobody."""
+    await rooms.placement.catch_up()
+    trial = Trial(rooms.placement.world(), rooms.placement.rank_on)
+    trial.disable(host)
+    order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
+    return tuple([await _planned(rooms, trial, each, user, project) for each in order])
+
+
+async def _planned(rooms: Rooms, trial: Trial, server: Server, user: str, project: str) -> DrainServer:
+    row = DrainServer(server.id, server.name, way_of(server))
+    if row.way is Way.NONE:
+        return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
+    ask: Ask | None = None
+    try:
+        await leave(previewing(rooms), server, user, project)
+    except Previewed as previewed:
+        (new,) = previewed.accepted
+        _, ask = await dry_run.wanted(rooms, msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked))
+    except Conflict as busy:  # something is being done to it, which will be over
+        return msgspec.structs.replace(row, why=busy.public)
+    except Problem as refused:
+        return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
+    if ask is None:  # it needs no other host
+        return row
+    verdict = trial.place(ask)
+    if not verdict.best:
+        return msgspec.structs.replace(row, progress=Progress.LEFT, why=verdict.fault())
+    return msgspec.structs.replace(row, planned=verdict.best[0].name)
+
+
+def stays(rows: Sequence[DrainServer]) -> list[DrainServer]:
+    """Those who have no other place, or cannot be moved."""
+    return [each for each in rows if each.progress is Progress.LEFT]
+
+
+def retried(drain: Drain) -> Drain:
+    """As it begins: the plan's refusals are asked again, for room may have come."""
+    rows = tuple(
+        msgspec.structs.replace(each, progress=Progress.WAITING)
+        if each.progress is Progress.LEFT and each.way is not Way.NONE
+        else each
+        for each in drain.servers
+    )
+    return msgspec.structs.replace(drain, servers=rows)

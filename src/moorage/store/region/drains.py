@@ -1,0 +1,131 @@
+"""Hosts that are emptied: the plan of each, and how far it is.  Who writes it says which version it read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus
+from moorage.sql import Ready, Tx
+from moorage.store.region.tables import region_metadata
+
+KEPT_MAX = 100
+OPEN_MAX = 50
+"""Hosts that are emptied at once."""
+
+drains = sa.Table(
+    "drains",
+    region_metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.Column("cell", sa.String(255), nullable=False),
+    sa.Column("asked_at", sa.BigInteger, nullable=False),
+    sa.Column("asked_by", sa.String(255), nullable=False),
+    sa.Column("project", sa.String(255), nullable=False),
+    sa.Column("asked", sa.Text, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("began_at", sa.BigInteger),
+    sa.Column("ended_at", sa.BigInteger),
+    sa.Column("cancel", sa.Boolean, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Column("servers", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Index("drains_by_time", "asked_at"),
+    sa.Index(
+        "drains_open_by_host",
+        "host",
+        unique=True,
+        sqlite_where=sa.text("ended_at IS NULL"),
+        postgresql_where=sa.text("ended_at IS NULL"),
+    ),
+)
+
+_asked = msgspec.json.Decoder(DrainAsked)
+_servers = msgspec.json.Decoder(tuple[DrainServer, ...])
+_OPEN = Ready(
+    sa.select(drains).where(drains.c.ended_at.is_(None)).order_by(drains.c.asked_at, drains.c.id).limit(OPEN_MAX)
+)
+
+
+def ask(tx: Tx, new: Drain) -> str | None:
+    """Somebody wants a host emptied; the conductor that leads does it. The id of the drain that is at it already, if one is."""
+    c = drains.c
+    if (other := tx.scalar(sa.select(c.id).where(c.host == new.host, c.ended_at.is_(None)))) is not None:
+        return str(other)
+    values = {"id": new.id, "host": new.host, "cell": new.cell, "asked_at": new.asked_at, "asked_by": new.asked_by}
+    values |= {"project": new.project, "asked": msgspec.json.encode(new.asked).decode()}
+    tx.run(drains.insert().values(**values, **_moving(new), cancel=False, version=0))
+    return None
+
+
+def open_ones(tx: Tx) -> Sequence[Drain]:
+    """Those that were not ended, oldest first."""
+    return [_drain(row) for row in tx.rows(_OPEN)]
+
+
+def write(tx: Tx, now: Drain) -> bool:
+    """False: another process has written it since it was read. The oldest that ended go with the end of one."""
+    c = drains.c
+    changed = tx.row(
+        drains.update()
+        .where(c.id == now.id, c.version == now.version, c.ended_at.is_(None))
+        .values(**_moving(now), version=now.version + 1)
+        .returning(c.id)
+    )
+    if changed is not None and now.ended_at is not None:
+        order = sa.select(c.asked_at).order_by(c.asked_at.desc()).offset(KEPT_MAX).limit(1).scalar_subquery()
+        tx.run(drains.delete().where(c.asked_at <= order, c.ended_at.is_not(None)))
+    return changed is not None
+
+
+def cancel(tx: Tx, id: str) -> bool:
+    """Nothing more is begun. False: there is none, or it has ended."""
+    c = drains.c
+    row = tx.row(
+        drains.update()
+        .where(c.id == id, c.ended_at.is_(None))
+        .values(cancel=True, version=c.version + 1)
+        .returning(c.id)
+    )
+    return row is not None
+
+
+def get(tx: Tx, id: str) -> Drain | None:
+    row = tx.row(sa.select(drains).where(drains.c.id == id))
+    return None if row is None else _drain(row)
+
+
+def listed(tx: Tx, host: str | None, limit: int) -> Sequence[Drain]:
+    """Newest first."""
+    wanted = sa.select(drains).order_by(drains.c.asked_at.desc(), drains.c.id).limit(limit)
+    return [_drain(row) for row in tx.rows(wanted if host is None else wanted.where(drains.c.host == host))]
+
+
+def _moving(drain: Drain) -> dict[str, Any]:
+    return {
+        "status": drain.status.value,
+        "began_at": drain.began_at,
+        "ended_at": drain.ended_at,
+        "why": drain.why,
+        "servers": msgspec.json.encode(drain.servers).decode(),
+    }
+
+
+def _drain(row: Any) -> Drain:
+    return Drain(
+        id=row.id,
+        host=row.host,
+        cell=row.cell,
+        asked_at=row.asked_at,
+        asked_by=row.asked_by,
+        project=row.project,
+        asked=_asked.decode(row.asked),
+        status=DrainStatus(row.status),
+        servers=_servers.decode(row.servers),
+        began_at=row.began_at,
+        ended_at=row.ended_at,
+        cancel=bool(row.cancel),
+        why=row.why,
+        version=row.version,
+    )

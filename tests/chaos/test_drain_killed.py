@@ -1,0 +1,64 @@
+"""`moorage up` is killed with -9 in the middle of a drain: the next start goes on with it, and each server is moved once."""
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.testing.census import guests_on_disk, nothing_leaked
+from moorage.testing.person import Person
+from moorage.testing.upped import Upped
+
+pytestmark = pytest.mark.slow
+HOST = "host1"
+PATIENCE_S = 180.0
+MOVED = (0, 1)
+"""How many were done when it was killed."""
+
+
+@pytest.fixture
+def upped(tmp_path: Path) -> Iterator[Upped]:
+    up = Upped(tmp_path)
+    up.start()
+    yield up
+    if up.process is not None:
+        up.end(signal.SIGKILL)
+
+
+async def until(admin: Person, id: str, done: int) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        now: dict[str, Any] = (await admin.compute("GET", f"/ext/drains/{id}")).json()["drain"]
+        if now["ended_at"] is not None or (now["counts"]["moving"] and now["counts"]["done"] >= done):
+            return now
+        assert time.monotonic() < deadline, now
+        await asyncio.sleep(0.02)
+
+
+async def test_killed_in_the_middle_of_a_drain(upped: Upped) -> None:
+    async with Person(upped.config) as admin:
+        servers = [(await admin.active(f"d{n}", availability_zone=f"nova:{HOST}"))["id"] for n in range(4)]
+        dials = upped.config.data / "hosts" / HOST / "dials.json"
+        dials.write_text(json.dumps({"verbs": {"send_guest": {"delay_s": 1.0}}}))
+        reply = await admin.compute("POST", "/ext/drains", {"drain": {"host": HOST, "concurrency": 2}})
+        id = str(reply.json()["drain"]["id"])
+    for done in MOVED:
+        async with Person(upped.config) as admin:
+            assert (await until(admin, id, done))["ended_at"] is None
+        upped.end(signal.SIGKILL)
+        upped.start()
+    dials.unlink()
+    async with Person(upped.config) as admin:
+        told = await until(admin, id, len(servers) + 1)
+        assert (told["status"], told["counts"]["done"]) == ("done", len(servers)), told
+        moves = (await admin.compute("GET", "/os-migrations")).json()["migrations"]
+        assert sorted(each["instance_uuid"] for each in moves if each["status"] == "confirmed") == sorted(servers)
+        guests = guests_on_disk(upped.config.data)
+        assert all(len(guests[each]) == 1 and HOST not in guests[each] for each in servers)
+        seen = await nothing_leaked(upped.config, admin)
+        assert {server.status for server in seen.servers.values()} == {"ACTIVE"}

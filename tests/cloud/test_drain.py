@@ -1,0 +1,176 @@
+"""A host is emptied in a whole cloud: the plan, the moves, what stays, and its command."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from conftest import Running, Shared
+from guaranteed import KBPS, network_on, policy_of
+from test_resize import asked, host_of
+from test_shelve import guests
+
+from moorage.cli import host as host_command
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Hosts
+from moorage.main.embedded import admin_password
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.filterwarnings("ignore"),  # openstacksdk warns of its own next releases
+]
+CLOUD = {"hosts": Hosts(count=6, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS)}
+PATIENCE_S = 120.0
+HOST = "host1"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        for name, value in {
+            "OS_AUTH_URL": f"{found.config.api.identity.url}/v3",
+            "OS_USERNAME": "admin",
+            "OS_PASSWORD": admin_password(found.config),
+            "OS_PROJECT_NAME": "admin",
+            "OS_USER_DOMAIN_ID": "default",
+            "OS_PROJECT_DOMAIN_ID": "default",
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("OS_CLOUD", raising=False)
+        yield found
+        for each in await services(found):
+            await disabled(found, each, wanted=False)
+
+
+async def services(running: Running) -> list[dict[str, Any]]:
+    reply = await running.admin.compute("GET", "/os-services", binary="nova-compute")
+    return list(reply.json()["services"])
+
+
+async def disabled(running: Running, service: dict[str, Any], *, wanted: bool) -> None:
+    status = "disabled" if wanted else "enabled"
+    if service["status"] != status:
+        reply = await running.admin.compute("PUT", f"/os-services/{service['id']}", {"status": status})
+        assert reply.status_code == 200, reply.text
+
+
+async def on_host(running: Running, name: str, **more: Any) -> str:
+    return str((await running.admin.active(name, availability_zone=f"nova:{HOST}", **more))["id"])
+
+
+async def drain(running: Running, status: int = 202, **wanted: Any) -> dict[str, Any]:
+    reply = await running.admin.compute("POST", "/ext/drains", {"drain": {"host": HOST, **wanted}})
+    assert reply.status_code == status, reply.text
+    return dict(reply.json()["drain"] if status < 400 else next(iter(reply.json().values())))
+
+
+async def ended(running: Running, id: str, concurrency: int = 0) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        reply = await running.admin.compute("GET", f"/ext/drains/{id}")
+        now: dict[str, Any] = reply.json()["drain"]
+        assert not concurrency or now["counts"]["moving"] + now["counts"]["confirming"] <= concurrency, now
+        if now["ended_at"] is not None:
+            return now
+        assert time.monotonic() < deadline, now
+        await asyncio.sleep(0.05)
+
+
+async def test_every_server_is_moved_and_the_host_takes_nobody(running: Running) -> None:
+    admin = running.admin
+    servers = [await on_host(running, f"s{n}") for n in range(3)]
+    await asked(running, servers[1], {"os-stop": None}, "SHUTOFF")
+    shelved = await on_host(running, "shelved")
+
+    plan = await drain(running, 200, dry_run=True)
+    assert (plan["id"], plan["status"], plan["counts"]["waiting"]) == (None, "planned", 4)
+    assert all(each["planned"] not in (None, HOST) for each in plan["servers"]), plan
+    assert {each["status"] for each in await services(running)} == {"enabled"}
+
+    begun = await drain(running, concurrency=1)
+    again = await drain(running, 409)
+    assert begun["id"] in again["message"]
+    done = await ended(running, begun["id"], concurrency=1)
+    assert (done["status"], done["counts"]["done"]) == ("done", 4), done
+    assert [each["server"] for each in done["servers"]] == [each["server"] for each in plan["servers"]]
+    for each in (*servers, shelved):
+        seen = await admin.server(each)
+        assert seen is not None
+        assert host_of(seen) != HOST
+        assert seen["status"] == ("SHUTOFF" if each == servers[1] else "ACTIVE")
+        assert guests(running, each) == [host_of(seen)]
+    (service,) = [each for each in await services(running) if each["host"] == HOST]
+    assert (service["status"], service["disabled_reason"]) == ("disabled", f"drain {done['id']}")
+    reply = await admin.compute("POST", f"/ext/drains/{done['id']}/action", {"cancel": None})
+    assert reply.status_code == 409
+
+
+async def test_who_cannot_go_elsewhere_is_named_before_anything_is_done(running: Running) -> None:
+    """One is paused; of two with guarantees of most of a card, only one has another place."""
+    paused = await on_host(running, "paused")
+    await asked(running, paused, {"pause": None}, "PAUSED")
+    cell = [each["host"] for each in await services(running) if each["host"] in await neighbours(running)]
+    for each in await services(running):
+        if each["host"] in cell[1:]:
+            await disabled(running, each, wanted=True)
+    network = await network_on(running.admin, "physnet1", qos_policy_id=await policy_of(running.admin, KBPS * 4 // 10))
+    wide = [await on_host(running, f"wide{n}", networks=[{"uuid": network}]) for n in range(2)]
+    filler = await running.admin.active("filler", networks=[{"uuid": network}], availability_zone=f"nova:{cell[0]}")
+
+    refused = (await drain(running, 409))["message"]
+    assert refused.startswith("2 servers of host host1 cannot be moved"), refused
+    assert "it is paused" in refused
+    assert "guaranteed bandwidth" in refused
+    begun = await drain(running, partial=True, concurrency=4)
+    done = await ended(running, begun["id"])
+    assert (done["status"], done["counts"]["left"], done["counts"]["done"]) == ("incomplete", 2, 1), done
+    there = [host_of(seen) for each in wide if (seen := await running.admin.server(each)) is not None]
+    assert sorted(there) == sorted([HOST, cell[0]])
+    for each in (paused, *wide, filler["id"]):
+        await running.admin.gone(each)
+
+
+async def neighbours(running: Running) -> set[str]:
+    """The other hosts of its cell."""
+    cell = next(plan.cell for plan in running.cloud.plans if plan.host == HOST)
+    return {plan.host for plan in running.cloud.plans if plan.cell == cell} - {HOST}
+
+
+async def test_it_can_be_cancelled_and_a_move_that_fails_is_tried_again(running: Running) -> None:
+    for each in sorted(await neighbours(running)):
+        running.dial(each, take_guest=VerbDial(fail_times=1))
+    servers = [await on_host(running, f"c{n}") for n in range(3)]
+    running.dial(HOST, send_guest=VerbDial(delay_s=0.5))
+    begun = await drain(running, concurrency=1)
+    deadline = time.monotonic() + PATIENCE_S
+    while (await running.admin.compute("GET", f"/ext/drains/{begun['id']}")).json()["drain"]["counts"]["moving"] == 0:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    reply = await running.admin.compute("POST", f"/ext/drains/{begun['id']}/action", {"cancel": None})
+    assert reply.status_code == 202
+    done = await ended(running, begun["id"])
+    assert done["status"] == "cancelled"
+    assert done["counts"]["waiting"] >= 1
+    for each in servers:
+        await running.admin.settled(each)
+
+
+async def test_the_command(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    server = await on_host(running, "d")
+    assert await asyncio.to_thread(host_command.main, ["drain", HOST, "--plan"]) == 0
+    assert "waiting" in capsys.readouterr().out
+    assert await asyncio.to_thread(host_command.main, ["drain", HOST, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], told["servers"][0]["server"]) == ("done", server)
+    assert await asyncio.to_thread(host_command.main, ["show-drain", HOST]) == 0
+    assert f"drain of {HOST}: done" in capsys.readouterr().out
+    assert await asyncio.to_thread(host_command.main, ["cancel-drain", HOST]) == 2
+    assert await asyncio.to_thread(host_command.main, ["drain", "nowhere"]) == 2
+    capsys.readouterr()
+    assert host_command.bar(told) == f"[{'#' * host_command.BAR_CHARACTERS}] 1/1  done"
+    async with running.person("demo", "demo") as demo:
+        assert (await demo.compute("GET", "/ext/drains")).status_code == 403
+        assert (await demo.compute("POST", "/ext/drains", {"drain": {"host": HOST}})).status_code == 403
