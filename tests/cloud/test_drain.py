@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -137,6 +138,28 @@ async def neighbours(running: Running) -> set[str]:
     """The other hosts of its cell."""
     cell = next(plan.cell for plan in running.cloud.plans if plan.host == HOST)
     return {plan.host for plan in running.cloud.plans if plan.cell == cell} - {HOST}
+
+
+async def test_half_of_a_fleet_is_emptied_while_servers_are_booted(running: Running) -> None:
+    """Plans know of one another, and every boot finds a host."""
+    admin, cells = running.admin, defaultdict[str, list[str]](list)
+    for plan in running.cloud.plans:
+        cells[plan.cell].append(plan.host)
+    first, second = (sorted(each) for each in cells.values())
+    halves = [*first[:2], second[0]]
+    servers = [await admin.active(f"l{n}", availability_zone=f"nova:{host}") for host in halves for n in range(2)]
+    boots = [asyncio.create_task(admin.active(f"boot{n}")) for n in range(8)]
+    begun = [await drain(running, host=host) for host in halves]
+    for place, told in enumerate(begun):
+        planned = {each["planned"] for each in told["servers"]}
+        assert not planned & set(halves[: place + 1]), (halves, told)
+    done = [await ended(running, each["id"]) for each in begun]
+    assert [each["status"] for each in done] == ["done"] * 3, done
+    for each in await asyncio.gather(*boots):
+        assert each["status"] == "ACTIVE"
+    hosts = [host_of(seen) for each in servers if (seen := await admin.server(each["id"])) is not None]
+    assert len(hosts) == len(servers)
+    assert not set(hosts) & set(halves)
 
 
 async def test_it_can_be_cancelled_and_a_move_that_fails_is_tried_again(running: Running) -> None:

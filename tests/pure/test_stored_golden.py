@@ -15,6 +15,7 @@ import pytest
 from grown import broken, described
 
 from moorage.model.action import Event
+from moorage.model.drain import DrainAsked, DrainServer
 from moorage.model.host import Host, HostTroubles
 from moorage.model.network import NetworkFacts, Port
 from moorage.model.notification import Notification
@@ -42,6 +43,8 @@ def stored() -> dict[str, Any]:
         "network": NetworkFacts,
         "port": Port,
         "cause": Cause,
+        "drain.asked": DrainAsked,
+        "drain.server": DrainServer,
     }
     for name, saga in SAGAS.items():
         plain = name.replace("/", "_")

@@ -24,6 +24,7 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import drains
 from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import providers
 
 NAME = "drains"
 ATTEMPTS_MAX = 3
@@ -76,7 +77,10 @@ class Drains:
         ]
         rows = [await self._look(drain, each, here) for each in (*drain.servers, *came)]
         rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, here)
-        now = _ended(changed(drain, servers=tuple(rows)), self._now_us)
+        going = changed(drain, servers=tuple(rows), why="")
+        now = _ended(going, self._now_us)
+        if now.status is DrainStatus.DONE and await self._claimed(drain):
+            now = changed(going, why="somebody has a claim there, and no record yet")
         if now != drain and not await self._rooms.region.write(lambda tx: drains.write(tx, now)):
             logger.info("drain %s was written by another process; the next round looks again", drain.id)
         if now.ended_at is not None:
@@ -91,6 +95,16 @@ class Drains:
             reason = f"drain {drain.id}"
             region = self._rooms.region
             await host_writes.set_disabled(region, cell, host, self._now_us, disabled=True, reason=reason)
+
+    async def _claimed(self, drain: Drain) -> bool:
+        """A boot that claimed before the host was disabled comes to it yet."""
+        host = await self._rooms.cells[drain.cell].read(lambda tx: cell_hosts.named(tx, drain.host))
+        if host is None:
+            return False
+        id = host.id
+        return await self._rooms.region.read(
+            lambda tx: any(providers.in_use(tx, each) for each in providers.tree_of(tx, id))
+        )
 
     async def _servers(self, drain: Drain) -> Mapping[ServerId, Server]:
         found = await self._rooms.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))

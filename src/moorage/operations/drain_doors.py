@@ -10,6 +10,7 @@ from moorage.operations import drain_moves
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import moving
 from moorage.store.cell import servers as cell_servers
+from moorage.store.region import drains
 
 
 class DrainDoorsProtocol(Protocol):
@@ -26,4 +27,12 @@ class DrainDoors:
         servers = await self.rooms.cells[host.cell].read(lambda tx: cell_servers.on_host(tx, host.host))
         if asker.project is None:
             raise Conflict("A drain is asked for with a token of a project.")
-        return await drain_moves.planned(self.rooms, host.host, servers, asker.user, asker.project)
+        others = await self.rooms.region.read(drains.open_ones)
+        return await drain_moves.planned(
+            self.rooms,
+            host.host,
+            servers,
+            asker.user,
+            asker.project,
+            [each for each in others if each.host != host.host],
+        )

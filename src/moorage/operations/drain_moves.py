@@ -14,9 +14,15 @@ from moorage.operations.all import SAGAS
 from moorage.operations.previewed import Previewed, previewing
 from moorage.operations.resize_request import ResizeWish
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
 from moorage.scheduler.trial import Trial
 
-_WAYS = {VmState.ACTIVE: Way.COLD, VmState.STOPPED: Way.COLD, VmState.SHELVED: Way.OFFLOAD}
+_WAYS = {
+    VmState.ACTIVE: Way.COLD,
+    VmState.STOPPED: Way.COLD,
+    VmState.SHELVED: Way.OFFLOAD,
+    VmState.BUILDING: Way.COLD,  # when it is built
+}
 
 
 def way_of(server: Server) -> Way:
@@ -60,14 +66,27 @@ def _moved(server: Server) -> None:
 
 
 async def planned(
-    rooms: Rooms, host: str, servers: Sequence[Server], user: str, project: str
+    rooms: Rooms, host: str, servers: Sequence[Server], user: str, project: str, others: Sequence[Drain] = ()
 ) -> tuple[DrainServer, ...]:
-    """Who goes where, the largest first: each is placed where the ones before it leave room, and the host takes nobody."""
+    """Who goes where, the largest first: each is placed where the ones before it leave room, and the host takes nobody.
+
+    Nor do the hosts of other drains that are under way, whose servers that wait are placed before.
+    """
     await rooms.placement.catch_up()
     trial = Trial(rooms.placement.world(), rooms.placement.rank_on)
-    trial.disable(host)
+    for each in (host, *(other.host for other in others)):
+        trial.disable(each)
+    for other in others:
+        await _placed(rooms, trial, other)
     order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
     return tuple([await _planned(rooms, trial, each, user, project) for each in order])
+
+
+async def _placed(rooms: Rooms, trial: Trial, drain: Drain) -> None:
+    """Room for those of another drain that have not begun to move."""
+    for row in drain.servers:
+        if row.progress is Progress.WAITING and (found := (await records.find(rooms, row.server)).server) is not None:
+            await _planned(rooms, trial, found, drain.asked_by, drain.project)
 
 
 async def _planned(rooms: Rooms, trial: Trial, server: Server, user: str, project: str) -> DrainServer:
