@@ -53,6 +53,22 @@ async def test_guests_go_on_when_everything_is_killed(tmp_path: Path) -> None:
     assert await (await host(tmp_path)).guests() == {ONE: PowerState.RUNNING}
 
 
+async def test_what_was_sent_lies_there_until_it_is_taken_in_or_dropped(tmp_path: Path) -> None:
+    first, second = await host(tmp_path / "first"), await host(tmp_path / "second")
+    await first.start_guest(spec())
+    target = await second.move_target()
+    for taken in (True, False):
+        await first.send_guest(ONE, target, "a-move", 0.0)
+        assert (await second.guests(), await second.arrivals()) == ({}, {ONE})
+        assert await (await host(tmp_path / "second")).arrivals() == {ONE}, "it outlives the agent"
+        if taken:
+            await second.take_guest(spec(), "a-move")
+            assert await second.arrivals() == set()
+        await second.destroy_guest(ONE)
+        assert await second.arrivals() == set()
+    assert await first.arrivals() == set()
+
+
 async def test_a_torn_write_is_not_a_guest(tmp_path: Path) -> None:
     driver = await host(tmp_path)
     await driver.start_guest(spec())

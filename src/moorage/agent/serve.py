@@ -43,6 +43,7 @@ from moorage.bus.messages import (
     read,
 )
 from moorage.drivers.driver import Driver
+from moorage.drivers.moving import arrivals_at
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.ids import CellId, ServerId
@@ -236,7 +237,10 @@ class Agent:
         ):  # who counts our silence hears beats: it must not end it while the cell answers
             await self._reporter.beat()
         waiting, guests = sorted({key.server for key in self._queued}), sorted(await self._driver.guests())
-        known = list(dict.fromkeys((*waiting, *guests, *sorted(self._journal.turns()))))  # what may have to go first
+        arrived = sorted(await arrivals_at(self._driver))
+        known = list(
+            dict.fromkeys((*waiting, *guests, *arrived, *sorted(self._journal.turns())))
+        )  # what may have to go first
         number = uuid.uuid4().hex
         self._questions.append((number, self._clock.monotonic()))
         question = AgentReturned(

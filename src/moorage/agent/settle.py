@@ -14,8 +14,10 @@ from moorage.agent.journal import Journal
 from moorage.agent.lanes import Lanes
 from moorage.bus.messages import ServerTurn
 from moorage.drivers.driver import Driver
+from moorage.drivers.moving import arrivals_at
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
+from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.model.turn import Turn
 
@@ -64,7 +66,8 @@ class Settler:
     async def settle(self, told: Iterable[ServerTurn]) -> tuple[ServerId, ...]:
         """All but starting; which servers should be started now is returned (converge.py says why)."""
         said = {each.server: each for each in told}
-        plan = converge(await self._driver.guests(), self._journal.turns(), self._journal.running(), said.values())
+        here = dict.fromkeys(await arrivals_at(self._driver), PowerState.SHUTDOWN) | dict(await self._driver.guests())
+        plan = converge(here, self._journal.turns(), self._journal.running(), said.values())
         for each in said.values():
             if each.here:
                 self.gone(each.server)

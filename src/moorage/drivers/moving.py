@@ -10,6 +10,15 @@ from moorage.model.ids import ServerId
 
 
 @runtime_checkable
+class Arrivals(Protocol):
+    """What of other hosts' guests lies on a host, of which it is told, when it returns, what does not belong there any more."""
+
+    async def arrivals(self) -> frozenset[ServerId]:
+        """Servers of which something was sent here that was not taken in yet; `destroy_guest` drops it."""
+        ...
+
+
+@runtime_checkable
 class Movable(Protocol):
     async def move_target(self) -> MoveTarget:
         """Where other hosts are to send guests."""
@@ -33,3 +42,8 @@ class Movable(Protocol):
     async def forget_left(self, server: ServerId, move: str) -> PowerState:
         """What was kept beside the guest of this move goes; none kept is success."""
         ...
+
+
+async def arrivals_at(driver: object) -> frozenset[ServerId]:
+    """None where the driver cannot say."""
+    return await driver.arrivals() if isinstance(driver, Arrivals) else frozenset()

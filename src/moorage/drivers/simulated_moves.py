@@ -123,6 +123,9 @@ class SimulatedMoves(ABC):
                 guest.left = None
             return self._keep(guest)
 
+    async def arrivals(self) -> frozenset[ServerId]:
+        return frozenset(ServerId(file.name.partition(".")[0]) for file in (self._room / ARRIVING).glob("*.*"))
+
     def _drop_arriving(self, server: ServerId) -> None:
         """Whatever was sent here of a guest that is not to be here."""
         for file in (self._room / ARRIVING).glob(f"{server}.*"):
