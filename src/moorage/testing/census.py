@@ -23,6 +23,8 @@ from moorage.sql import Tx, open_database
 from moorage.store.region import flat_addresses, operations, quotas
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.tables import allocations
+from moorage.testing import census_moves
+from moorage.testing.census_moves import Left
 from moorage.testing.census_stores import HeldBy, Stores, known, leaks_of, servers_named, stores_of
 from moorage.testing.person import Person
 
@@ -61,6 +63,10 @@ class Census(msgspec.Struct, frozen=True):
     drives: tuple[str, ...] = ()
     """Config drives on hosts that have no such guest."""
     stores: Stores = Stores()
+    left: dict[str, Left] = {}
+    """Server → what it has on a host that it left, and may go back to."""
+    inactive: dict[str, list[str]] = {}
+    """Port → hosts on which it has inactive bindings, where somebody looked."""
 
 
 def drives_alone(hosts: Path) -> tuple[str, ...]:
@@ -175,22 +181,33 @@ def leaks(seen: Census) -> list[str]:
     wrong += [
         f"{server.id} ({server.status} on {server.host}) has guests on {seen.guests.get(server.id, [])}"
         for server in placed.values()
-        if seen.guests.get(server.id) != [server.host]
+        if seen.guests.get(server.id) != _hosts_of(server, seen.left)
     ]
     wrong += [f"a guest of nobody: {each} on {hosts}" for each, hosts in seen.guests.items() if each not in placed]
     wrong += [f"a config drive of nobody: {each}" for each in seen.drives]
+    moves = {each.move for each in seen.left.values()}
     shelved = {server.id for server in seen.servers.values() if server.status == SHELVED_OFFLOADED}
     wrong += [
         f"a claim of nobody: {each} {held}"
         for each, held in seen.claims.items()
-        if each not in placed and not (each in shelved and held == _wanted_by(seen.ports.get(each, ()), seen.segments))
+        if each not in placed
+        and each not in moves
+        and not (each in shelved and held == _wanted_by(seen.ports.get(each, ()), seen.segments))
     ]
     wrong += [f"{each} holds nothing" for each in placed if each not in seen.claims]
     wrong += _wrong_claims(seen, placed)
+    wanted = {each: _wanted_by(seen.ports.get(each, ()), seen.segments) for each in seen.left}
+    wrong += census_moves.wrong_claims(seen.left, seen.claims, wanted)
     wrong += _wrong_ports(seen, placed)
+    wrong += census_moves.wrong_bindings(seen.inactive, seen.ports, seen.left)
     held_by = {each.id: HeldBy(each.status, each.host, each.volumes) for each in seen.servers.values()}
     wrong += leaks_of(seen.stores, held_by)
     return wrong + _wrong_quota(seen)
+
+
+def _hosts_of(server: Seen, left: Mapping[str, Left]) -> list[str]:
+    assert server.host is not None
+    return sorted({server.host, left[server.id].host} if server.id in left else {server.host})
 
 
 def _wrong_claims(seen: Census, placed: dict[str, Seen]) -> list[str]:
@@ -251,7 +268,10 @@ def _wrong_quota(seen: Census) -> list[str]:
         counts = counted.setdefault(server.project, Counter())
         if server.status == "SOFT_DELETED":
             continue  # it weighs nothing until it is restored
-        counts.update({"instances": 1, "cores": server.vcpus, "ram": server.ram_mib})
+        left = seen.left.get(server.id)  # it weighs the larger of its two sizes until it is confirmed or reverted
+        cores = server.vcpus if left is None else max(server.vcpus, left.vcpus)
+        ram = server.ram_mib if left is None else max(server.ram_mib, left.ram_mib)
+        counts.update({"instances": 1, "cores": cores, "ram": ram})
     return [
         f"project {project} is charged {seen.quota.get(project)}, and has {dict(counts)}"
         for project, counts in counted.items()

@@ -4,6 +4,20 @@ from dataclasses import dataclass, field
 
 
 @dataclass
+class Word:
+    """One thing that an administrator says of one host or server: what it is now, and whether a change of it may be under way."""
+
+    value: bool
+    pending: int = 0
+    unsure: bool = False
+    """The outcome of a change is not known: until the next one that is."""
+
+    @property
+    def certain(self) -> bool:
+        return not self.pending and not self.unsure
+
+
+@dataclass
 class Booked:
     """One ordered server."""
 
@@ -21,6 +35,11 @@ class Booked:
     """It boots from a volume that is to go with it."""
     leave_asked: bool = False
     """Somebody asked that it leave its host (shelved): its guest may go."""
+    move_asked: bool = False
+    """Somebody asked that it go to another host or have another size: its guest may go from where it was."""
+    reset: bool = False
+    """Somebody said what its state is, whatever it is."""
+    locked: Word = field(default_factory=lambda: Word(False))
     restore_asked: bool = False
     """Somebody asked for it back after a delete: whether it is gone in the end depends on who was first."""
 
@@ -38,25 +57,11 @@ class BookedVolume:
 
 
 @dataclass
-class Word:
-    """One thing that an administrator says of one host: what it is now, and whether a change of it may be under way."""
-
-    value: bool
-    pending: int = 0
-    unsure: bool = False
-    """The outcome of a change is not known: until the next one that is."""
-
-    @property
-    def certain(self) -> bool:
-        return not self.pending and not self.unsure
-
-
-@dataclass
 class Book:
     servers: dict[int, Booked] = field(default_factory=dict)
     volumes: dict[int, BookedVolume] = field(default_factory=dict)
     images: dict[str, int] = field(default_factory=dict)
-    """Images of servers that were promised, with the server's number."""
+    """Images of servers that were promised, with the server's number; no backups, which go when there are newer ones."""
     words: dict[tuple[str, str], Word] = field(default_factory=dict)
     """(host, what: `disabled`, `forced_down`, `zone`, `trait`) → what was said last."""
     answered: int = 0

@@ -46,7 +46,7 @@ async def without_excuse(cloud: Cloud, plan: Plan) -> list[str]:
     watch, wrong = cloud.watch, list[str]()
     asked = {event.args["server"]: event for event in plan.events if event.what == "boot"}
     for booked in watch.book.servers.values():
-        if not booked.id or booked.delete_asked:
+        if not booked.id or booked.delete_asked or booked.reset:
             continue
         shown = await watch.admin.ask("compute", "GET", f"/servers/{booked.id}")
         if shown.status != 200 or shown.body["server"]["status"] != "ERROR":
@@ -71,6 +71,20 @@ async def lost_interfaces(cloud: Cloud, plan: Plan) -> list[str]:
             shown = await watch.admin.ask("network", "GET", "/ports", device_id=booked.id)
             ports = {each["id"] for each in shown.body["ports"]} if shown.status == 200 else booked.attached
             wrong += [f"s{booked.ref} {booked.id} lost its interface {each}" for each in booked.attached - ports]
+    return wrong
+
+
+async def lost_images(cloud: Cloud, plan: Plan) -> list[str]:
+    """Images that were accepted, and are not whole though their server was not deleted and nothing failed that makes them."""
+    if kinds_of(plan) & (HOST_FAULTS | NEIGHBOURS | {"restore"}):
+        return []
+    watch, wrong = cloud.watch, list[str]()
+    for image, ref in watch.book.images.items():
+        if not watch.book.of(ref).delete_asked:
+            shown = await watch.admin.ask("image", "GET", f"/v2/images/{image}")
+            status = shown.body["status"] if shown.status == 200 else shown.status
+            if status != "active":
+                wrong.append(f"image {image} of s{ref} was accepted, and is {status}")
     return wrong
 
 

@@ -9,10 +9,9 @@ import msgspec
 from moorage.drivers.dials import VerbDial
 from moorage.testing.simulation.bus import Weather
 from moorage.testing.simulation.cloud import Cloud, Role
-from moorage.testing.simulation.plan import FAULTS_BY_NAME, Arguments, Draft
+from moorage.testing.simulation.plan import FAULTS_BY_NAME, HOSTS, Arguments, Draft
 from moorage.testing.simulation.roles import USUAL, AgentRole, RegionRole
 
-HOSTS = ("host1", "host2", "host3", "host4")
 CONDUCTORS = ("conductor1", "conductor2")
 REGION_ROLES = ("api", *CONDUCTORS)
 ROLES = (*REGION_ROLES, *CONDUCTORS, *HOSTS, "neighbours")
@@ -28,9 +27,11 @@ def _for_s(dice: random.Random, least_s: float = 1.0, most_s: float = 60.0) -> f
 
 
 def _role(cloud: Cloud, name: str) -> Role:
-    """`host of N`: the host that server N has claimed; one of them, if it has none."""
+    """`host of N`: the host that server N has claimed; `left by N`: the one before that. One of all hosts, if it has none."""
     if name.startswith("host of "):
         name = cloud.watch.host_of(int(name.removeprefix("host of "))) or HOSTS[0]
+    if name.startswith("left by "):
+        name = cloud.watch.left_by(int(name.removeprefix("left by "))) or HOSTS[0]
     return cloud.roles[name]
 
 
@@ -294,6 +295,7 @@ async def neighbour(cloud: Cloud, args: Arguments) -> None:
 VERBS = (
     "start_guest", "start_guest", "destroy_guest", "power_off", "attach_interface", "*",
     "attach_volume", "detach_volume", "take_snapshot", "upload_snapshot", "rebuild_guest", "rescue_guest",
+    "send_guest", "take_guest",
 )  # fmt: skip
 
 

@@ -10,10 +10,11 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.sql import Tx
 from moorage.store.region import operations
-from moorage.testing.census import Census, Seen, drives_alone, in_region_of, leaks
+from moorage.testing.census import SHELVED_OFFLOADED, Census, Seen, drives_alone, in_region_of, leaks
 from moorage.testing.simulation.book import Book, Booked
 from moorage.testing.simulation.client import Client, Reply
 from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.moves import inactive_bindings, left_behind, wrong_moves
 from moorage.testing.simulation.setting import ZONE
 from moorage.testing.simulation.stores import stores_of, wrong_disks, wrong_stores
 
@@ -28,6 +29,7 @@ RESTING = {
     "SHELVED": PowerState.SHUTDOWN,
     "SHELVED_OFFLOADED": None,
     "SOFT_DELETED": PowerState.SHUTDOWN,
+    "VERIFY_RESIZE": None,
 }
 """Status → what its guest does, unless something happened to it."""
 
@@ -66,6 +68,8 @@ class Watch:
         """What each accepted boot asked for, by server."""
         self._claimed: dict[str, str] = {}
         """The host that each server claimed last."""
+        self._left: dict[str, str] = {}
+        """The one before that."""
         self._shown_power: dict[str, int] = {}
         self.shown: dict[str, dict[str, Any]] = {}
         """Every server, as an administrator was shown it in the last look."""
@@ -100,6 +104,15 @@ class Watch:
         """Where the server ordered as this is to be, by its claim."""
         return self._claimed.get(self.book.of(ref).id)
 
+    def left_by(self, ref: int) -> str | None:
+        """The host that it had claimed before that: where a server that is moved comes from."""
+        return self._left.get(self.book.of(ref).id)
+
+    def resized(self, booked: Booked) -> None:
+        """Nobody knows any more which flavor it has."""
+        if booked.id in self._asked:
+            self._asked[booked.id] = {**self._asked[booked.id], "flavor": "any"}
+
     # ------------------------------------------------------------------------------------------------- claims
 
     def _committed(self, raw: sqlite3.Connection, label: str) -> None:
@@ -118,8 +131,14 @@ class Watch:
         for (consumer, provider, resource), change in mine.items():
             if change > 0 and resource == "VCPU" and provider in self._hosts:
                 self.cloud.trace.note("claim", f"{consumer[:8]} on {self._hosts[provider]} ({label})")
+                if self._claimed.get(consumer, self._hosts[provider]) != self._hosts[provider]:
+                    self._left[consumer] = self._claimed[consumer]
                 self._claimed[consumer] = self._hosts[provider]
-                self._as_told(consumer, self._hosts[provider])
+                restored = self.cloud.restores.begun and not label  # what had been claimed before is written again
+                if (
+                    net[provider, resource] > 0 and not restored
+                ):  # else it goes from a move to its server, or to the move
+                    self._as_told(consumer, self._hosts[provider])
 
     def _within_capacity(self, raw: sqlite3.Connection, provider: str, resource: str, label: str) -> None:
         found = raw.execute(
@@ -166,6 +185,7 @@ class Watch:
         if isinstance(seen, str):
             return [seen]
         wrong = [*leaks(seen), *self._broken_promises(seen), *self._not_as_shown(seen), *wrong_disks(self.cloud)]
+        wrong += wrong_moves(self.cloud, seen)
         stored = await wrong_stores(self.cloud, seen)
         excepted = {*self.cloud.lost, *self.cloud.restores.excepted()}
         return [each for each in [*wrong, *stored] if not any(server in each for server in excepted)]
@@ -183,6 +203,9 @@ class Watch:
                 wrong.append(f"s{booked.ref} {booked.id} was accepted, and nobody knows it")
             elif shown is not None and shown.status not in RESTING:
                 wrong.append(f"s{booked.ref} {booked.id} is still {shown.status}")
+            locked = None if shown is None else self.shown[booked.id]["locked"]
+            if locked is not None and booked.locked.certain and locked is not booked.locked.value:
+                wrong.append(f"s{booked.ref} {booked.id} is shown locked={locked}, and its owner was told otherwise")
         return wrong
 
     def _not_as_shown(self, seen: Census) -> list[str]:
@@ -191,12 +214,19 @@ class Watch:
         A hypervisor that did what it was asked, and said that it did not, leaves the status as it was: the action ended in Error.
         """
         wrong: list[str] = []
+        reset = {booked.id for booked in self.book.servers.values() if booked.reset}
         for server, power in self._shown_power.items():
             where = self.cloud.guests.get(ServerId(server), {})
             status = seen.servers[server].status
-            if len(where) != 1:
+            left = seen.left.get(server)
+            if left is not None and where.get(left.host) is PowerState.RUNNING:
+                wrong.append(f"{server} was moved, and its guest on {left.host} runs")
+            host = seen.servers[server].host
+            if host is None or host not in where:
                 continue  # the census says what is wrong
-            ((host, state),) = where.items()
+            state = where[host]
+            if server in reset:
+                continue
             wrongly_off = status in {"ACTIVE", "RESCUE"} and state is PowerState.SHUTDOWN
             wrongly_on = status != "ACTIVE" and RESTING[status] is not None and state is PowerState.RUNNING
             wrongly_on = wrongly_on and RESTING[status] is not PowerState.RUNNING
@@ -215,6 +245,7 @@ class Watch:
                 return f"the cloud cannot be looked at: {reply.status} {str(reply.body)[:200]}"
         servers: dict[str, Seen] = {}
         excepted = self.cloud.restores.excepted()
+        reset = {booked.id for booked in self.book.servers.values() if booked.reset}
         self._shown_power.clear()
         self.shown.clear()
         for each in shown.body["servers"]:
@@ -222,9 +253,10 @@ class Watch:
                 if each["id"] not in excepted:
                     return f"{each['id']} is UNKNOWN"
                 continue
+            left_host = each["OS-EXT-SRV-ATTR:host"] is None and each["id"] in reset
             servers[each["id"]] = Seen(
                 each["id"],
-                each["status"],
+                SHELVED_OFFLOADED if left_host else each["status"],  # an administrator has said something else of it
                 each["OS-EXT-SRV-ATTR:host"],
                 each["tenant_id"],
                 each["flavor"]["vcpus"],
@@ -248,4 +280,7 @@ class Watch:
         stores = await stores_of(self.cloud, self.admin)
         if isinstance(stores, str):
             return stores
-        return Census(servers, guests, by_device, held, drift, used, open_ones, segments, drives, stores)
+        left, inactive = left_behind(self.cloud, servers), inactive_bindings(self.cloud)
+        return Census(
+            servers, guests, by_device, held, drift, used, open_ones, segments, drives, stores, left, inactive
+        )

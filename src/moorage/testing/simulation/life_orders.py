@@ -4,9 +4,9 @@ import random
 from typing import Any
 
 from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.move_orders import every_order
 from moorage.testing.simulation.orders import a_server, act, order, watch_of
 from moorage.testing.simulation.plan import Arguments, Draft
-from moorage.testing.simulation.volume_orders import every_order
 
 # ---------------------------------------------------------------------------------------------------- disks
 
@@ -55,7 +55,7 @@ async def create_backup(cloud: Cloud, args: Arguments) -> None:
 
 async def _image(cloud: Cloud, args: Arguments, action: str, said: Any) -> None:
     reply = await act(cloud, args, action, said)
-    if reply is not None and reply.status == 202:
+    if reply is not None and reply.status == 202 and action == "createImage":
         watch_of(cloud).book.images[reply.body["image_id"]] = args["server"]
 
 

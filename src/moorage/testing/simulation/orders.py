@@ -7,14 +7,13 @@ import asyncio
 import random
 from typing import Any
 
-from moorage.testing.simulation.book import Booked
+from moorage.testing.simulation.book import Booked, Word
 from moorage.testing.simulation.client import Reply
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.invariants import Watch
-from moorage.testing.simulation.plan import ORDERS_BY_NAME, Arguments, Draft
+from moorage.testing.simulation.plan import HOSTS, ORDERS_BY_NAME, Arguments, Draft
 from moorage.testing.simulation.setting import TRAIT, ZONE
 
-HOSTS = ("host1", "host2", "host3", "host4")
 NETWORKS = (
     "private", "private", "routed", "routed", "assured", "direct", "port", "guaranteed", "auto", "none", "two",
 )  # fmt: skip
@@ -215,8 +214,12 @@ def _draw_host(dice: random.Random, _: Draft) -> Arguments:
 
 
 async def _say(cloud: Cloud, host: str, what: str, value: bool, asked: Any) -> Reply:
-    """One change of one host; what is answered with 2xx holds from then on."""
-    word = watch_of(cloud).book.word(host, what)
+    """One change of one host."""
+    return await say(cloud, watch_of(cloud).book.word(host, what), value, f"{what}={value} {host}", asked)
+
+
+async def say(cloud: Cloud, word: Word, value: bool, told: str, asked: Any) -> Reply:
+    """What is answered with 2xx holds from then on."""
     word.pending += 1
     try:
         reply: Reply = await asked
@@ -226,7 +229,7 @@ async def _say(cloud: Cloud, host: str, what: str, value: bool, asked: Any) -> R
         word.value, word.unsure = value, word.pending > 0
     elif reply.unknown:
         word.unsure = True
-    watch_of(cloud).answered(f"{what}={value} {host}", reply)
+    watch_of(cloud).answered(told, reply)
     return reply
 
 

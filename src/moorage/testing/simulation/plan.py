@@ -11,6 +11,8 @@ import msgspec
 if TYPE_CHECKING:
     from moorage.testing.simulation.cloud import Cloud
 
+HOSTS = ("host1", "host2", "host3", "host4", "host5")
+"""The first three are in one cell, the others in another: a server that is moved has somewhere to go, and once a second choice."""
 SPAN_S = (15.0, 30.0, 45.0, 90.0)
 """Spans are drawn between neighbours of these."""
 ORDERS = (4, 14)

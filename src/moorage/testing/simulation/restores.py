@@ -112,7 +112,8 @@ class Restores:
         """Told of every guest that was destroyed."""
         watch: Watch = self._cloud.watch
         asked = any(
-            each.id == server and (each.delete_asked or each.leave_asked) for each in watch.book.servers.values()
+            each.id == server and (each.delete_asked or each.leave_asked or each.move_asked)
+            for each in watch.book.servers.values()
         )
         if self.protected.get(server) == host and not asked:
             self._cloud.violated(f"the guest of {server} on {host} was destroyed, and nobody had asked for it")

@@ -19,12 +19,12 @@ from moorage.main.config import Config
 from moorage.testing.census_stores import HALF_MADE
 from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation
 from moorage.testing.simulation.determinism import determined
-from moorage.testing.simulation.excuses import lost_interfaces, without_excuse
+from moorage.testing.simulation.excuses import lost_images, lost_interfaces, without_excuse
 from moorage.testing.simulation.faults import heal
 from moorage.testing.simulation.invariants import Watch
 from moorage.testing.simulation.life_orders import every_order
-from moorage.testing.simulation.life_scenes import scene
 from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
+from moorage.testing.simulation.move_scenes import scene
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
 from moorage.testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
 from moorage.testing.simulation.restores import Restores, tidy_up
@@ -38,6 +38,9 @@ SETTLED_S = 450.0
 """How long after the last fault everything must have come to rest."""
 IMAGES_SETTLED_S = SETTLED_S + stray_images.GRACE_S + 2 * rounds.IMAGES_EVERY_S
 """The same of images that are half made: they are left for a while to whoever may still write them."""
+
+AT_LAST = (without_excuse, lost_interfaces, lost_images)
+"""What is looked at once, when nothing else is wrong."""
 
 SETTLE_AFTER = 2
 """Simulations; by then caches are filled."""
@@ -184,7 +187,7 @@ async def _rest(cloud: Cloud, plan: Plan) -> None:
         else:
             wrong = await cloud.watch.wrong()
         if not wrong:
-            for each in [*await without_excuse(cloud, plan), *await lost_interfaces(cloud, plan)]:
+            for each in [each for look in AT_LAST for each in await look(cloud, plan)]:
                 cloud.violated(each)
             cloud.trace.note("plan", "all is as it must be")
             return

@@ -7,10 +7,9 @@ import random
 from collections.abc import Callable
 from typing import TypeAlias
 
-from moorage.testing.simulation.plan import SCENES, Arguments, Draft, Event
+from moorage.testing.simulation.plan import HOSTS, SCENES, Arguments, Draft, Event
 from moorage.testing.simulation.setting import ZONE
 
-HOSTS = ("host1", "host2", "host3", "host4")
 CONDUCTORS = ("conductor1", "conductor2")
 Draw: TypeAlias = Callable[[random.Random, Draft], list[Event]]
 
@@ -78,7 +77,7 @@ def an_administrator_and_a_user_at_once(dice: random.Random, draft: Draft) -> li
     what = dice.choice(("service", "service", "force_down"))
     events = [_event(at_s + dice.uniform(0.0, 0.02), what, host=host, on=True) for host in hosts]
     if dice.random() < 0.3:
-        events = [_event(at_s, "zone", host=dice.choice(("host3", "host4")), on=False)]
+        events = [_event(at_s, "zone", host=dice.choice(HOSTS[-2:]), on=False)]
     zoned = {"zone": ZONE} if events[0].what == "zone" else {}
     events += [_boot(draft, at_s + dice.uniform(0.02, 0.6), "private", **zoned)[1] for _ in range(4)]
     return events

@@ -85,7 +85,7 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
         other_image=other,
         networks={each["name"]: each["id"] for each in networks},
         policy=policy,
-        flavors={"nano": "42", "tiny": "1", "traited": "traited"},
+        flavors={"nano": "42", "tiny": "1", "micro": "84", "traited": "traited"},
         services={each["host"]: each["id"] for each in services if each["binary"] == "nova-compute"},
         providers={each["name"]: each["uuid"] for each in providers if ":" not in each["name"]},
         aggregate=aggregate["id"],

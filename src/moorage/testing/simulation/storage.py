@@ -24,6 +24,8 @@ class Storage:
         self._cloud = cloud
         self._writers: dict[str, set[tuple[str, ServerId]]] = {}
         """Volume → the running guests that have it, by host and server."""
+        self.shared: set[str] = set()
+        """Volumes that several servers may have."""
 
     def writes(self, host: str, server: ServerId, power: PowerState | None, volumes: Iterable[VolumeDisk]) -> None:
         """What a guest has now; power None: it is gone."""
@@ -46,7 +48,7 @@ class Storage:
         found: dict[str, list[tuple[str, ServerId]]] = {}
         for volume, writers in self._writers.items():
             awake = sorted(each for each in writers if not self._cloud.sleeps(each[0]))
-            if len({server for _, server in awake}) > 1:
+            if volume not in self.shared and len({server for _, server in awake}) > 1:
                 found[volume] = awake
         return found
 

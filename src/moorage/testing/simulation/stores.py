@@ -96,10 +96,11 @@ def wrong_disks(cloud: "Cloud") -> list[str]:
     wrong: list[str] = []
     shelved = {booked.id for booked in cloud.watch.book.servers.values() if booked.leave_asked}
     """Their disks may be of the image that shelving made, which is gone since."""
+    reset_ones = {booked.id for booked in cloud.watch.book.servers.values() if booked.reset}
     for server, shown in cloud.watch.shown.items():
         where = cloud.guests.get(ServerId(server), {})
-        role = cloud.roles.get(next(iter(where), ""))
-        if len(where) != 1 or not isinstance(role, AgentRole) or role.driver is None:
+        role = cloud.roles.get(shown["OS-EXT-SRV-ATTR:host"] or "")
+        if not where or not isinstance(role, AgentRole) or role.driver is None:
             continue
         guest = role.driver.guest(ServerId(server))
         if guest is None:
@@ -108,7 +109,8 @@ def wrong_disks(cloud: "Cloud") -> list[str]:
         image = shown["image"]["id"] if shown["image"] else None
         if shown["status"] != "ERROR" and server not in shelved and (guest.spec.image or None) != image:
             wrong.append(f"{said} has image {image}, and its disk is of {guest.spec.image}")
-        if shown["status"] != "ERROR" and (guest.rescue is not None) != (shown["status"] == "RESCUE"):
+        reset = server in reset_ones
+        if shown["status"] != "ERROR" and not reset and (guest.rescue is not None) != (shown["status"] == "RESCUE"):
             wrong.append(f"{said}: its guest runs {'' if guest.rescue else 'not '}from a rescue image")
         has = sorted(each.volume for each in guest.spec.volumes)
         wanted = sorted(each["id"] for each in shown["os-extended-volumes:volumes_attached"])

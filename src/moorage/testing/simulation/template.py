@@ -21,10 +21,12 @@ from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.determinism import determined
 from moorage.testing.simulation.loop import VirtualLoop
+from moorage.testing.simulation.plan import HOSTS
 from moorage.testing.simulation.roles import Api, Neighbours, people
 from moorage.testing.simulation.setting import Known, set_up
 
-HOSTS = 4
+WIRES = ("physnet1", "physnet1", "physnet2", "physnet2", "physnet1")
+"""Of each host: what is on one of them has two hosts of one cell, or hosts of two."""
 GOODBYE_S = 1.0
 """An agent says that it leaves: the conductors write that down before they leave themselves."""
 READY_S = 120.0
@@ -54,7 +56,15 @@ def _config(room: Path) -> Config:
     return Config(
         data_dir=str(room),
         quota=Quota(instances=-1, cores=-1, ram=-1),
-        hosts=Hosts(count=HOSTS, vcpus=2, ram_mib=2048, disk_gib=60, bandwidth_kbps=10_000, virtual_functions=2),
+        hosts=Hosts(
+            count=len(HOSTS),
+            vcpus=2,
+            ram_mib=2048,
+            disk_gib=60,
+            bandwidth_kbps=10_000,
+            virtual_functions=2,
+            physical_networks=tuple((wire,) for wire in WIRES),
+        ),
         region=Region(durability="process"),
         compute=Compute(),
         token_life_s=10_000_000.0,
