@@ -20,6 +20,7 @@ from moorage.operations.shelve import Shelve, ShelveOffload
 from moorage.operations.unshelve import Unshelve
 from moorage.testing.peers.fixtures import RealService
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
+from moorage.testing.small_moved import about_moved, movable, moved, resizing
 from moorage.testing.small_region import a_server
 from moorage.testing.small_shelves import volumes_world
 from moorage.testing.small_shelves import with_volumes as shelved_with_volumes
@@ -59,6 +60,10 @@ async def asked_of(saga: str, small: CinderRegion) -> Any:
             return await swapping_volume(small)
         case "snapshot_volumes/1":
             return snapshotting_volumes()
+        case "resize/1":
+            return await resizing(small, volumes=True)
+        case "confirm_resize/1" | "revert_resize/1" | "delete/3":
+            return await about_moved(small, saga, volumes=True)
     return _about(saga, await shelved_with_volumes(small, shelved=saga in SHELVED, offload=saga == "unshelve/1"))
 
 
@@ -88,6 +93,10 @@ WORLDS: dict[str, Callable[[CinderRegion], Awaitable[Any]]] = {
     "shelve_offload/1": lambda small: volumes_world(small, shelved=True),
     "unshelve/1": lambda small: volumes_world(small, shelved=True, offload=True),
     "rebuild/1": volumes_world,
+    "resize/1": lambda small: movable(small, volumes=True),
+    "confirm_resize/1": lambda small: moved(small, volumes=True),
+    "revert_resize/1": lambda small: moved(small, volumes=True),
+    "delete/3": lambda small: moved(small, volumes=True),
 }
 
 
@@ -102,6 +111,10 @@ STEPS: dict[str, tuple[str, ...]] = {
     "shelve_offload/1": ("destroy_guest", "reserve_volumes"),
     "unshelve/1": ("connect_volumes", "start_guest"),
     "rebuild/1": ("hold_root", "write_root", "connect_volumes", "rebuild_guest"),
+    "resize/1": ("send_guest", "switch_volumes", "land_guest", "start_guest"),
+    "confirm_resize/1": ("clear_source",),
+    "revert_resize/1": ("clear_destination", "return_volumes", "start_source"),
+    "delete/3": ("destroy_guest", "release_move", "release_volumes", "finish_volumes"),
 }
 """After which something may be left in Cinder that it would not be without them."""
 
@@ -114,7 +127,9 @@ async def test_killed_after_each_step_and_told_on_or_cancelled(saga: str, small:
     assert proof.cases["killed"] == proof.cases["killed, then cancelled"] == len(steps)
 
 
-@pytest.mark.parametrize(("saga", "fails"), [("boot/2", "start_guest"), ("unshelve/1", "start_guest")])
+@pytest.mark.parametrize(
+    ("saga", "fails"), [("boot/2", "start_guest"), ("unshelve/1", "start_guest"), ("resize/1", "start_guest")]
+)
 async def test_killed_while_it_is_taken_back(saga: str, fails: str, small: CinderRegion) -> None:
     asked = await asked_of(saga, small)
     on_the_way_back = Part("dying", plots=f"{fails} failing", points="leaving undo of .*volume.*")
