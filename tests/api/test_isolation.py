@@ -33,6 +33,7 @@ BODIES: dict[str, Any] = {
     "POST /servers/{id}/remote-consoles": {"remote_console": {"protocol": "vnc", "type": "novnc"}},
     "rebuild": {"imageRef": IMAGE},
     "resize": {"flavorRef": "2"},
+    "os-migrateLive": {"host": None, "block_migration": "auto"},
     "createImage": {"name": "taken"},
     "createBackup": {"name": "taken", "backup_type": "daily", "rotation": 1},
     "POST /servers/{id}/os-volume_attachments": {"volumeAttachment": {"volumeId": IMAGE}},

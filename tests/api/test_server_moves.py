@@ -1,4 +1,4 @@
-"""`resize`, `migrate`, `confirmResize` and `revertResize`: who may, from which states, and what each version may say."""
+"""`resize`, `migrate`, `os-migrateLive`, `confirmResize` and `revertResize`: who may, from which states, and what each version may say."""
 
 from typing import Any
 
@@ -6,10 +6,12 @@ import msgspec
 import pytest
 from test_server_actions import ID, act
 
+from moorage.model.migration import MigrationStatus
 from moorage.model.server import Moved, Server, TaskState, VmState
 from moorage.operations.resize_request import ResizeWish
+from moorage.store.cell import migrations as cell_migrations
 from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.servers import a_server
+from moorage.testing.servers import a_migration, a_server
 
 RESIZE = {"resize": {"flavorRef": "2"}}
 
@@ -51,6 +53,102 @@ async def test_a_migration_may_name_a_host_since_2_56(servers: Any) -> None:
         assert (await act(servers, body, at=at, by=by)).status_code == status, (body, at)
     assert [wish.host for _, wish in servers.book.moved] == [None, None, "host2", None]
     assert (await act(servers, {"migrate": None}, by=ADMIN, number=2)).status_code == 409
+
+
+LIVE = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+MANAGER = msgspec.structs.replace(MEMBER, roles=("manager", "member", "reader"))
+
+
+def live(**fields: Any) -> dict[str, Any]:
+    return {"os-migrateLive": {"host": "host2", "block_migration": False, **fields}}
+
+
+async def test_a_live_migration_says_what_its_version_knows(servers: Any) -> None:
+    await servers.keep(a_server())
+    over = {"disk_over_commit": "no"}
+    for by, body, at, status in (
+        (ADMIN, live(**over), "2.1", 202),
+        (ADMIN, live(), "2.24", 400),
+        (ADMIN, live(**over, block_migration="auto"), "2.24", 400),
+        (ADMIN, live(**over), "2.25", 400),
+        (ADMIN, live(block_migration="auto"), "2.25", 202),
+        (ADMIN, live(force=True), "2.29", 400),
+        (ADMIN, live(force="true"), "2.30", 202),
+        (ADMIN, live(force=True, host=None), "2.67", 400),
+        (ADMIN, live(force=False), "2.68", 400),
+        (ADMIN, live(block_migration="perhaps"), "2.68", 400),
+        (ADMIN, live(host="a host"), "2.68", 400),
+        (ADMIN, {"os-migrateLive": {"block_migration": True}}, "2.68", 400),
+        (MANAGER, LIVE, "2.68", 202),
+        (MANAGER, live(), "2.68", 403),
+        (MEMBER, LIVE, "2.68", 403),
+        (STRANGER, LIVE, "2.68", 404),
+    ):
+        assert (await act(servers, body, at=at, by=by)).status_code == status, (body, at)
+    wishes = [(wish.host, wish.block) for _, wish in servers.book.live]
+    assert wishes == [("host2", False), ("host2", None), ("host2", False), (None, None)]
+
+
+async def test_its_checks_are_waited_for_before_2_34(servers: Any) -> None:
+    await servers.keep(a_server())
+    for at in ("2.33", "2.34"):
+        assert (await act(servers, LIVE, at=at, by=ADMIN)).status_code == 202
+    assert [wish.waits for _, wish in servers.book.live] == [True, False]
+
+
+async def test_what_runs_is_live_migrated(servers: Any) -> None:
+    states = (VmState.ACTIVE, VmState.PAUSED, VmState.STOPPED, VmState.SUSPENDED, VmState.RESIZED)
+    await servers.keep(
+        *(a_server(number, vm_state=state) for number, state in enumerate(states, 1)),
+        a_server(6, task_state=TaskState.MIGRATING),
+        a_server(7, locked=True),
+    )
+    answers = [(await act(servers, LIVE, by=MANAGER, number=number)).status_code for number in range(1, 8)]
+    assert answers == [202, 202, 409, 409, 409, 409, 409]
+    assert (await servers.shown(number=6))["status"] == "MIGRATING"
+
+
+async def migrating(servers: Any, status: MigrationStatus, **fields: Any) -> str:
+    await servers.keep(a_server(task_state=TaskState.MIGRATING, **fields))
+    await servers.cell.write(lambda tx: cell_migrations.put(tx, a_migration(1, status=status)))
+    return f"/servers/{ID}/migrations"
+
+
+@pytest.mark.parametrize("status", [MigrationStatus.QUEUED, MigrationStatus.PREPARING])
+async def test_one_that_does_not_run_yet_is_aborted_from_2_65(servers: Any, status: MigrationStatus) -> None:
+    moves = await migrating(servers, status)
+    early = await servers.ask("DELETE", f"{moves}/1", None, at="2.64", by=MANAGER)
+    assert early.status_code == 400
+    assert early.json()["badRequest"]["message"] == (
+        f"Migration 1 state of instance {ID} is {status.value}. Cannot abort live migration while the migration is in this state."
+    )
+    assert (await servers.ask("DELETE", f"{moves}/1", None, at="2.65", by=MANAGER)).status_code == 202
+    assert servers.book.aborted == [a_migration(1).uuid]
+    body = {"force_complete": None}
+    assert (await servers.ask("POST", f"{moves}/1/action", body, at="latest", by=MANAGER)).status_code == 400
+
+
+async def test_one_that_runs_is_forced_and_aborted(servers: Any) -> None:
+    moves, body = await migrating(servers, MigrationStatus.RUNNING), {"force_complete": None}
+    for by, status in ((MEMBER, 403), (STRANGER, 404), (MANAGER, 202)):
+        assert (await servers.ask("POST", f"{moves}/1/action", body, at="2.22", by=by)).status_code == status
+        assert (await servers.ask("DELETE", f"{moves}/1", None, at="2.24", by=by)).status_code == status
+    assert servers.book.forced == servers.book.aborted == [a_migration(1).uuid]
+    assert (await servers.ask("POST", f"{moves}/9/action", body, at="latest", by=ADMIN)).status_code == 400
+    assert (await servers.ask("DELETE", f"{moves}/9", None, at="latest", by=ADMIN)).status_code == 404
+    assert (
+        await servers.ask("POST", f"{moves}/1/action", {"force_complete": {}}, at="latest", by=ADMIN)
+    ).status_code == 400
+
+
+async def test_what_is_paused_is_not_forced_and_what_does_not_move_not_aborted(servers: Any) -> None:
+    moves = await migrating(servers, MigrationStatus.RUNNING, vm_state=VmState.PAUSED)
+    assert (
+        await servers.ask("POST", f"{moves}/1/action", {"force_complete": None}, at="latest", by=ADMIN)
+    ).status_code == 409
+    await servers.keep(a_server(2))
+    still = f"/servers/{a_server(2).id}/migrations/1"
+    assert (await servers.ask("DELETE", still, None, at="latest", by=ADMIN)).status_code == 409
 
 
 @pytest.mark.parametrize(("action", "status"), [("confirmResize", 204), ("revertResize", 202)])

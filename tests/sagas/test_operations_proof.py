@@ -22,7 +22,7 @@ from moorage.operations.soft_delete import Restore, SoftDelete
 from moorage.operations.unshelve import Unshelve
 from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
-from moorage.testing.small_moved import about_moved, movable, moved, resizing
+from moorage.testing.small_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
 from moorage.testing.small_region import SmallRegion, a_boot, a_server
 from moorage.testing.small_shelves import (
     offloading,
@@ -114,6 +114,7 @@ async def plots(small: SmallRegion) -> dict[str, tuple[Any, Callable[[], Awaitab
         "confirm_resize/1": (await about_moved(small, "confirm_resize/1"), lambda: moved(small)),
         "revert_resize/1": (await about_moved(small, "revert_resize/1"), lambda: moved(small)),
         "delete/3": (await about_moved(small, "delete/3"), lambda: moved(small)),
+        "live_migrate/1": (await live_migrating(small), lambda: live_movable(small)),
     }
 
 
@@ -322,6 +323,28 @@ def test_every_saga_has_a_plan_that_was_agreed() -> None:
             "start_guest",
             "await_vifs",
             "record_resized",
+        ],
+        "live_migrate/1": [
+            "begin_action",
+            "read_ports",
+            "check_source",
+            "claim_host",
+            "check_destination",
+            "bind_destination",
+            "record_destination",
+            "export_volumes",
+            "prepare_guest",
+            "await_vifs",
+            "switch_guest",
+            "activate_bindings",
+            "complete_volumes",
+            "land_guest",
+            "record_moved",
+            "clear_source",
+            "drop_source_volumes",
+            "drop_source_bindings",
+            "release_source",
+            "record_completed",
         ],
         "confirm_resize/1": [
             "begin_confirm",

@@ -27,6 +27,7 @@ from moorage.model.guest import (
     VolumeDisk,
 )
 from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
+from moorage.model.live import LiveSource
 from moorage.model.plumbing import Plumbed, PortOrder
 from moorage.model.rescue import RescueSpec
 from moorage.model.turn import Turn
@@ -80,6 +81,15 @@ class Verb(StrEnum):
     TAKE_GUEST = "take_guest"
     RETURN_GUEST = "return_guest"
     FORGET_LEFT = "forget_left"
+    LIVE_SOURCE = "live_source"
+    LIVE_TARGET = "live_target"
+    LIVE_STATUS = "live_status"
+    PREPARE_LIVE = "prepare_live"
+    SEND_LIVE = "send_live"
+    ABORT_LIVE = "abort_live"
+    FORCE_LIVE = "force_live"
+    DROP_LIVE = "drop_live"
+    LAND_LIVE = "land_live"
 
 
 READS = frozenset(
@@ -91,6 +101,9 @@ READS = frozenset(
         Verb.CACHE_IMAGE,
         Verb.VOLUME_CONNECTOR,
         Verb.MOVE_TARGET,
+        Verb.LIVE_SOURCE,
+        Verb.LIVE_TARGET,
+        Verb.LIVE_STATUS,
     }
 )
 """Verbs that change nothing a record tells of: they carry no turn and leave nothing in the host's journal.  A password must not be
@@ -250,6 +263,30 @@ class OfMove(msgspec.Struct, frozen=True):
     """Of a guest that was resized on its host: have the old one back, or forget it."""
 
     move: str
+
+
+class LiveTarget(msgspec.Struct, frozen=True):
+    """Can this guest, which runs on that host, go on here?  Answered with a `MoveTarget`."""
+
+    guest: GuestSpec
+    source: LiveSource
+    block: bool | None = None
+    """Whether local disks are sent too; None: if they must be."""
+
+
+class SendLive(msgspec.Struct, frozen=True):
+    """Begin to send a guest that runs to the host that waits for it."""
+
+    to: MoveTarget
+    move: str
+
+
+class ForceLive(msgspec.Struct, frozen=True):
+    """Switch now, though the guest writes faster than it is sent."""
+
+    move: str
+    post_copy: bool = False
+    """It may go on there before all of its memory is; else it stands still until it is."""
 
 
 class Done(msgspec.Struct, frozen=True):

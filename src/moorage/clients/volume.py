@@ -221,6 +221,18 @@ class VolumeClient:
 
     # ---- attachments, as ourselves ------------------------------------------------------------------------------------
 
+    async def export_beside(self, volume: str, server: str, connector: Mapping[str, Any], host: str) -> Attachment:
+        """Reserve and export in one call, which a volume of one writer is given while it is exported to the server's own host too.
+
+        It has no key: who is unsure looks at what there is. Raises VolumeUnreachable when the back end cannot.
+        """
+        asked: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": dict(connector)}
+        try:
+            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": asked})
+        except UnknownOutcome as lost:
+            raise _unreachable(lost, volume, host) from lost
+        return _attachment(reply.body["attachment"])
+
     async def reserve(self, volume: str, server: str) -> Attachment:
         """Hold a volume for a server; nobody else may attach it, unless it is a multiattach one. Raises Invalid when it is taken."""
         asked: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": None}

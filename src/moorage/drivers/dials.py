@@ -65,6 +65,16 @@ class Dials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """If set, what the host has in truth: it promises the rest and refuses a guest that goes beyond (`host_full`)."""
     verbs: dict[str, VerbDial] = {}
     """By verb: `start_guest`, `destroy_guest`, `power_off` …; `*` for all others."""
+    cpu_model: str = "simulated"
+    """A guest that runs goes on only on a host whose processors are the same."""
+    hypervisor_version: int = 1_000_000
+    """A guest that runs goes to no older hypervisor."""
+    live_mib_per_s: float = 0.0
+    """How fast a guest that runs is sent to another host; 0: at once."""
+    live_dirty_mib_per_s: float = 0.0
+    """How fast it writes to its memory meanwhile, which is sent again: what is written faster than sent never arrives by itself."""
+    live_switch_s: float = 0.0
+    """How long it stands still when it changes hosts."""
     console_types: tuple[str, ...] = ("novnc", "serial")
     """Kinds of console that its guests have; also `spice-html5`, `spice-direct` and `webmks`, which only echo here."""
     console: str = ""

@@ -1,4 +1,4 @@
-"""The optional power to send a guest to another host and to take one, or to make one another size in its place.
+"""The optional powers to send a guest to another host and to take one, or to make one another size in its place.
 
 A move has a UUID, under which both hosts keep what they have of it (see `driver.py` for what all verbs promise).
 """
@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
+from moorage.model.live import LiveNow, LiveSource
 
 
 @runtime_checkable
@@ -47,3 +48,49 @@ class Movable(Protocol):
 async def arrivals_at(driver: object) -> frozenset[ServerId]:
     """None where the driver cannot say."""
     return await driver.arrivals() if isinstance(driver, Arrivals) else frozenset()
+
+
+@runtime_checkable
+class LiveMovable(Protocol):
+    """Send a guest while it runs.
+
+    The source sends by itself, and the switch is between the two hypervisors: at one instant the guest is the source's, at the next
+    the destination's, never both's, and no word of ours lies in between.  Who wants it to stay aborts at the source, which says whether
+    it had left; or, when the source cannot be asked, takes the place away that waits at the destination: then it cannot arrive.
+    """
+
+    async def live_source(self, server: ServerId) -> LiveSource:
+        """What the destination compares. Raises HostFailed: the guest is not here, or cannot be sent."""
+        ...
+
+    async def live_target(self, spec: GuestSpec, source: LiveSource, block: bool | None) -> MoveTarget:
+        """Raises HostFailed (`live_refused`) when the guest could not go on here: CPU, hypervisor, room, disks."""
+        ...
+
+    async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """Make the place that waits for the guest; nothing runs there. A repeat leaves it as it is, or the guest that arrived."""
+        ...
+
+    async def send_live(self, server: ServerId, to: MoveTarget, move: str) -> PowerState:
+        """Begin to send, and answer at once; a repeat while it is sent, or when it has left, changes nothing."""
+        ...
+
+    async def live_status(self, server: ServerId, move: str) -> LiveNow:
+        """Asked often, so it must be cheap; at either host, also when the guest is not there."""
+        ...
+
+    async def abort_live(self, server: ServerId, move: str) -> PowerState:
+        """Nothing is sent any more when this returns; that it had left already, `live_status` says."""
+        ...
+
+    async def force_live(self, server: ServerId, move: str, *, post_copy: bool) -> PowerState:
+        """Switch now: paused until all is there, or, with `post_copy`, before all is there. Nothing is sent: success."""
+        ...
+
+    async def drop_live(self, server: ServerId, move: str) -> PowerState:
+        """The place that waits goes, so nothing can arrive. Raises HostFailed (`guest_has_arrived`); no place is success."""
+        ...
+
+    async def land_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """The guest that arrived, with what is its own here: cards, volumes. Raises HostFailed (`nothing_arrived`)."""
+        ...

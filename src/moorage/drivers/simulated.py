@@ -3,7 +3,7 @@
     <host's directory>/
         guests/<server>.json     one guest: its spec, its power state, what it wrote to its console
         disks/, snapshots/       their data (drivers/simulated_disks.py)
-    arriving/                what other hosts send (drivers/simulated_moves.py)
+    arriving/                what other hosts send (drivers/simulated_moves.py, simulated_live.py)
         set-aside/               records that could not be read: an operator looks at them, and removes them
         config-drives/<server>.iso  what its config drive says, where it has one
         dials.json               optional; what goes wrong (drivers/dials.py)
@@ -34,6 +34,7 @@ from moorage.drivers.simulated_consoles import SimulatedConsoles
 from moorage.drivers.simulated_disks import WRITTEN_MAX_BYTES, SimulatedDisks
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_life import SimulatedLife
+from moorage.drivers.simulated_live import SimulatedLive, Transfer, cpu_info
 from moorage.drivers.simulated_moves import SimulatedMoves
 from moorage.model.clock import Clock
 from moorage.model.console import ConsoleSocket
@@ -72,7 +73,7 @@ TRAITS = (
 )
 
 
-class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
+class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves, SimulatedLive):
     """See `driver.Driver`; it has all the optional powers too."""
 
     def __init__(
@@ -98,6 +99,9 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
         self._drives = DriveFiles(directory / DRIVES)
         self._consoles = SimulatedConsoles()
         self._up_since = 0
+        self._transfers: dict[ServerId, Transfer] = {}
+        self._awaited: dict[ServerId, str] = {}
+        self._departed: dict[ServerId, str] = {}
         self._states: dict[ServerId, PowerState] | None = None  # made when asked for, and only after a change
 
     # ---- the driver ------------------------------------------------------------------------------------------------
@@ -120,6 +124,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
                 self._put_aside(file, unreadable)
                 continue
             self._guests[guest.spec.server] = guest
+        self._load_live()
         self._drives.tidy(self._guests)
         self._states = None
         room = self._room / SET_ASIDE
@@ -140,6 +145,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
             _log.error("%s cannot be read and was put aside in %s: %s", file, room, unreadable)
 
     async def close(self) -> None:
+        await self._end_transfers()
         self._consoles.close()
         self._guests.clear()
         self._states = None
@@ -159,9 +165,9 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
             traits=tuple(sorted({*TRAITS, *dials.traits} - set(dials.without_traits))),
             physical_networks=dials.physical_networks,
             hypervisor_type="simulated",
-            hypervisor_version=1_000_000,
+            hypervisor_version=dials.hypervisor_version,
             hypervisor_hostname=self._hostname,
-            cpu_info={"vendor": "Moorage", "model": "simulated", "arch": "x86_64"},
+            cpu_info=cpu_info(dials),
             address="127.0.0.1",
             physical_functions=dials.physical_functions,
             set_aside=self._set_aside,
@@ -189,13 +195,10 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
 
     async def destroy_guest(self, server: ServerId) -> None:
         async with self._trouble("destroy_guest"):
-            self._file(server).unlink(missing_ok=True)
-            self._drives.drop(server)
+            await self._forget_live(server)
+            self._remove(server)
             self._disks.remove(server)
             self._drop_arriving(server)
-            self._consoles.close_of(server)
-            self._guests.pop(server, None)
-            self._states = None
 
     async def power_on(self, server: ServerId) -> PowerState:
         async with self._trouble("power_on"):
@@ -390,7 +393,12 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
         guest = self._of(server)
         return self._disks.read(server, guest.spec.image, guest.written)
 
+    def silences(self, server: ServerId) -> tuple[float, ...]:
+        """How long it stood still each time that it changed hosts while it ran."""
+        return self._of(server).silences
+
     def power_of(self, server: ServerId) -> PowerState:
+        self._see_arrivals()
         guest = self._guests.get(server)
         return guest.power if guest else PowerState.NOSTATE
 
@@ -407,6 +415,14 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
             return spec
         self._drives.keep(spec.server, build(spec.drive))
         return msgspec.structs.replace(spec, drive=None)
+
+    @override
+    def _remove(self, server: ServerId) -> None:
+        self._file(server).unlink(missing_ok=True)
+        self._drives.drop(server)
+        self._consoles.close_of(server)
+        self._guests.pop(server, None)
+        self._states = None
 
     # ---- guests as files ---------------------------------------------------------------------------------------------
 
@@ -485,6 +501,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
 
     # ---- dials -----------------------------------------------------------------------------------------------------------
 
+    @override
     def _turned(self) -> Knob:
         """The dials as they are now; the file is only looked at when it has changed."""
         file = self._room / "dials.json"
@@ -500,6 +517,8 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves):
             except msgspec.MsgspecError as error:
                 _log.error("%s is not a file of dials, they stay as they were: %s", file, error)
             self._crash_some()
+        if self._awaited:
+            self._see_arrivals()
         return self._knob
 
     def _crash_some(self) -> None:

@@ -39,6 +39,14 @@ class SimulatedGuest(msgspec.Struct):
 
     move: str = ""
     """The last move that brought it here, or made it another size."""
+    incoming: bool = False
+    """It is a place that waits for a guest that runs elsewhere; `move` says for which move."""
+    leaving: tuple[str, str] | None = None
+    """Where it is being sent while it runs: the other host's directory, and the move."""
+    silent_since: float = 0.0
+    """When it stood still, to change hosts; by its host's clock."""
+    silences: tuple[float, ...] = ()
+    """How long it stood still, each time that it changed hosts while it ran."""
     left: "SimulatedGuest | None" = None
     """As it was before that, where it was here already; until the move is confirmed."""
 

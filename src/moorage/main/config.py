@@ -240,6 +240,10 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a server may be resized on the host where it is (Nova's default: it may not)."""
     resize_confirm_window: int = 0
     """Seconds after which a resize or cold migration that nobody confirmed or reverted is confirmed; 0: never (Nova's default)."""
+    live_migration_timeout_s: float = 86_400.0
+    """Seconds after which a live migration whose guest is still being sent is aborted."""
+    live_migration_permit_post_copy: bool = False
+    """Whether a forced live migration may let the guest go on before all of its memory is there (Nova's default: it may not)."""
     non_inheritable_image_properties: tuple[str, ...] = ("cache_in_nova", "bittorrent")
     """Of an image: those that snapshots of its servers do not have (Nova's)."""
 

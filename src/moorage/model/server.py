@@ -66,6 +66,7 @@ class TaskState(StrEnum):
     SHELVING_OFFLOADING = "shelving_offloading"
     UNSHELVING = "unshelving"
     RESIZE_PREP = "resize_prep"
+    MIGRATING = "migrating"
     RESIZE_MIGRATING = "resize_migrating"
     RESIZE_MIGRATED = "resize_migrated"
     RESIZE_FINISH = "resize_finish"
@@ -400,12 +401,13 @@ _STATUS: dict[VmState, dict[TaskState | None, str]] = {
         None: "ACTIVE",
         TaskState.REBOOTING: "REBOOT",
         TaskState.REBOOTING_HARD: "HARD_REBOOT",
+        TaskState.MIGRATING: "MIGRATING",
         **_REBUILDING,
         **_RESIZING,
     },
     VmState.BUILDING: {None: "BUILD"},
     VmState.STOPPED: {None: "SHUTOFF", **_REBUILDING, **_RESIZING},
-    VmState.PAUSED: {None: "PAUSED"},
+    VmState.PAUSED: {None: "PAUSED", TaskState.MIGRATING: "MIGRATING"},
     VmState.SUSPENDED: {None: "SUSPENDED"},
     VmState.RESCUED: {None: "RESCUE"},
     VmState.RESIZED: {None: "VERIFY_RESIZE", TaskState.RESIZE_REVERTING: "REVERT_RESIZE"},

@@ -13,6 +13,7 @@ from moorage.operations.delete import DELETE, DELETE_WITH_MOVES, DELETE_WITH_VOL
 from moorage.operations.detach_interface import DETACH_INTERFACE
 from moorage.operations.detach_volume import DETACH_VOLUME
 from moorage.operations.extend_volume import EXTEND_VOLUME
+from moorage.operations.live_migrate import LIVE_MIGRATE
 from moorage.operations.power import POWER
 from moorage.operations.rebuild import REBUILD
 from moorage.operations.rescue import RESCUE, UNRESCUE
@@ -58,6 +59,7 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         RESIZE,
         CONFIRM_RESIZE,
         REVERT_RESIZE,
+        LIVE_MIGRATE,
         DELETE_WITH_MOVES,
     )
 }

@@ -76,6 +76,8 @@ class Claim(msgspec.Struct, frozen=True):
     profiles: dict[int, dict[str, Any]] = {}
     """NIC index → what its port's binding profile is to say of the providers that give what it was guaranteed."""
     given: tuple[groups.Given, ...] = ()
+    attempt: int = 0
+    """In which it was made; 0: by a boot, or by a release that does not say."""
 
 
 class Made(msgspec.Struct, frozen=True):

@@ -14,12 +14,13 @@ from moorage.model.operation import Accepted
 from moorage.model.server import Server
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, Choice
-from moorage.operations import resize, resize_asked, unshelve
+from moorage.operations import live_migrate_asked, resize, resize_asked, unshelve
 from moorage.operations.all import SAGAS
 from moorage.operations.boot_asked import Boot
 from moorage.operations.boot_asked import ask_of as ask_of_boot
 from moorage.operations.dry_run_calls import CALLS, Call
 from moorage.operations.expected_ports import ports_foreseen
+from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.resize_asked import Resize
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.guest_again import Cards, cards_of
@@ -98,7 +99,11 @@ async def wanted(rooms: Rooms, asked: Any) -> tuple[Cards, Ask | None]:
     return cards, build(asked, server, cards, server.cell, ())
 
 
-_MOVES: Mapping[type[Any], Callable[..., Ask]] = {Resize: resize_asked.ask_of, Unshelve: unshelve.ask_of}
+_MOVES: Mapping[type[Any], Callable[..., Ask]] = {
+    Resize: resize_asked.ask_of,
+    LiveMigrate: live_migrate_asked.ask_of,
+    Unshelve: unshelve.ask_of,
+}
 
 
 def _refusal(asked: Any) -> str:

@@ -1,10 +1,14 @@
 """The doors for moves."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from moorage.model.asker import Asker
+from moorage.model.migration import Migration
 from moorage.model.server import Server
-from moorage.operations import confirm_resize, resize_request, revert_resize
+from moorage.operations import confirm_resize, live_migrate_request, resize_request, revert_resize
+from moorage.operations.live_migrate_request import LiveWish
+from moorage.operations.nouns.servers import Telling
 from moorage.operations.resize_request import ResizeWish
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.servers import StateCheck
@@ -23,6 +27,18 @@ class MoveDoorsProtocol(Protocol):
 
     async def revert_resize(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None: ...
 
+    async def live_migrate(
+        self, asker: Asker, server: Server, wish: LiveWish, *, check: StateCheck, request_id: str
+    ) -> None: ...
+
+    async def force_live_migration(
+        self, asker: Asker, server: Server, migration: Migration, *, request_id: str, telling: Sequence[Telling] = ()
+    ) -> None: ...
+
+    async def abort_live_migration(
+        self, asker: Asker, server: Server, migration: Migration, *, request_id: str
+    ) -> None: ...
+
 
 class MoveDoors:
     rooms: Rooms
@@ -38,3 +54,18 @@ class MoveDoors:
 
     async def revert_resize(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
         await revert_resize.begin(self.rooms, asker, server, check=check, request_id=request_id)
+
+    async def live_migrate(
+        self, asker: Asker, server: Server, wish: LiveWish, *, check: StateCheck, request_id: str
+    ) -> None:
+        await live_migrate_request.begin(self.rooms, asker, server, wish, check=check, request_id=request_id)
+
+    async def force_live_migration(
+        self, asker: Asker, server: Server, migration: Migration, *, request_id: str, telling: Sequence[Telling] = ()
+    ) -> None:
+        await live_migrate_request.force_complete(self.rooms, asker, server, migration, request_id, telling)
+
+    async def abort_live_migration(
+        self, asker: Asker, server: Server, migration: Migration, *, request_id: str
+    ) -> None:
+        await live_migrate_request.abort(self.rooms, asker, server, migration, request_id)

@@ -20,19 +20,18 @@ import msgspec
 
 from moorage.bus.messages import SendGuest, TakeGuest, Verb
 from moorage.model.action import Event
-from moorage.model.errors import HostFailed, NoCapacity, NotFound, Problem, Unavailable
+from moorage.model.errors import HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.network import Port
 from moorage.model.server import Fault, FlavorCopy, Moved, Server, TaskState, VmState
-from moorage.model.verdict import Claimed, Ledger, Row, Shortage
-from moorage.model.world import Ask, Choice
+from moorage.operations import move_claims
 from moorage.operations.boot import Claim
 from moorage.operations.resize_asked import Resize, ask_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.snapshot import IMAGE_PATIENCE_S
-from moorage.operations.steps import doing, groups, moving, offload
+from moorage.operations.steps import doing, moving, offload
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
@@ -42,19 +41,17 @@ from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import HOST_SILENT, errand
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
-from moorage.operations.steps.ports import VIF_PLUGGED, nics_of
+from moorage.operations.steps.ports import nics_of
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, all_held_only, disk_of, or_left_to_delete
-from moorage.operations.unshelve import addresses_of
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import inbox, quotas
+from moorage.store.region import quotas
 
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
-CLAIM_ROUNDS_MAX = 50
 FAULT_CHARACTERS_MAX = 255
 EVENTS = ("cold_migrate", "compute_prep_resize", "compute_resize_instance", "compute_finish_resize")
 
@@ -147,70 +144,15 @@ async def read_ports(run: ResizeRun) -> Cards:
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: ResizeRun) -> Claim:
     """The best willing host of its cell; a loser takes the next (N1). What the server held is held by the move from then on."""
-    engine, ask = (
-        run.rooms.placement,
-        ask_of(run.asked, _server(run), run[read_ports], _cell(run), run.blamed, attempt=run.attempt),
-    )
-    verdict, fresh = engine.rank(ask), False
-    lost: list[str] = []
-    for _ in range(CLAIM_ROUNDS_MAX):
-        for choice in verdict.best:
-            claim = _claim_of(run, choice, ask, verdict.ledger, tuple(lost))
-            with engine.holding(choice, ask):
-                answer = await _take(run, choice, ask, claim)
-            if isinstance(answer, Claim):
-                return answer
-            lost.append(answer.why())
-            if answer.stale:
-                break
-        if fresh and not verdict.best:
-            break
-        verdict, fresh = await engine.rank_fresh(ask), True
-    raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
-
-
-async def _take(run: ResizeRun, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
-    engine, server, cards = run.rooms.placement, run.asked.server, run[read_ports]
-    taken: list[Claimed] = []
-
-    def work(tx: Tx) -> Claim:
-        answer = engine.move(
-            tx,
-            server.id,
-            run.asked.migration,
-            choice,
-            ask,
-            project=server.project,
-            user=server.user,
-            operation=run.operation,
-            attempt=run.attempt,
-            stays=addresses_of(cards),
-        )
-        if isinstance(answer, Shortage):
-            tx.refuse(answer)
-        inbox.drop(tx, server.id, VIF_PLUGGED)
-        taken[:] = [answer]
-        profiles = groups.with_functions(claim.profiles, cards.ports, answer.functions)
-        return msgspec.structs.replace(claim, profiles=profiles)
-
-    answer: Claim | Shortage = await run.commit(work)
-    if isinstance(answer, Shortage):
-        engine.lost(answer)
-    else:
-        engine.claimed(taken[0])
-    return answer
+    cards = run[read_ports]
+    ask = ask_of(run.asked, _server(run), cards, _cell(run), run.blamed, attempt=run.attempt)
+    return await move_claims.claimed(run, ask, cards)
 
 
 @claim_host.undo
 async def give_claim_back(run: ResizeRun) -> None:
     """What the move held is the server's again."""
-    given_back: list[Row] = []
-
-    def work(tx: Tx) -> None:
-        given_back[:] = run.rooms.placement.move_back(tx, run.asked.server.id, run.asked.migration)
-
-    await run.commit(work)
-    run.rooms.placement.settle(given_back)
+    await move_claims.given_back(run)
 
 
 @step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
@@ -544,23 +486,6 @@ RESIZE = Saga(
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
-
-
-def _claim_of(run: ResizeRun, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
-    world, ports = run.rooms.placement.world(), run[read_ports].ports
-    slot_of = world.slots[choice.host]
-    return Claim(
-        host=choice.host,
-        name=choice.name,
-        node=world.nodes[slot_of],
-        cell=choice.cell,
-        availability_zone=world.zone_names[int(world.zone[slot_of])],
-        level=int(world.level[slot_of]),
-        ledger=ledger,
-        lost=lost[-20:],
-        profiles=groups.profiles(ports, choice) if ask.groups else {},
-        given=groups.given(ask.groups, choice, world),
-    )
 
 
 def _server(run: ResizeRun) -> Server:

@@ -50,7 +50,7 @@ async def begin(
         raise Invalid(f"Requested image {server.image or ''} has automatic disk resize disabled.")
     refuse_without_credentials(rooms)
     near, far = await hinted_hosts(rooms, server.hints)
-    group = await _group(rooms, server)
+    group = await group_of(rooms, server)
     owner = await rooms.tellers.choose(RESIZE.name)
     defaults = {**DEFAULT_LIMITS, **(rooms.settings.quota or {})}
 
@@ -136,7 +136,7 @@ def _check_flavor(server: Server, flavor: FlavorCopy) -> None:
         )
 
 
-async def _group(rooms: Rooms, server: Server) -> GroupAsk | None:
+async def group_of(rooms: Rooms, server: Server) -> GroupAsk | None:
     if server.group is None:
         return None
     wanted = server.group

@@ -52,6 +52,12 @@ class Settings:
     """Whether a server may be resized where it is."""
     resize_confirm_window_s: float = 0.0
     """How long a resize or migration waits for its owner before it is confirmed; 0: for ever."""
+    level_pin: int | None = None
+    """`[upgrade_levels] compute`: hosts are spoken to as if they were of no higher level."""
+    live_migration_timeout_s: float = 24 * 3600.0
+    """How long a guest is sent before its live migration is aborted."""
+    live_migration_permit_post_copy: bool = False
+    """Whether a live migration that is forced may switch before all memory is there; else the guest stands still until it is."""
     volume_wait_s: float = 180.0
     """How long a boot waits for volumes that are made for it."""
 

@@ -158,6 +158,9 @@ class OrderBook(LifeBook):
             self.moved,
             self.confirmed,
             self.reverted,
+            self.live,
+            self.forced,
+            self.aborted,
         )
         return not any(asked)
 

@@ -16,7 +16,10 @@ from moorage.model.diagnostics import (
 )
 from moorage.model.errors import HostFailed
 from moorage.model.ids import ImageId
+from moorage.model.migration import Migration
 from moorage.model.server import Server, TaskState
+from moorage.operations.live_migrate_request import LiveWish
+from moorage.operations.nouns.servers import Telling
 from moorage.operations.rebuild import RebuildRequest
 from moorage.operations.resize_request import ResizeWish
 from moorage.operations.steps.servers import StateCheck
@@ -49,6 +52,10 @@ class LifeBook:
     moved: list[tuple[str, ResizeWish]] = field(default_factory=list)
     confirmed: list[str] = field(default_factory=list)
     reverted: list[str] = field(default_factory=list)
+    live: list[tuple[str, LiveWish]] = field(default_factory=list)
+    """Live migrations that were to begin; the UUIDs of those to be forced, and aborted."""
+    forced: list[str] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
     host_says: HostFailed | None = None
     """With what every host fails."""
 
@@ -121,6 +128,22 @@ class LifeBook:
     async def revert_resize(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
         check(server)
         self.reverted.append(server.id)
+
+    async def live_migrate(
+        self, asker: Asker, server: Server, wish: LiveWish, *, check: StateCheck, request_id: str
+    ) -> None:
+        check(server)
+        self.live.append((server.id, wish))
+
+    async def force_live_migration(
+        self, asker: Asker, server: Server, migration: Migration, *, request_id: str, telling: Sequence[Telling] = ()
+    ) -> None:
+        self.forced.append(migration.uuid)
+
+    async def abort_live_migration(
+        self, asker: Asker, server: Server, migration: Migration, *, request_id: str
+    ) -> None:
+        self.aborted.append(migration.uuid)
 
     def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None:
         self.cached.append((tuple(each.host for each in hosts), tuple(images)))

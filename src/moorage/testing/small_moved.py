@@ -10,6 +10,7 @@ from moorage.model.server import FlavorCopy, Server, VmState
 from moorage.operations.all import SAGAS
 from moorage.operations.confirm_resize import ConfirmResize
 from moorage.operations.delete import Delete
+from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.resize_asked import Resize
 from moorage.operations.revert_resize import RevertResize
 from moorage.operations.steps import servers as records
@@ -67,6 +68,32 @@ async def resizing(small: SmallRegion, *, same_host: bool = False, **world: Any)
         needs=needs_of(vcpus=LARGER.vcpus, memory_mb=LARGER.ram_mib, disk_gb=disk),
         charged=MORE,
         request_id="req-resize",
+        user="user-1",
+        by_project=PROJECT,
+    )
+
+
+async def live_movable(
+    small: SmallRegion, *, operation: OperationId = PROVED_OPERATION, state: VmState = VmState.ACTIVE, **world: Any
+) -> SmallRegion:
+    """A server on host1 that runs, held by the operation that is to be proved."""
+    await movable(small, operation=operation, state=state, **world)
+    await small.region.write(lambda tx: quotas.release(tx, PROJECT, MORE))
+    small.charged_meanwhile = {}
+    return small
+
+
+async def live_migrating(small: SmallRegion, **world: Any) -> LiveMigrate:
+    """What is asked of a live migration of that server."""
+    await live_movable(small, **world)
+    server = await recorded(small)
+    flavor, disk = server.flavor, 0 if server.volume_backed else server.flavor.disk_gib
+    return LiveMigrate(
+        server=server,
+        seq=2,
+        migration=MOVE,
+        needs=needs_of(vcpus=flavor.vcpus, memory_mb=flavor.ram_mib, disk_gb=disk),
+        request_id="req-live",
         user="user-1",
         by_project=PROJECT,
     )

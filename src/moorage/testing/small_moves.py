@@ -3,18 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from moorage.bus.agents import HostAddress
-from moorage.bus.messages import OfMove, SendGuest, TakeGuest, Verb
+from moorage.bus.messages import OfMove, SendGuest, SendLive, TakeGuest, Verb
 from moorage.model.errors import HostFailed
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId
+from moorage.model.live import LiveNow, LiveSource, LiveState
 from moorage.model.migration import MigrationStatus
 from moorage.store.cell import migrations, servers
 from moorage.store.region import quotas
+
+AnswerT = TypeVar("AnswerT")
+UNDONE = frozenset({MigrationStatus.ERROR, MigrationStatus.FAILED, MigrationStatus.CANCELLED})
+"""Of moves that did not come to be."""
 
 
 @dataclass
@@ -27,17 +32,64 @@ class MoveVerbs:
     left: dict[tuple[str, ServerId], str] = field(default_factory=dict)
     """The move of a guest that has an older one beside it."""
 
+    waits: dict[tuple[str, ServerId], str] = field(default_factory=dict)
+    """The move for which a place waits."""
+    departed: dict[tuple[str, ServerId], str] = field(default_factory=dict)
+    """The move by which a guest left while it ran."""
+
     async def ask(
         self,
         to: HostAddress,
         server: ServerId,
         verb: Verb,
         payload: msgspec.Struct | None,
-        kind: type[MoveTarget],
+        kind: type[AnswerT],
         patience_s: float = 20.0,
-    ) -> MoveTarget:
-        assert verb is Verb.MOVE_TARGET
-        return MoveTarget("", to.host)
+    ) -> AnswerT:
+        answer: Any = MoveTarget("", to.host)
+        if verb is Verb.LIVE_SOURCE:
+            answer = LiveSource()
+        elif verb is Verb.LIVE_STATUS:
+            assert isinstance(payload, OfMove)
+            answer = LiveNow(self._stands(to.host, server, payload.move))
+        return cast("AnswerT", answer)
+
+    def _stands(self, host: str, server: ServerId, move: str) -> LiveState:
+        key = (host, server)
+        if self.departed.get(key) == move:
+            return LiveState.SWITCHED
+        if self.waits.get(key) == move:
+            return LiveState.WAITING
+        arrived = any(each[1] == server and by == move for each, by in self.departed.items())
+        return LiveState.ARRIVED if key in self.guests and arrived else LiveState.NONE
+
+    def _live(self, to: HostAddress, server: ServerId, verb: Verb, payload: Any) -> PowerState | None:
+        """None: it is no verb of a live migration. What is sent is there at once."""
+        key = (to.host, server)
+        match verb:
+            case Verb.PREPARE_LIVE:
+                if key not in self.guests:
+                    self.guests[key], self.waits[key] = PowerState.PAUSED, payload.move
+            case Verb.SEND_LIVE:
+                assert isinstance(payload, SendLive)
+                there = (payload.to.where, server)
+                if self.waits.get(there) == payload.move and key in self.guests:
+                    self.guests[there] = self.guests.pop(key)
+                    self.departed[key] = payload.move
+                    del self.waits[there]
+            case Verb.DROP_LIVE:
+                if self.waits.pop(key, None) is not None:
+                    self.guests.pop(key)
+                elif key in self.guests and self._stands(to.host, server, payload.move) is LiveState.ARRIVED:
+                    raise HostFailed("it is here", code="guest_has_arrived")
+            case Verb.LAND_LIVE:
+                if key not in self.guests or key in self.waits:
+                    raise HostFailed("nothing arrived", code="nothing_arrived")
+            case Verb.ABORT_LIVE | Verb.FORCE_LIVE:
+                pass
+            case _:
+                return None
+        return self.guests.get(key, PowerState.NOSTATE)
 
     def _moved(self, to: HostAddress, server: ServerId, payload: msgspec.Struct | None) -> PowerState | None:
         """None: it is no verb of a move."""
@@ -63,7 +115,8 @@ class MoveVerbs:
 
     def _drop_moves(self, to: HostAddress, server: ServerId) -> None:
         self.sent -= {each for each in self.sent if each[:2] == (to.host, server)}
-        self.left.pop((to.host, server), None)
+        for kept in (self.left, self.waits, self.departed):
+            kept.pop((to.host, server), None)
 
 
 async def moves_held(
@@ -80,7 +133,7 @@ async def moves_held(
         each.status.value
         for database in small.cells.values()
         for each in await database.read(lambda tx: migrations.listed(tx, migrations.MigrationQuery(10)))
-        if each.status is not MigrationStatus.ERROR
+        if each.status not in UNDONE
     ]
     quota = await small.region.read(lambda tx: quotas.usage(tx, project))
     if under_way and not any(each.moved for each in rows):

@@ -338,6 +338,8 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
         self, to: HostAddress, errand: Errand, server: ServerId, verb: Verb, payload: msgspec.Struct | None = None
     ) -> PowerState:
         def do() -> PowerState:
+            if (live := self._live(to, server, verb, payload)) is not None:
+                return live
             if (to.host, server) not in self.guests and not isinstance(payload, TakeGuest):
                 raise HostFailed("no guest", code="guest_not_found")
             if isinstance(payload, RebuildGuest):
@@ -358,6 +360,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     def held(self) -> dict[str, Any]:
         made = {"copies": len(self.copies), "guests": len(self.guests), "rescued": len(self.rescued)}
         made |= {"sent": len(self.sent), "left": len(self.left)}
+        made |= {"waits": len(self.waits), "departed": len(self.departed)}
         return {**made, "vifs": sorted(self.vifs), "disks": sorted(each[2] for each in self.disks)}
 
     def _become(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:

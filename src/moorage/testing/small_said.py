@@ -6,7 +6,16 @@ from typing import Any
 
 from moorage.model.notification import Notification
 
-PARTS_OF_A_MOVE = frozenset({"resize_prep.end", "resize.end"})
+PARTS_OF_A_MOVE = frozenset(
+    {
+        "resize_prep.end",
+        "resize.end",
+        "live_migration_pre.end",
+        "live_migration_rollback.end",
+        "live_migration_rollback_dest.end",
+        "live_migration_abort.end",
+    }
+)
 """Ends of what may have been done though the move failed later."""
 
 

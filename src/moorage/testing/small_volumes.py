@@ -190,6 +190,10 @@ class DictVolumes:
             raise Conflict(f"duplicate connectors detected on volume {volume}")
         return self._export(attachment, volume, connector)
 
+    async def export_beside(self, volume: str, server: str, connector: Mapping[str, Any], host: str) -> Attachment:
+        made = await self.reserve(volume, server)
+        return self._export(made.id, volume, connector)
+
     def _export(self, attachment: str, volume: str, connector: Mapping[str, Any]) -> Attachment:
         now = msgspec.structs.replace(
             self.attachments[attachment], status="attaching", connection={"secret": str(connector["host"])}

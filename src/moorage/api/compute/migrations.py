@@ -10,24 +10,26 @@ from typing import Any
 import msgspec
 
 from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import target_of, the_server
+from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, telling, the_server
 from moorage.api.compute.server_filters import instant
 from moorage.api.gather import cells_of
-from moorage.api.past import v2_059_servers
+from moorage.api.past import v2_059_servers, v2_065_servers
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.when import micros
-from moorage.api.wire import TRUE
+from moorage.api.wire import TRUE, Body
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
-from moorage.model.migration import Migration, MigrationType, Progress
-from moorage.model.server import FlavorCopy, Server
+from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
+from moorage.model.server import FlavorCopy, Server, TaskState, VmState
 from moorage.sql import Database
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell.migrations import MigrationQuery, place_of
 
 RULE = "os_compute_api:os-migrations:index"
+ONE = "/servers/{id}/migrations/{migration}"
 OF_SERVER = "os_compute_api:servers:migrations:"
 MOMENT = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
+ABORTABLE = (MigrationStatus.QUEUED, MigrationStatus.PREPARING, MigrationStatus.RUNNING)
 NUMBER_DIGITS_MAX = 10
 NUMBER_MAX = 2**31 - 1
 """Of a migration; a longer one names none."""
@@ -192,14 +194,48 @@ def _live_row(migration: Migration, *, hosts: bool) -> dict[str, Any]:
     return row if hosts else row | dict.fromkeys(ENDS)
 
 
-def _unknown(rule: str) -> Any:
-    """What can be done to a live migration: none is made yet."""
+class ForceBody(Body):
+    force_complete: None
 
-    async def answer(call: Call[Any]) -> Reply:
-        server = await the_server(call, OF_SERVER + rule)
-        raise NotFound(f"Migration {call.path['migration']} not found for server {server.id}.")
 
-    return answer
+async def force_complete(call: Call[ForceBody]) -> Reply:
+    server = await the_server(call, OF_SERVER + "force_complete")
+    not_locked(call, server)
+    in_state(server, "force_complete", (VmState.ACTIVE,), (TaskState.MIGRATING,))
+    try:
+        found = await _running(call, server, "force complete", (MigrationStatus.RUNNING,))
+    except NotFound as unknown:  # Nova answers so
+        raise Invalid(unknown.public) from unknown
+    told = (telling(call, "live_migration_force_complete.start"), telling(call, "live_migration_force_complete.end"))
+    await doors(call).force_live_migration(
+        call.asker, server, found, request_id=call.request_id, telling=[each for each in told if each is not None]
+    )
+    return Reply(202)
+
+
+async def abort(call: Call[Any]) -> Reply:
+    server = await the_server(call, OF_SERVER + "delete")
+    not_locked(call, server)
+    if server.task_state is not TaskState.MIGRATING:
+        in_state(server, "abort live migration", tuple(VmState), (TaskState.MIGRATING,))
+    early = call.version >= v2_065_servers.ABORTED_BEFORE_IT_RUNS
+    found = await _running(call, server, "abort live migration", ABORTABLE if early else (MigrationStatus.RUNNING,))
+    await doors(call).abort_live_migration(call.asker, server, found, request_id=call.request_id)
+    return Reply(202)
+
+
+async def _running(call: Call[Any], server: Server, method: str, states: tuple[MigrationStatus, ...]) -> Migration:
+    """Raises NotFound, and Invalid when it is in another state."""
+    asked = call.path["migration"]
+    found = await _of_number(call, server, asked)
+    if found is None:
+        raise NotFound(f"Migration {asked} not found for instance {server.id}")
+    if found.type is not MigrationType.LIVE_MIGRATION or found.status not in states:
+        raise Invalid(
+            f"Migration {asked} state of instance {server.id} is {found.status.value}. Cannot {method} while the migration is in "
+            "this state."
+        )
+    return found
 
 
 def _moment(since: tuple[int, int]) -> Param:
@@ -227,7 +263,7 @@ ROUTES = (
         ),
     ),
     Route("GET", "/servers/{id}/migrations", of_server),
-    Route("GET", "/servers/{id}/migrations/{migration}", show),
-    Route("DELETE", "/servers/{id}/migrations/{migration}", _unknown("delete")),
-    Route("POST", "/servers/{id}/migrations/{migration}/action", _unknown("force_complete"), action="force_complete"),
+    Route("GET", ONE, show),
+    Route("DELETE", ONE, abort),
+    Route("POST", f"{ONE}/action", force_complete, takes=ForceBody, action="force_complete"),
 )

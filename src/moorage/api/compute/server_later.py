@@ -10,7 +10,6 @@ from moorage.model.errors import Gone, NotBuilt
 
 AS_ASKED = Params(strict=None)
 ACTIONS = {
-    "os-migrateLive": "os-migrate-server:migrate_live",
     "evacuate": "os-evacuate",
 }
 GONE_ACTIONS = ("resetNetwork", "os-getRDPConsole")

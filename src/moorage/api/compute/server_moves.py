@@ -1,24 +1,30 @@
-"""Actions `resize`, `migrate`, `confirmResize` and `revertResize`."""
+"""Actions `resize`, `migrate`, `os-migrateLive`, `confirmResize` and `revertResize`."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
+from typing_extensions import override
 
 from moorage.api.call import Call, Reply
 from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
 from moorage.api.compute.server_bodies import Fqdn
+from moorage.api.past import v2_034_servers
 from moorage.api.routes import Route
-from moorage.api.wire import Body
+from moorage.api.wire import Body, NovaBool
 from moorage.model.errors import Invalid
 from moorage.model.server import Server, VmState
+from moorage.operations.live_migrate_request import LiveWish
 from moorage.operations.resize_request import ResizeWish
 from moorage.operations.steps.servers import StateCheck
 
 PATH = "/servers/{id}/action"
 RULE = "os_compute_api:servers:"
+MIGRATE_LIVE = "os_compute_api:os-migrate-server:migrate_live"
 MIGRATE = "os_compute_api:os-migrate-server:migrate"
 FROM = (VmState.ACTIVE, VmState.STOPPED)
 WAITING = (VmState.RESIZED,)
+LIVE = (VmState.ACTIVE, VmState.PAUSED)
 
 
 class Wanted(Body):
@@ -38,6 +44,39 @@ class MigrateBody(Body):
     migrate: Destination | None
 
 
+class BoolOrAuto(NovaBool):
+    """Or the word `auto`."""
+
+    __slots__ = ("auto",)
+
+    def __init__(self, value: bool, *, auto: bool = False) -> None:
+        super().__init__(value)
+        self.auto = auto
+
+    @override
+    @classmethod
+    def of(cls, value: object) -> Self:
+        return cls(False, auto=True) if value == "auto" else super().of(value)
+
+    @property
+    def wanted(self) -> bool | None:
+        """None: `auto`."""
+        return None if self.auto else self.value
+
+
+class LiveDestination(Body):
+    """In every version's words; what a version does not know it refuses (api/past)."""
+
+    host: Fqdn | None
+    block_migration: BoolOrAuto
+    disk_over_commit: NovaBool | UnsetType = UNSET
+    force: NovaBool | UnsetType = UNSET
+
+
+class MigrateLiveBody(Body):
+    live: LiveDestination = msgspec.field(name="os-migrateLive")
+
+
 async def resize(call: Call[ResizeBody]) -> Reply:
     asked = call.body.resize
     flavor = str(asked.flavor_ref).rsplit("/", 1)[-1]
@@ -53,6 +92,22 @@ async def migrate(call: Call[MigrateBody]) -> Reply:
     host = None if call.body.migrate is None else call.body.migrate.host
     call.require(f"{MIGRATE}:host" if host else MIGRATE, target_of(server))
     return await _move(call, server, ResizeWish(host=host or None), _check(call, "migrate", FROM))
+
+
+async def migrate_live(call: Call[MigrateLiveBody]) -> Reply:
+    """The checks before it are waited for in versions before 2.34, and their refusal is the answer; later ones show it."""
+    asked = call.body.live
+    server = await the_server(call, None)
+    call.require(f"{MIGRATE_LIVE}:host" if asked.host else MIGRATE_LIVE, target_of(server))
+    if asked.force is not UNSET and asked.force and not asked.host:
+        raise Invalid("Can't force to a non-provided destination")
+    check = _check(call, "os-migrateLive", LIVE)
+    check(server)
+    wish = LiveWish(
+        host=asked.host or None, block=asked.block_migration.wanted, waits=call.version < v2_034_servers.CHECKED_LATER
+    )
+    await doors(call).live_migrate(call.asker, server, wish, check=check, request_id=call.request_id)
+    return Reply(202)
 
 
 async def _move(call: Call[Any], server: Server, wish: ResizeWish, check: StateCheck) -> Reply:
@@ -90,6 +145,7 @@ def _check(call: Call[Any], action: str, states: tuple[VmState, ...]) -> StateCh
 ROUTES = (
     Route("POST", PATH, resize, takes=ResizeBody, action="resize"),
     Route("POST", PATH, migrate, takes=MigrateBody, action="migrate"),
+    Route("POST", PATH, migrate_live, takes=MigrateLiveBody, action="os-migrateLive"),
     Route("POST", PATH, confirm, action="confirmResize"),
     Route("POST", PATH, revert, action="revertResize"),
 )

@@ -30,7 +30,9 @@ logger = logging.getLogger(__name__)
 
 SEEN_MAX = 1_000
 
-ChangeEvent: TypeAlias = Literal["update", "lock", "unlock"]
+ChangeEvent: TypeAlias = Literal[
+    "update", "lock", "unlock", "live_migration_force_complete.start", "live_migration_force_complete.end"
+]
 
 
 class Herald:

@@ -1,4 +1,5 @@
-"""What is said of moves: `resize_prep`, `resize`, `resize_finish`, `resize_confirm` and `resize_revert`, each with start and end.
+"""What is said of moves: `resize_prep`, `resize`, `resize_finish`, `resize_confirm`, `resize_revert` and `live_migration_*`, each with
+start and end.
 
 Nova's compute says them: the new host prepares and finishes, the old one sends and lets go.  Of a failure there is `resize.error`.
 """
@@ -9,9 +10,11 @@ from collections.abc import Iterator
 import msgspec
 
 from moorage.model.server import Server, TaskState, VmState
-from moorage.operations import confirm_resize, resize, resize_asked, revert_resize
+from moorage.operations import confirm_resize, live_migrate, resize, resize_asked, revert_resize
+from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.notifications.said import Said, Story, changed, trouble_of
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import live
 from moorage.saga import Line, Run
 from moorage.saga.log import Ended, Result, Turn
 
@@ -97,9 +100,55 @@ def _revert_heard(run: Run[revert_resize.RevertResize, Rooms], line: Line, seen:
             pass
 
 
+# --------------------------------------------------------------------------------------------------- live migration
+
+
+def _live_accepted(asked: LiveMigrate) -> Iterator[Said]:
+    busy = _busy(asked.server, TaskState.MIGRATING)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+
+
+def _live_heard(run: Run[LiveMigrate, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    """The destination prepares and takes, the source sends and lets go, or both take back."""
+    server = run.asked.server
+    busy = _busy(server, TaskState.MIGRATING)
+    match line:
+        case Result(step=live_migrate.prepare_guest.name):
+            claim = run[live_migrate.claim_host]
+            yield Said("live_migration_pre.start", busy, line.attempt, claim.name)
+            yield Said("live_migration_pre.end", busy, line.attempt, claim.name)
+        case Ended(status="done"):
+            there = live_migrate.moved(run, seen or busy)
+            done = _busy(there, None)
+            yield Said("live_migration_post.start", busy, host=server.host)
+            yield Said("live_migration_post_dest.start", busy, host=done.host)
+            yield changed(busy, done, host=done.host)
+            yield Said("live_migration_post_dest.end", done, host=done.host)
+            yield Said("live_migration_post.end", done, host=server.host)
+        case Turn():
+            yield from _live_turned(run, line, busy)
+        case _:
+            pass
+
+
+def _live_turned(run: Run[LiveMigrate, Rooms], line: Turn, busy: Server) -> Iterator[Said]:
+    server, claim = run.asked.server, run.get(live_migrate.claim_host)
+    stopped = line.reason == "cancel" or line.cause.problem().code == live.ABORTED
+    if stopped:
+        yield Said("live_migration_abort.start", busy, host=server.host)
+    if claim is not None:
+        for word, host in (("live_migration_rollback", server.host), ("live_migration_rollback_dest", claim.name)):
+            yield Said(f"{word}.start", busy, host=host)
+            yield Said(f"{word}.end", server, host=host)
+    yield changed(busy, server, host=server.host)
+    if stopped:
+        yield Said("live_migration_abort.end", server, host=server.host)
+
+
 STORIES_OF_MOVES: dict[str, Story] = {
     "resize": Story(resize_asked.Resize, _accepted, _heard),
     "confirm_resize": Story(confirm_resize.ConfirmResize, _confirm_accepted, _confirm_heard),
+    "live_migrate": Story(LiveMigrate, _live_accepted, _live_heard),
     "revert_resize": Story(revert_resize.RevertResize, _revert_accepted, _revert_heard),
 }
 

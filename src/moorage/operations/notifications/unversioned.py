@@ -26,6 +26,13 @@ OLDER_WORDS = {
     "resize_finish": "finish_resize",
     "resize_confirm": "resize.confirm",
     "resize_revert": "resize.revert",
+    "live_migration_pre": "live_migration.pre",
+    "live_migration_post": "live_migration._post",
+    "live_migration_post_dest": "live_migration.post.dest",
+    "live_migration_rollback": "live_migration._rollback",
+    "live_migration_rollback_dest": "live_migration.rollback.dest",
+    "live_migration_abort": "live.migration.abort",
+    "live_migration_force_complete": "live.migration.force.complete",
 }
 """Of an event, or of its action."""
 

@@ -110,6 +110,13 @@ async def show(run: MoveRun, found: Found, status: MigrationStatus) -> None:
     await records.change(run.rooms, found.cell, id, by, same, lambda tx: with_status(tx, move, status))
 
 
+async def shown(run: MoveRun, cell: CellId, move: str, status: MigrationStatus, **changes: Any) -> None:
+    """The move's record says that, under the fence."""
+    by, same = records.fence(run), lambda server: server
+    also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
+    await records.change(run.rooms, cell, run.asked.server.id, by, same, also)
+
+
 async def not_overtaken(run: MoveRun, cell: CellId) -> None:
     """Ask the fence before anything is done at the network or the volume service. Raises Stale."""
     await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), lambda server: server)

@@ -1,0 +1,553 @@
+"""Live migration: a server changes hosts while it runs.
+
+    check_source, read_ports    its host can send it, and its ports can be bound at two hosts if they have guarantees (S1.10 to S1.12)
+    on a host, and if that cannot have it on the next one:
+      claim_host                compute, guarantees and addresses there in one claim; what it had is held by the move (RULES §11)
+      check_destination         the host says whether the guest could go on there
+      bind_destination          inactive bindings there, with the providers of the new claim (S1.6)
+      record_destination, export_volumes, prepare_guest, await_vifs
+    switch_guest                the source sends, and the guest goes on at the destination (point of no return)
+    activate_bindings, complete_volumes, land_guest, record_moved
+    clear_source, drop_source_volumes, drop_source_bindings, release_source, record_completed
+
+The switch is between the two hosts; no word of ours lies in it.  So until the source says that the guest has left, everything can be
+taken back and the guest was never touched; from then on the story only goes forward.  Who adopts it asks the hosts.
+"""
+
+import msgspec
+
+from moorage.bus.messages import TakeGuest, Verb
+from moorage.model.errors import HostFailed, NotFound, Problem, Unavailable
+from moorage.model.guest import GuestSpec, MoveTarget, PowerState
+from moorage.model.ids import CellId
+from moorage.model.live import LiveSource
+from moorage.model.migration import Migration, MigrationStatus, MigrationType
+from moorage.model.network import Port
+from moorage.model.server import Fault, Server
+from moorage.model.verdict import Row
+from moorage.model.world import World
+from moorage.operations import move_claims
+from moorage.operations.boot import Claim
+from moorage.operations.gates import PORTS_ARRIVE_BOUND
+from moorage.operations.live_migrate_asked import LiveMigrate, ask_of
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing, live, moving
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.drives import with_drive
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.guest_again import Cards, cards_of
+from moorage.operations.steps.guests import guest_of
+from moorage.operations.steps.hosts import destroy_or_leave, errand
+from moorage.operations.steps.live import Way
+from moorage.operations.steps.moving import End
+from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S
+from moorage.operations.steps.ports import nics_of
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
+from moorage.saga import Run, Saga, on_some_host, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.region import inbox
+
+NETWORK_PATIENCE_S = 300.0
+HOST_PATIENCE_S = 300.0
+FORWARD_PATIENCE_S = 24 * 3600.0
+FAULT_CHARACTERS_MAX = 255
+ACTION = "live-migration"
+EVENTS = (
+    "conductor_live_migrate_instance",
+    "compute_check_can_live_migrate_destination",
+    "compute_pre_live_migration",
+    "compute_live_migration",
+    "compute_post_live_migration_at_destination",
+)
+FORWARD_ONLY = "the guest runs on its new host: from here on it only goes forward"
+SWITCHING = "switch_guest"
+
+LiveRun = Run[LiveMigrate, Rooms]
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """What was made of its ports at the destination."""
+
+    second: bool = False
+    """They have inactive bindings there; else they are bound there after the switch."""
+    ports: tuple[Port, ...] = ()
+    """As they will be there."""
+
+
+@step
+async def begin_action(run: LiveRun) -> Found:
+    """The action and the move's record show from the start."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    server = found.server
+
+    def also(tx: Tx) -> None:
+        moving.put(tx, _migration(run, server))
+        actions.write(tx, doing.action_of(run, ACTION))
+
+    same = lambda now: now  # noqa: E731  the fence is asked
+    return Found(await records.change(run.rooms, found.cell, server.id, records.fence(run), same, also), found.cell)
+
+
+def _migration(run: LiveRun, server: Server) -> Migration:
+    now, asked = doing.now_us(), run.asked
+    assert server.host is not None
+    return Migration(
+        uuid=asked.migration,
+        server=server.id,
+        type=MigrationType.LIVE_MIGRATION,
+        status=MigrationStatus.ACCEPTED,
+        user=asked.user,
+        project=asked.by_project,
+        created_at=now,
+        updated_at=now,
+        source_host=server.host,
+        source_node=server.node or "",
+        source_provider=server.provider,
+        old_flavor=server.flavor,
+        new_flavor=server.flavor,
+    )
+
+
+@begin_action.undo
+async def fail_action(run: LiveRun) -> None:
+    """The action ends in Error and the move's record with it; the server is where it was, and was never off."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.cell is None or found.server is None:
+        return
+    now, turned, stopped = doing.now_us(), run.turned, was_stopped(run)
+    status = MigrationStatus.ERROR
+    if stopped:
+        status = MigrationStatus.CANCELLED
+    elif turned is not None and turned.step == SWITCHING:
+        status = MigrationStatus.FAILED
+    events = (
+        failed_event(EVENTS[3 if turned is not None and turned.step == SWITCHING else 0], now, _here(run).name, turned),
+    )
+
+    def finish(tx: Tx) -> None:
+        moving.with_status(tx, run.asked.migration, status)
+        actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
+
+    def as_it_was(server: Server) -> Server:
+        if turned is None or stopped:
+            return msgspec.structs.replace(server, task_state=None)
+        fault = Fault(500, turned.public[:FAULT_CHARACTERS_MAX], now, turned.problem().private)
+        return msgspec.structs.replace(server, task_state=None, fault=fault, updated_at=now)
+
+    await records.change(run.rooms, found.cell, found.server.id, records.fence(run), as_it_was, finish)
+
+
+def was_stopped(run: LiveRun) -> bool:
+    """Somebody wanted it no more."""
+    return run.cancelled is not None or (run.turned is not None and run.turned.problem().code == live.ABORTED)
+
+
+@step(needs=(begin_action,), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
+async def read_ports(run: LiveRun) -> Cards:
+    """One reading for the whole move (S1.16). With guarantees they need two bindings, and hosts that understand them."""
+    cards = await cards_of(run.rooms, _server(run))
+    if not any(port.resource_request for port in cards.ports):
+        return cards
+    source = _here(run).name
+    if not await moving.second_bindings(run.rooms, cards, source, ""):
+        why = (
+            "the network service has one binding of a port only"
+            if not await run.rooms.network.has_bindings()
+            else source
+        )
+        raise HostFailed(
+            "Ports with a resource request cannot be live migrated: they cannot be bound to two hosts.",
+            private=why,
+            code="no_second_bindings",
+        )
+    pin = run.rooms.settings.level_pin
+    level = level_of(run.rooms.placement.world(), source)
+    if level < PORTS_ARRIVE_BOUND or (pin is not None and pin < PORTS_ARRIVE_BOUND):
+        raise HostFailed(
+            "Ports with a resource request cannot be live migrated before all of the hosts concerned are upgraded.",
+            private=f"{source} has level {level}, the pin is {pin}",
+            code="host_too_old",
+        )
+    return cards
+
+
+def level_of(world: World, host: str) -> int:
+    """Of a host's agent; 0: there is no such host."""
+    at = world.slots_by_name.get(host)
+    return 0 if at is None else int(world.level[at])
+
+
+@step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=HOST_PATIENCE_S)
+async def check_source(run: LiveRun) -> LiveSource:
+    """Its own host can send it; refused before anything is touched. Then it waits for its turn."""
+    if any(each.attachment is None for each in _server(run).volumes):
+        raise HostFailed("a volume of the server is not exported to its host", code="volume_not_exported")
+    source = await live.source_of(run, _here(run).address)
+    await moving.shown(run, _cell(run), run.asked.migration, MigrationStatus.QUEUED)
+    return source
+
+
+@step(region=True, moves=True, needs=(begin_action, read_ports))
+async def claim_host(run: LiveRun) -> Claim:
+    """The best willing host of its cell. What the server held is held by the move from then on."""
+    cards = run[read_ports]
+    ask = ask_of(run.asked, _server(run), cards, _cell(run), run.blamed, attempt=run.attempt)
+    return await move_claims.claimed(run, ask, cards)
+
+
+@claim_host.undo
+async def give_claim_back(run: LiveRun) -> None:
+    """What the move held is the server's again."""
+    await move_claims.given_back(run)
+
+
+@step(needs=(claim_host, check_source, read_ports), no_undo="reads only", patience_s=HOST_PATIENCE_S)
+async def check_destination(run: LiveRun) -> MoveTarget:
+    """The guest could go on there: processors, hypervisor, disks. One that is silent, or of an older release, is not the one."""
+    claim, cards = run[claim_host], run[read_ports]
+    guest = await _guest(run, claim, cards.ports, {})
+    try:
+        return await live.target_at(run, claim, run[check_source], guest, block=run.asked.block)
+    except Problem:
+        run.rooms.placement.count_failure(claim.host, failed=True)
+        raise
+
+
+@step(host_local=True, needs=(read_ports, claim_host, check_destination), patience_s=NETWORK_PATIENCE_S)
+async def bind_destination(run: LiveRun) -> Bound:
+    """Inactive bindings, with the providers that were claimed there (S1.6): that they cannot be had is found out here."""
+    claim, cards = run[claim_host], run[read_ports]
+    if not await _second(run, claim, cards):
+        return Bound()
+    await moving.not_overtaken(run, _cell(run))
+    id, profiles = run.asked.server.id, claim.profiles
+    return Bound(True, await run.rooms.network.bind_inactive(id, claim.name, cards.ports, profiles=profiles))
+
+
+@bind_destination.undo
+async def unbind_destination(run: LiveRun) -> None:
+    claim, cards = run.get(claim_host), run.get(read_ports)
+    if claim is not None and cards is not None and await _second(run, claim, cards):
+        await run.rooms.network.delete_binding(run.asked.server.id, claim.name, [port.id for port in cards.ports])
+
+
+async def _second(run: LiveRun, claim: Claim, cards: Cards) -> bool:
+    return await moving.second_bindings(run.rooms, cards, _here(run).name, claim.name)
+
+
+@step(
+    moves=True,
+    needs=(begin_action, claim_host, check_destination, bind_destination),
+    no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
+)
+async def record_destination(run: LiveRun) -> None:
+    """The move's record says where it goes, and that the host prepares."""
+    claim = run[claim_host]
+    await moving.shown(
+        run,
+        _cell(run),
+        run.asked.migration,
+        MigrationStatus.PREPARING,
+        dest_host=claim.name,
+        dest_node=claim.node,
+        dest_address=run[check_destination].address or claim.name,
+        dest_provider=claim.host,
+    )
+
+
+@step(host_local=True, needs=(begin_action, claim_host, check_destination), patience_s=VOLUME_PATIENCE_S)
+async def export_volumes(run: LiveRun) -> dict[str, str]:
+    """Mapping → attachment: each volume is exported there too, and to its own host still."""
+    server, claim = _server(run), run[claim_host]
+    if not server.volumes:
+        return {}
+    await moving.not_overtaken(run, _cell(run))
+    to = End(claim.cell, claim.name).address
+    return {each.bdm: await live.export_beside(run.rooms, to, server, each) for each in server.volumes}
+
+
+@export_volumes.undo
+async def drop_exports(run: LiveRun) -> None:
+    found = run.get(begin_action)
+    if found is None or found.server is None:
+        return
+    for each in found.server.volumes:
+        await or_left_to_delete(run.rooms, found.server.id, live.drop_beside(run.rooms, found.server, each))
+
+
+@step(
+    host_local=True,
+    needs=(claim_host, check_destination, bind_destination, export_volumes),
+    patience_s=HOST_PATIENCE_S,
+)
+async def prepare_guest(run: LiveRun) -> None:
+    """A place at the destination waits for the guest; nothing runs there."""
+    claim, bound = run[claim_host], run[bind_destination]
+    guest = await _guest(run, claim, bound.ports or run[read_ports].ports, run[export_volumes])
+    order, to = TakeGuest(guest, run.asked.migration), End(claim.cell, claim.name).address
+    await run.rooms.hosts.tell(to, errand(run, "prepare_guest"), guest.server, Verb.PREPARE_LIVE, order)
+
+
+@prepare_guest.undo
+async def drop_guest(run: LiveRun) -> None:
+    """A silent host is told by its cell that the guest does not belong there."""
+    claim = run.get(claim_host)
+    if claim is None:
+        return
+    try:
+        await destroy_or_leave(run, "drop_guest", claim.cell, claim.name, run.asked.server.id)
+    except HostFailed as failed:
+        raise Unavailable(f"the host could not drop the guest: {failed.public}", private=failed.private) from failed
+
+
+@step(
+    needs=(claim_host, bind_destination, prepare_guest),
+    no_undo="it only waits",
+    patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
+)
+async def await_vifs(run: LiveRun) -> None:
+    """Before anything is sent: ports that are plugged when their place is made are waited for, as in Nova."""
+    settings = run.rooms.settings
+    waiting = {port.id for port in run[bind_destination].ports if port.vif_details.get("ovs_hybrid_plug")}
+    if settings.vif_plugging_timeout_s <= 0 or not waiting:
+        return
+    timeout_s = min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
+    missing = await live.unplugged_after(run, waiting, timeout_s)
+    if missing and settings.vif_plugging_is_fatal:
+        private = ", ".join(sorted(missing))
+        raise HostFailed("the network was not plugged in time", private=private, code="vif_not_plugged")
+
+
+@step(
+    needs=(begin_action, claim_host, check_destination, prepare_guest),
+    patience_s=FORWARD_PATIENCE_S * 2,
+    point_of_no_return=True,
+)
+async def switch_guest(run: LiveRun) -> None:
+    """The source sends the guest, and at the switch it goes on at the destination. Who wants it back is heard until then."""
+    way = _way(run)
+    await moving.shown(run, _cell(run), run.asked.migration, MigrationStatus.RUNNING)
+    await live.begin(run, way)
+    await _left(run, way)
+
+
+async def _left(run: LiveRun, way: Way) -> None:
+    asked = run.asked
+    stays = await live.has_left(run, way, asked.timeout_s, post_copy=asked.post_copy)
+    if stays is None:
+        return
+    words = {live.ABORTED: "The live migration was aborted.", live.TIMED_OUT: "The live migration took too long."}
+    public = words.get(stays.why, "Live Migration failure")
+    raise HostFailed(public, private=stays.why, code=stays.why if stays.why in words else "live_migration_failed")
+
+
+@switch_guest.undo
+async def keep_at_source(run: LiveRun) -> None:
+    """Nothing is sent any more."""
+    if run.get(claim_host) is not None:
+        await live.stay(run, _way(run))
+
+
+@switch_guest.passed
+async def is_switched(run: LiveRun) -> bool:
+    """An adopter asks the hosts; while the guest is being sent it waits, for until that is over nobody knows."""
+    stays = await live.has_left(run, _way(run), run.asked.timeout_s, post_copy=run.asked.post_copy)
+    return stays is None
+
+
+@step(needs=(begin_action, read_ports, claim_host, switch_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
+    """Traffic goes to the new host. Where ports have one binding only, it is bound there."""
+    claim, cards = run[claim_host], run[read_ports]
+    await moving.not_overtaken(run, _cell(run))
+    end = End(claim.cell, claim.name, claim.availability_zone)
+    second = await _bound_twice(run, claim, cards)
+    return await moving.bound_at(run, cards, end, claim.profiles, second=second, left=_here(run).name)
+
+
+async def _bound_twice(run: LiveRun, claim: Claim, cards: Cards) -> bool:
+    """As `bind_destination` answered, also when that is lost."""
+    bound = run.get(bind_destination)
+    return bound.second if bound is not None else await _second(run, claim, cards)
+
+
+@step(needs=(begin_action, claim_host, switch_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+async def complete_volumes(run: LiveRun) -> dict[str, str]:
+    """Mapping → attachment: each volume is in use there."""
+    server, to = _server(run), End(run[claim_host].cell, run[claim_host].name).address
+    found: dict[str, str] = {}
+    for each in server.volumes:
+        found[each.bdm] = await live.export_beside(run.rooms, to, server, each)
+        await volumes_of(run.rooms).complete(found[each.bdm])
+    return found
+
+
+@step(
+    needs=(read_ports, claim_host, activate_bindings, complete_volumes),
+    no_undo=FORWARD_ONLY,
+    patience_s=FORWARD_PATIENCE_S,
+)
+async def land_guest(run: LiveRun) -> PowerState:
+    """The guest has its own cards and volumes there, and is meant to be on there from now on."""
+    claim = run[claim_host]
+    guest = await _guest(run, claim, run[activate_bindings], run[complete_volumes])
+    order, to = TakeGuest(guest, run.asked.migration), End(claim.cell, claim.name).address
+    try:
+        mine = live.errand_of(run, "land_guest", claim.attempt)
+        return await run.rooms.hosts.tell(to, mine, guest.server, Verb.LAND_LIVE, order)
+    except HostFailed as failed:
+        raise Unavailable(f"the host could not land the guest: {failed.public}", private=failed.private) from failed
+
+
+@step(needs=(begin_action, read_ports, claim_host, land_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+async def record_moved(run: LiveRun) -> None:
+    """The record says where it is."""
+    also = lambda tx: moving.with_status(tx, run.asked.migration, MigrationStatus.POST_MIGRATING)  # noqa: E731
+    by, changed = records.fence(run), lambda server: moved(run, server)
+    await records.change(run.rooms, _cell(run), run.asked.server.id, by, changed, also)
+
+
+def moved(run: LiveRun, server: Server) -> Server:
+    """The record of a server that is on its new host."""
+    claim, cards = run[claim_host], run.get(read_ports)
+    ports, state, attachments = run.get(activate_bindings), run.get(land_guest), run.get(complete_volumes)
+    nics = server.nics
+    if ports is not None and cards is not None:
+        floating = {nic.port: nic.floating for nic in server.nics}
+        bound = nics_of(ports, cards.networks)
+        nics = tuple(msgspec.structs.replace(each, floating=floating.get(each.port, ())) for each in bound)
+    return msgspec.structs.replace(
+        with_attachments(server, attachments),
+        host=claim.name,
+        node=claim.node,
+        provider=claim.host,
+        availability_zone=claim.availability_zone,
+        nics=nics,
+        power_state=server.power_state if state is None else int(state),
+        fault=None,
+        updated_at=doing.now_us(),
+    )
+
+
+@step(needs=(begin_action, record_moved), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+async def clear_source(run: LiveRun) -> None:
+    """What is left there goes: the disk. A silent host does so when it returns."""
+    mine, source = live.errand_of(run, "clear_source", run[claim_host].attempt), _here(run).address
+    try:
+        await moving.if_there(run.rooms.hosts.destroy_guest(source, mine, run.asked.server.id))
+    except HostFailed as failed:
+        raise Unavailable(f"the host could not clear the guest: {failed.public}", private=failed.private) from failed
+
+
+@step(needs=(begin_action, complete_volumes, clear_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+async def drop_source_volumes(run: LiveRun) -> None:
+    """No volume is exported to the old host any more."""
+    for each in _server(run).volumes:
+        if each.attachment is not None:
+            await volumes_of(run.rooms).drop_attachment(each.attachment)
+
+
+@step(needs=(begin_action, read_ports, clear_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+async def drop_source_bindings(run: LiveRun) -> None:
+    """With the claim there (S1.7)."""
+    cards, claim = run[read_ports], run[claim_host]
+    if cards.ports and await _bound_twice(run, claim, cards):
+        await run.rooms.network.delete_binding(run.asked.server.id, _here(run).name, [port.id for port in cards.ports])
+
+
+@step(region=True, needs=(begin_action, clear_source, drop_source_bindings), no_undo=FORWARD_ONLY)
+async def release_source(run: LiveRun) -> None:
+    """What the move held on the old host."""
+    given_back: list[Row] = []
+
+    def work(tx: Tx) -> None:
+        given_back[:] = run.rooms.placement.release(tx, run.asked.migration)
+        inbox.drop(tx, run.asked.server.id, live.FORCE)
+
+    await run.commit(work)
+    run.rooms.placement.settle(given_back)
+
+
+@step(needs=(begin_action, release_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+async def record_completed(run: LiveRun) -> None:
+    """The end of the action and of the move."""
+    now, name = doing.now_us(), run[claim_host].name
+    at = {EVENTS[0]: None, EVENTS[3]: _here(run).name}
+    events = tuple(doing.ended_event(each, now, at.get(each, name)) for each in EVENTS)
+
+    def also(tx: Tx) -> None:
+        moving.with_status(tx, run.asked.migration, MigrationStatus.COMPLETED)
+        doing.finish(tx, run, events, now)
+
+    done = lambda server: msgspec.structs.replace(server, task_state=None, updated_at=now)  # noqa: E731
+    await records.change(run.rooms, _cell(run), run.asked.server.id, records.fence(run), done, also)
+
+
+def _ended(tx: Tx, run: LiveRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+LIVE_MIGRATE = Saga(
+    "live_migrate/1",
+    LiveMigrate,
+    begin_action,
+    read_ports,
+    check_source,
+    on_some_host(
+        claim_host,
+        check_destination,
+        bind_destination,
+        record_destination,
+        export_volumes,
+        prepare_guest,
+        await_vifs,
+        host=lambda claim: claim.host,
+    ),
+    switch_guest,
+    activate_bindings,
+    complete_volumes,
+    land_guest,
+    record_moved,
+    clear_source,
+    drop_source_volumes,
+    drop_source_bindings,
+    release_source,
+    record_completed,
+    ended=_ended,
+)
+
+
+# ------------------------------------------------------------------------------------------------- what is asked
+
+
+async def _guest(run: LiveRun, claim: Claim, ports: tuple[Port, ...], attachments: dict[str, str]) -> GuestSpec:
+    server, networks = _server(run), run[read_ports].networks
+    guest = guest_of(server, networks, ports, claim.availability_zone)
+    guest = await with_drive(run.rooms, server, guest, networks, ports)
+    return await with_disks(run.rooms, server, guest, attachments)
+
+
+def _way(run: LiveRun) -> Way:
+    claim, target = run[claim_host], run.get(check_destination)
+    to = End(claim.cell, claim.name).address
+    return Way(_here(run).address, to, run.asked.migration, target or MoveTarget(), claim.attempt)
+
+
+def _here(run: LiveRun) -> End:
+    """The host that it is on when it is asked: another operation cannot come in between."""
+    return moving.here(run.asked.server)
+
+
+def _server(run: LiveRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server
+
+
+def _cell(run: LiveRun) -> CellId:
+    return moving.here(run.asked.server).cell

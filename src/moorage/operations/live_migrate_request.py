@@ -1,0 +1,178 @@
+"""What is decided before a live migration begins, and what is asked of one that is under way."""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Action
+from moorage.model.asker import Asker
+from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound
+from moorage.model.ids import OperationId, new_uuid
+from moorage.model.migration import Migration, MigrationStatus
+from moorage.model.operation import Accepted
+from moorage.model.server import Server, TaskState
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.boot_request import hinted_hosts, needs_of_flavor
+from moorage.operations.live_migrate import LIVE_MIGRATE
+from moorage.operations.live_migrate_asked import LiveMigrate
+from moorage.operations.nouns.servers import Telling
+from moorage.operations.resize_request import group_of
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import live, slot
+from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.servers import StateCheck
+from moorage.sql import Tx
+from moorage.store.cell import actions, migrations
+from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
+from moorage.store.region import inbox
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+CHECKED_WITHIN_S = 60.0
+"""How long whoever asks with an old microversion waits for the checks before the move."""
+GIVEN_UP = "aborted"
+CHECKED = frozenset(
+    {MigrationStatus.PREPARING, MigrationStatus.RUNNING, MigrationStatus.POST_MIGRATING, MigrationStatus.COMPLETED}
+)
+
+
+class LiveWish(msgspec.Struct, frozen=True):
+    """What is asked for."""
+
+    host: str | None = None
+    block: bool | None = None
+    """None: `auto`."""
+    waits: bool = False
+    """The checks before the move are waited for, and their refusal is the answer."""
+
+
+async def begin(
+    rooms: Rooms, asker: Asker, server: Server, wish: LiveWish, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept it. Raises Invalid (the host cannot be had, or, when that is waited for, a check refuses it), Conflict and NotFound."""
+    check(server)
+    if wish.host is not None:
+        check_host(rooms, server, wish.host)
+    if wish.waits and wish.host is not None and wish.host == server.host:
+        raise Invalid(f"Unable to migrate instance ({server.id}) to current host ({wish.host}).")
+    refuse_without_credentials(rooms)
+    near, far = await hinted_hosts(rooms, server.hints)
+    group = await group_of(rooms, server)
+    owner, settings = await rooms.tellers.choose(LIVE_MIGRATE.name), rooms.settings
+    move = new_uuid()
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        if now.moved is not None:
+            raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
+        asked = LiveMigrate(
+            server=now,
+            seq=seq,
+            migration=move,
+            host=wish.host,
+            block=wish.block,
+            needs=needs_of_flavor(now.flavor, now.image_properties, local_root=not now.volume_backed),
+            group=group,
+            near=near,
+            far=far,
+            post_copy=settings.live_migration_permit_post_copy,
+            timeout_s=settings.live_migration_timeout_s,
+            request_id=request_id,
+            user=asker.user,
+            global_request_id=carried.get(),
+            by_project=asker.project or "",
+        )
+        return accepted(
+            LIVE_MIGRATE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id
+        )
+
+    new = await slot.accept(rooms, server.id, "os-migrateLive", make, task=TaskState.MIGRATING)
+    await tell_later(rooms, new)
+    if wish.waits:
+        await _checked(rooms, server, new, move)
+
+
+async def _checked(rooms: Rooms, server: Server, new: Accepted, move: str) -> None:
+    """Until a host was found that would have the guest. Raises Invalid with why there is none."""
+    assert server.cell is not None
+    database = rooms.cells[server.cell]
+
+    async def prepares() -> bool:
+        found = await database.read(lambda tx: migrations.get(tx, move))
+        return found is not None and found.status in CHECKED
+
+    try:
+        await slot.ended_or(rooms, new.id, prepares, CHECKED_WITHIN_S)
+    except (HostFailed, NoCapacity) as refused:
+        raise Invalid(refused.public, private=refused.private, code=refused.code) from refused
+
+
+def check_host(rooms: Rooms, server: Server, host: str) -> None:
+    """In Nova's words."""
+    world = rooms.placement.world()
+    at = world.slots_by_name.get(host)
+    if at is None or world.cell_names[int(world.cell[at])] != server.cell:
+        raise Invalid(f"Compute host {host} could not be found.")
+
+
+# ------------------------------------------------------------------------------------------------ of one under way
+
+
+async def force_complete(
+    rooms: Rooms, asker: Asker, server: Server, migration: Migration, request_id: str, telling: Sequence[Telling] = ()
+) -> None:
+    """Who tells it forces the source to switch as soon as it reads this."""
+    wish = inbox.ExternalEvent(server.id, live.FORCE, migration.uuid, seen_at=_now())
+    await rooms.region.write(lambda tx: inbox.put_placed(tx, [wish]))
+    await _action(rooms, asker, server, "live_migration_force_complete", request_id, telling)
+
+
+async def abort(rooms: Rooms, asker: Asker, server: Server, migration: Migration, request_id: str) -> None:
+    """Who tells it takes it back, unless the guest has left by then. Raises NotFound: it is over."""
+
+    def work(tx: Tx) -> OperationId | None:
+        where = region_servers.find(tx, server.id)
+        found = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
+        if found is None or found.saga != LIVE_MIGRATE.name or found.cancel is not None:
+            return None
+        region_operations.ask_to_cancel(tx, found.id, GIVEN_UP)
+        return found.id
+
+    held = await rooms.region.write(work)
+    if held is None:
+        raise NotFound(f"Migration {migration.number} not found for instance {server.id}")
+    await _action(rooms, asker, server, "live_migration_cancel", request_id)
+    found = await rooms.region.read(lambda tx: region_operations.get(tx, held))
+    if found is not None:
+        await rooms.tellers.cancelled(held, found.owner)
+
+
+async def _action(
+    rooms: Rooms, asker: Asker, server: Server, word: str, request_id: str, telling: Sequence[Telling] = ()
+) -> None:
+    """It shows among the server's actions; the one that it is about tells how it ended."""
+    assert server.cell is not None
+    now = _now()
+    action = Action(
+        server=server.id,
+        action=word,
+        request_id=request_id,
+        user=asker.user,
+        project=server.project,
+        started_at=now,
+        updated_at=now,
+        finished_at=now,
+    )
+
+    def work(tx: Tx) -> None:
+        actions.write(tx, action)
+        for tell in telling:
+            tell(tx, CELL_OUTBOX, server, server)
+
+    await rooms.cells[server.cell].write(work)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

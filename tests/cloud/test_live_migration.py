@@ -1,0 +1,268 @@
+"""Live migration in a whole cloud: the server runs on another host, and was silent for the switch alone."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from conftest import Running, Shared
+from guaranteed import EGR, KBPS, network_on, placement, policy_of, port_on, providers, show_port, used
+from test_resize import disk, host_of, letter, migrations, nothing_to_mend, power, quota
+from test_shelve import act, actions, guests, held, ports, until
+from test_volume_backed import backed
+from test_volumes import attached
+
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Hosts
+from moorage.main.seed import ROUTED
+from moorage.model.errors import HostFailed
+from moorage.model.guest import PowerState
+from moorage.model.ids import ServerId
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+CLOUD = {"hosts": Hosts(count=6, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS, packet_rate_kpps=100)}
+LIVE = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+SLOW = 256.0
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        yield found
+
+
+def turned(running: Running, host: str, **changes: Any) -> None:
+    driver = running.cloud.fleet.drivers[host]
+    driver.turn(msgspec.structs.replace(driver.dials, **changes))
+
+
+def silences(running: Running, server: dict[str, Any]) -> tuple[float, ...]:
+    return running.cloud.fleet.drivers[host_of(server)].silences(ServerId(server["id"]))
+
+
+async def ended(running: Running, id: str, status: str, state: str = "ACTIVE") -> dict[str, Any]:
+    """The server, when its last move came to that status."""
+    moves = await until(lambda: migrations(running, id), lambda rows: bool(rows) and rows[0]["status"] == status)
+    assert moves[0]["migration_type"] == "live-migration"
+    seen = await running.admin.settled(id)
+    assert (seen["status"], seen["OS-EXT-STS:task_state"]) == (state, None)
+    return dict(seen)
+
+
+async def under_way(running: Running, id: str, status: str = "running") -> dict[str, Any]:
+    async def listed() -> list[dict[str, Any]]:
+        reply = await running.admin.compute("GET", f"/servers/{id}/migrations")
+        return list(reply.json()["migrations"])
+
+    rows = await until(listed, lambda found: bool(found) and found[0]["status"] == status)
+    return rows[0]
+
+
+@pytest.mark.parametrize("network", ["private", ROUTED])
+async def test_a_server_changes_hosts_while_it_runs(running: Running, network: str) -> None:
+    before = await quota(running)
+    server = await running.admin.active("a", networks=network)
+    letter(running, server)
+    whole, id, source = disk(running, server), server["id"], host_of(server)
+    turned(running, source, live_switch_s=0.05)
+    assert (await act(running, id, LIVE)).status_code == 202
+    there = await ended(running, id, "completed")
+    turned(running, source, live_switch_s=0.0)
+    assert host_of(there) != source
+    assert disk(running, there) == whole
+    assert there["addresses"] == server["addresses"]
+    assert there["OS-SRV-USG:launched_at"] == server["OS-SRV-USG:launched_at"]
+    assert guests(running, id) == [host_of(there)]
+    assert power(running, host_of(there), id) is PowerState.RUNNING
+    assert running.cloud.fleet.drivers[host_of(there)]._of(ServerId(id)).boots == 1
+    (silent,) = silences(running, there)
+    assert 0.05 <= silent < 2.0
+    assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(there)}
+    (move,) = await migrations(running, id)
+    assert (move["source_compute"], move["dest_compute"]) == (source, host_of(there))
+    assert (await held(running, id))["MEMORY_MB"] == 128
+    assert await held(running, move["uuid"]) == {}
+    assert await quota(running) == (before[0] + 1, before[1] + 128)
+    assert [each for each, _ in await actions(running, id)] == ["live-migration", "create"]
+    await nothing_to_mend(running)
+
+
+async def test_one_that_is_slow_shows_its_progress_and_is_forced(running: Running) -> None:
+    """It writes to its memory faster than it is sent, so it never ends by itself."""
+    server = await running.admin.active("a")
+    id, source = server["id"], host_of(server)
+    turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
+    await act(running, id, {"os-migrateLive": {"host": None, "block_migration": True}}, "2.30")
+    assert (await running.admin.server(id) or {})["status"] == "MIGRATING"
+    number = (await under_way(running, id))["id"]
+
+    async def shown() -> dict[str, Any]:
+        reply = await running.admin.compute("GET", f"/servers/{id}/migrations/{number}")
+        return dict(reply.json()["migration"])
+
+    sent = await until(shown, lambda row: row["memory_processed_bytes"] > 0)
+    assert sent["memory_total_bytes"] == 128 << 20
+    assert sent["memory_remaining_bytes"] > 0
+    assert sent["disk_remaining_bytes"] == 0
+    assert sent["disk_processed_bytes"] == sent["disk_total_bytes"]
+    assert power(running, source, id) is PowerState.RUNNING
+    assert guests(running, id) == sorted([source, sent["dest_compute"]])
+    assert (await act(running, id, {"os-stop": None})).status_code == 409
+    path = f"/servers/{id}/migrations/{number}/action"
+    assert (await running.admin.compute("POST", path, {"force_complete": None})).status_code == 202
+    there = await ended(running, id, "completed")
+    turned(running, source, live_mib_per_s=0.0, live_dirty_mib_per_s=0.0)
+    assert guests(running, id) == [host_of(there)] == [sent["dest_compute"]]
+    words = [each for each, _ in await actions(running, id)]
+    assert words == ["live_migration_force_complete", "live-migration", "create"]
+    for method, tail, code in (("GET", "", 404), ("DELETE", "", 409), ("POST", "/action", 409)):
+        body = {"force_complete": None} if method == "POST" else None
+        reply = await running.admin.compute(method, f"/servers/{id}/migrations/{number}{tail}", body)
+        assert reply.status_code == code, (method, reply.text)
+    await nothing_to_mend(running)
+
+
+@pytest.mark.parametrize("status", ["preparing", "running"])
+async def test_one_that_is_aborted_was_never_silent(running: Running, status: str) -> None:
+    server = await running.admin.active("a", networks=ROUTED)
+    id, source, before = server["id"], host_of(server), await ports(running, server["id"])
+    claim, usage = await held(running, id), await quota(running)
+    slow = {"prepare_live": VerbDial(delay_s=2.0)} if status == "preparing" else {}
+    for host in running.cloud.fleet.drivers:
+        turned(running, host, live_mib_per_s=1.0, verbs=slow)
+    await act(running, id, LIVE)
+    number = (await under_way(running, id, status))["id"]
+    path = f"/servers/{id}/migrations/{number}"
+    url, old = running.config.api.compute.url + "/v2.1" + path, {"OpenStack-API-Version": "compute 2.64"}
+    early = await running.admin.http.delete(url, headers=old)
+    assert early.status_code == (400 if status == "preparing" else 202), early.text
+    if status == "preparing":
+        assert (await running.admin.compute("DELETE", path)).status_code == 202
+    there = await ended(running, id, "cancelled")
+    for host in running.cloud.fleet.drivers:
+        turned(running, host, live_mib_per_s=0.0, verbs={})
+    assert host_of(there) == source
+    assert guests(running, id) == [source]
+    assert power(running, source, id) is PowerState.RUNNING
+    assert silences(running, there) == ()
+    assert [each["binding:host_id"] for each in await ports(running, id)] == [
+        each["binding:host_id"] for each in before
+    ]
+    assert (await held(running, id), await quota(running)) == (claim, usage)
+    assert [each for each, _ in await actions(running, id)] == ["live_migration_cancel", "live-migration", "create"]
+    await nothing_to_mend(running)
+
+
+async def test_what_no_host_will_have_stays(running: Running) -> None:
+    """Every check before the move, and a transfer that fails: it is where it was, and asked before 2.34 the reason is the answer."""
+    server = await running.admin.active("a")
+    id, source = server["id"], host_of(server)
+    others = [host for host in running.cloud.fleet.drivers if host != source]
+    for asked, why in (
+        ({"host": source, "block_migration": "auto"}, "to current host"),
+        ({"host": "nowhere", "block_migration": "auto"}, "Compute host nowhere could not be found."),
+        ({"host": None, "block_migration": False}, "without shared storage"),
+    ):
+        reply = await act(running, id, {"os-migrateLive": asked}, "2.25")
+        assert (reply.status_code, why in reply.text) == (400, True), reply.text
+        await running.admin.settled(id)
+    for changes in ({"cpu_model": "newer"}, {"hypervisor_version": 1}):
+        for host in others:
+            turned(running, host, **changes)
+        assert (await act(running, id, LIVE, "2.25")).status_code == 400
+        for host in others:
+            turned(running, host, cpu_model="simulated", hypervisor_version=1_000_000)
+        assert host_of(await ended(running, id, "error")) == source
+    turned(running, source, verbs={"live_transfer": VerbDial(fail_times=1)})
+    assert (await act(running, id, LIVE)).status_code == 202
+    assert host_of(await ended(running, id, "failed")) == source
+    turned(running, source, verbs={})
+    assert guests(running, id) == [source]
+    assert silences(running, server) == ()
+    await nothing_to_mend(running)
+
+
+async def test_guaranteed_ports_follow_the_host_that_is_found_in_the_end(running: Running, monkeypatch: Any) -> None:
+    """S1.17 and S1.18: the allocation is where the server is, the old ones are gone, and the binding names the right provider."""
+    admin = running.admin
+    policy, network = await policy_of(admin, kbps=KBPS // 2), await network_on(admin, "physnet1")
+    port = await port_on(admin, network, policy)
+    server = await admin.active("a", networks=[{"port": port["id"]}])
+    id, source, names = server["id"], host_of(server), await providers(admin)
+    tried = list[str]()
+
+    def bridge(host: str) -> str:
+        return next(uuid for name, uuid in names.items() if name.startswith(f"{host}:Open vSwitch agent:br-"))
+
+    for name, driver in running.cloud.fleet.drivers.items():
+
+        async def prepare(spec: Any, move: str, _name: str = name, _real: Any = driver.prepare_live) -> PowerState:
+            tried.append(_name)
+            if len(tried) == 1:
+                raise HostFailed("it would not have it", code="guest_failed")
+            power: PowerState = await _real(spec, move)
+            shown = await show_port(admin, port["id"])
+            assert (shown["binding:host_id"], bridge(source)) in [
+                (source, each) for each in shown["binding:profile"]["allocation"].values()
+            ], "the active binding is left alone until the switch"
+            return power
+
+        monkeypatch.setattr(driver, "prepare_live", prepare)
+    assert (await act(running, id, LIVE)).status_code == 202
+    there = await ended(running, id, "completed")
+    assert len(tried) == len(set(tried)) == 2
+    assert host_of(there) == tried[1]
+    shown = await show_port(admin, port["id"])
+    assert shown["binding:host_id"] == host_of(there)
+    assert list(shown["binding:profile"]["allocation"].values()) == [bridge(host_of(there))]
+    claim = (await placement(admin, f"/allocations/{id}"))["allocations"]
+    assert claim[bridge(host_of(there))]["resources"][EGR] == KBPS // 2
+    (move,) = await migrations(running, id)
+    assert (await placement(admin, f"/allocations/{move['uuid']}"))["allocations"] == {}
+    for host in (source, tried[0]):
+        assert (await used(admin, bridge(host)))[EGR] == 0
+    rows = await running.cloud.region.rooms.network.bindings(port["id"])
+    assert [(each.host, each.active) for each in rows] == [(host_of(there), True)]
+    await nothing_to_mend(running)
+
+    async def one_only() -> bool:
+        return False
+
+    monkeypatch.setattr(running.cloud.region.rooms.network, "has_bindings", one_only)
+    assert (await act(running, id, LIVE)).status_code == 202
+    assert host_of(await ended(running, id, "error")) == tried[1]
+    assert len(tried) == 2, "refused before anything was touched (S1.10)"
+    monkeypatch.undo()
+    await admin.gone(id)
+    await admin.network("DELETE", f"/ports/{port['id']}")
+    await admin.network("DELETE", f"/networks/{network}")
+    await admin.network("DELETE", f"/qos/policies/{policy}")
+
+
+@pytest.mark.parametrize("status", ["completed", "cancelled"])
+async def test_volumes_are_at_both_ends_for_as_long_as_it_takes(running: Running, status: str) -> None:
+    server = await backed(running, "volumes")
+    id, source = server["id"], host_of(server)
+    rows = [row["volumeId"] for row in await attached(running, id)]
+    turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
+    assert (await act(running, id, LIVE)).status_code == 202
+    move = await under_way(running, id)
+    client = running.cloud.region.rooms.volumes
+    assert client is not None
+    there = [(each.volume, each.status) for each in await client.attachments_of(id)]
+    assert sorted(there) == sorted((volume, word) for volume in rows for word in ("attached", "attaching"))
+    dials: dict[str, Any] = {"live_mib_per_s": 0.0, "live_dirty_mib_per_s": 0.0}
+    if status == "cancelled":
+        aborted = await running.admin.compute("DELETE", f"/servers/{id}/migrations/{move['id']}")
+        assert aborted.status_code == 202
+        await ended(running, id, status)
+    turned(running, source, **dials)
+    seen = await ended(running, id, status)
+    assert host_of(seen) == (move["dest_compute"] if status == "completed" else source)
+    for volume in rows:
+        shown = (await running.admin.volume("GET", f"/volumes/{volume}")).json()["volume"]
+        assert (shown["status"], [each["host_name"] for each in shown["attachments"]]) == ("in-use", [host_of(seen)])
+    assert guests(running, id) == [host_of(seen)]
+    assert len(await client.attachments_of(id)) == len(rows)
+    await nothing_to_mend(running)
