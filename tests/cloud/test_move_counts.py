@@ -1,0 +1,98 @@
+"""What a resize, its revert and its confirm, and a migration of a server with a volume cost: statements, commits, commands to hosts,
+calls of the network and the volume service (docs/performance.md)."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from conftest import Running, Start
+from test_shelve import act
+from test_volume_counts import counted
+from test_volumes import attach, becomes, volume
+
+from moorage.main.config import Hosts
+from moorage.testing.waiting import until
+
+BUDGET: dict[str, tuple[int, int, int]] = {
+    "resize": (50, 10, 5),
+    "revert": (40, 9, 5),
+    "migrate": (48, 10, 5),
+    "confirm": (30, 8, 1),
+    "resize with a volume": (52, 11, 6),
+    "revert with a volume": (42, 10, 6),
+}
+"""Operation → at most so many (statements on SQLite, commits, commands to hosts): three statements and a commit more than was
+measured, for when the network service tells that a port is up may make one more look of it."""
+READ = {"GET networks": 1, "GET subnets": 1, "GET segments": 1}
+EXPORTED = {
+    "GET attachments": 1, "GET volumes": 1, "POST attachments": 1, "PUT attachments": 1, "POST attachments action": 1,
+    "DELETE attachments": 1,
+}  # fmt: skip
+"""Which there are, and on which hosts; reserved, exported, complete; the one of the other host goes."""
+THERE = {**READ, "POST bindings": 1, "PUT bindings": 1}
+BACK = {**READ, "PUT bindings": 1, "GET bindings": 1, "DELETE bindings": 1}
+CALLS: dict[str, dict[str, int]] = {
+    "resize": THERE,
+    "revert": BACK,
+    "migrate": THERE,
+    "confirm": {"GET bindings": 1, "DELETE bindings": 1},
+    "resize with a volume": THERE | EXPORTED,
+    "revert with a volume": BACK | EXPORTED,
+}
+"""Operation → calls of the network and the volume service, each exactly so often, beside `LOOKS`: ports are read once, and until they are up."""
+LOOKS = "GET ports"
+
+
+def calls(running: Running, name: str) -> Counter[str]:
+    (neighbour,) = [each for each in running.cloud.region.clients.neighbours if each.name == name]
+    return Counter(neighbour.calls)
+
+
+async def cost(
+    running: Running, asked: Callable[[], Awaitable[Any]], server: str, status: str
+) -> tuple[tuple[int, int, int], dict[str, int]]:
+    """Of one operation, from its request until nobody tells it any more."""
+    region = running.cloud.region
+    conductor = region.conductor
+    assert conductor is not None
+    await until(lambda: not conductor.telling)
+    running.told_once.clear()
+    before = calls(running, "network") + calls(running, "volume")
+    region.meter.reset()
+    answer = await asked()
+    assert answer.status_code in {202, 204}, answer.text
+    await until(lambda: not conductor.telling and len(running.told_once) > 0)
+    found = counted(region.meter.statements), counted(region.meter.commits), len(running.told_once)
+    made = calls(running, "network") + calls(running, "volume") - before
+    seen = await running.admin.settled(server)
+    assert seen["status"] == status, seen
+    return found, dict(made)
+
+
+async def test_what_each_costs(start: Start) -> None:
+    async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),))) as running:
+        admin = running.admin
+        id = (await admin.active("a"))["id"]
+        flavors = [await admin.id_of("flavor", each) for each in ("m1.micro", "m1.tiny")]
+        found: dict[str, tuple[int, int, int]] = {}
+        made: dict[str, dict[str, int]] = {}
+
+        async def step(name: str, action: dict[str, Any], status: str) -> None:
+            found[name], made[name] = await cost(running, lambda: act(running, id, action), id, status)
+
+        await step("resize", {"resize": {"flavorRef": flavors[0]}}, "VERIFY_RESIZE")
+        await step("revert", {"revertResize": None}, "ACTIVE")
+        await step("migrate", {"migrate": None}, "VERIFY_RESIZE")
+        await step("confirm", {"confirmResize": None}, "ACTIVE")
+        disk = await volume(running)
+        assert (await attach(running, id, disk)).status_code == 202
+        await becomes(running, disk, "in-use")
+        await step("resize with a volume", {"resize": {"flavorRef": flavors[1]}}, "VERIFY_RESIZE")
+        await step("revert with a volume", {"revertResize": None}, "ACTIVE")
+        over = {
+            name: each for name, each in found.items() if any(a > b for a, b in zip(each, BUDGET[name], strict=True))
+        }
+        assert not over
+        for name, each in made.items():
+            assert each.pop(LOOKS, 0) <= (3 if "POST bindings" in each else 1)
+            assert each == CALLS[name], name
