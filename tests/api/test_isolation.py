@@ -34,6 +34,7 @@ BODIES: dict[str, Any] = {
     "rebuild": {"imageRef": IMAGE},
     "resize": {"flavorRef": "2"},
     "os-migrateLive": {"host": None, "block_migration": "auto"},
+    "evacuate": {},
     "createImage": {"name": "taken"},
     "createBackup": {"name": "taken", "backup_type": "daily", "rotation": 1},
     "POST /servers/{id}/os-volume_attachments": {"volumeAttachment": {"volumeId": IMAGE}},

@@ -22,6 +22,7 @@ from moorage.operations.soft_delete import Restore, SoftDelete
 from moorage.operations.unshelve import Unshelve
 from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
+from moorage.testing.small_evacuated import evacuable, evacuating
 from moorage.testing.small_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
 from moorage.testing.small_region import SmallRegion, a_boot, a_server
 from moorage.testing.small_shelves import (
@@ -115,6 +116,7 @@ async def plots(small: SmallRegion) -> dict[str, tuple[Any, Callable[[], Awaitab
         "revert_resize/1": (await about_moved(small, "revert_resize/1"), lambda: moved(small)),
         "delete/3": (await about_moved(small, "delete/3"), lambda: moved(small)),
         "live_migrate/1": (await live_migrating(small), lambda: live_movable(small)),
+        "evacuate/1": (await evacuating(small), lambda: evacuable(small)),
     }
 
 

@@ -5,6 +5,9 @@ turns decide; only what is older than the operation, or than its attempt, is ove
 
 A server that is moved has a guest on each of two hosts, of which one is off, until the move is confirmed or reverted: while its
 migration is open, the one on the host that it leaves belongs there.  Whether it is to be on, that host knows: it was told to switch it off.
+
+A server that is evacuated leaves its guest on a host that is taken for dead.  Until it is about to be started elsewhere the guest is kept
+there and not started; from then on it goes, whenever that host comes back (RULES §11).
 """
 
 from collections.abc import Collection
@@ -19,6 +22,7 @@ from moorage.placement.engine import Engine
 from moorage.sql import Database, Tx
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.migrations import Leaving
 from moorage.store.cell.servers import Placed
 from moorage.store.region.standings import Standing, standings
 
@@ -69,8 +73,12 @@ class Belonging:
         left_alone: set[ServerId] = set()
         for each in sorted(ids):
             row, where = placed.get(each), known.get(each)
-            if each in leaving and not _is_gone(row, where):
+            if each in leaving.stay and not _is_gone(row, where):
                 said: ServerTurn | None = ServerTurn(each, None, here=True, running=True, over=_over(where))
+            elif each in leaving.stay_off and not _is_gone(row, where):
+                said = ServerTurn(each, None, here=True, running=False, over=_over(where))
+            elif each in leaving.evacuated and _is_being_moved(row, where, host):
+                said = _elsewhere(where)
             else:
                 said = self._say(each, host, row, where, turns_only=turns_only)
             if said is not None:
@@ -137,7 +145,19 @@ class Belonging:
         return None if slot is None else world.names[slot]
 
 
-def _in_cell(tx: Tx, host: str, asked: Collection[ServerId]) -> tuple[dict[ServerId, Placed], frozenset[ServerId]]:
+def _is_being_moved(row: Placed | None, where: Standing | None, host: str) -> bool:
+    """Its record says that it is on this host still, and an operation is about to say otherwise."""
+    return _is_on(row, host) and not _is_gone(row, where) and where is not None and where.operation_seq is not None
+
+
+def _elsewhere(where: Standing | None) -> ServerTurn | None:
+    """What is older than the operation is over; a guest that the operation itself has switched off stays so until it is done."""
+    if where is None or where.operation_seq is None:
+        return None
+    return ServerTurn(where.id, Turn(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
+
+
+def _in_cell(tx: Tx, host: str, asked: Collection[ServerId]) -> tuple[dict[ServerId, Placed], Leaving]:
     return cell_servers.where_placed(tx, host, asked), cell_migrations.leaving(tx, host)
 
 

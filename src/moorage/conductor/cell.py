@@ -29,7 +29,7 @@ from moorage.bus.messages import (
     encode,
     read,
 )
-from moorage.conductor import forced_down
+from moorage.conductor import evacuated, forced_down
 from moorage.conductor.belonging import Belonging, Judged
 from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
 from moorage.conductor.who_speaks import WhoSpeaks, note
@@ -146,6 +146,9 @@ class CellConductor:
         """What is remembered of each host."""
         return self._known
 
+    def _now_us(self) -> int:
+        return int(self._clock.now() * 1_000_000)
+
     async def ask(self, host: str) -> None:
         """Its whole report, now."""
         self._known[host].want(self._clock.monotonic())
@@ -222,7 +225,7 @@ class CellConductor:
         )
         if told.physical_functions:
             await self._engine.report_devices([_device(told, each) for each in told.physical_functions])
-        now = int(self._clock.now() * 1_000_000)
+        now = self._now_us()
         host = Host(
             number=0,
             id=provider,
@@ -278,7 +281,12 @@ class CellConductor:
             named = ", ".join(sorted(judged.left_alone))
             logger.warning("host %s has guests that no record knows; they are left alone: %s", told.host, named)
         known.left_alone = judged.left_alone
-        if known.absent or judged.undecided:
+        waits = bool(known.absent or judged.undecided)
+        if whole and await evacuated.settle(
+            told.host, told.guests, self._now_us(), self._database, self._region, self._engine
+        ):
+            waits = True
+        if waits:
             known.want(now, UNDECIDED_AGAIN_S)
         await note(self._database, known)
 
@@ -422,7 +430,7 @@ class CellConductor:
     async def flush(self) -> None:
         """Write when hosts were last heard, all at once; read what operators said of them."""
         names, self._to_flush = self._to_flush, set()
-        now = int(self._clock.now() * 1_000_000)
+        now = self._now_us()
 
         def work(tx: Tx) -> set[str]:
             cell_hosts.heard(tx, names, now)

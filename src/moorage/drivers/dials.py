@@ -79,6 +79,8 @@ class Dials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Kinds of console that its guests have; also `spice-html5`, `spice-direct` and `webmks`, which only echo here."""
     console: str = ""
     """Added to what every guest writes to its console."""
+    fenced: bool = False
+    """Of the machine: it has no power, says the simulated fence plug-in (`[compute] fence_plugin`)."""
     crash: tuple[str, ...] = ()
     """Servers whose guests crash as soon as the dial is read; `*` is all."""
 

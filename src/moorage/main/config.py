@@ -244,6 +244,9 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds after which a live migration whose guest is still being sent is aborted."""
     live_migration_permit_post_copy: bool = False
     """Whether a forced live migration may let the guest go on before all of its memory is there (Nova's default: it may not)."""
+    fence_plugin: Literal["", "simulated"] = ""
+    """What is asked whether a silent host's machine has no power, when a server is evacuated from it; empty: nothing, then an operator says it
+    (`openstack compute service set --down`). `simulated`: the dial `fenced` of hosts whose directories are on this machine."""
     non_inheritable_image_properties: tuple[str, ...] = ("cache_in_nova", "bittorrent")
     """Of an image: those that snapshots of its servers do not have (Nova's)."""
 

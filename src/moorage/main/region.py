@@ -18,6 +18,7 @@ from moorage.conductor.events import Events
 from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.tellers import Tellers
 from moorage.conductor.worker import Conductor
+from moorage.drivers.simulated_fence import SimulatedFence
 from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases, open_for_lease
@@ -185,6 +186,7 @@ async def open_region(
         ),
         vendor_data=clients.vendor_data,
         seals=Seals(service_password(config)),
+        fence=SimulatedFence(config.data / "hosts") if config.compute.fence_plugin else None,
         herald=None if told is None else told.herald,
     )
     pin = config.upgrade_levels.compute

@@ -56,6 +56,9 @@ class Host(msgspec.Struct, frozen=True):
     disabled: bool = False
     disabled_reason: str | None = None
     forced_down: bool = False
+    forced_down_by: str | None = None
+    """The user who said so; None: an earlier release did not note it."""
+    forced_down_at: int | None = None
     agent: str = ""
     """The agent that speaks for it, by the name it has for one life; empty: none."""
     set_aside: tuple[str, ...] = ()

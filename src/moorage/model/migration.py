@@ -47,10 +47,10 @@ ENDED = frozenset(
         MigrationStatus.CANCELLED,
         MigrationStatus.FAILED,
         MigrationStatus.ERROR,
-        MigrationStatus.DONE,
     }
 )
-"""After these nothing of the move is left on either host."""
+"""After these nothing of the move is left on either host.  An evacuation that is done has left a guest on a host that was
+dead: it is over (`completed`) when that host is back without the guest, or is given up for good."""
 
 LIVE_IN_PROGRESS = frozenset(
     {

@@ -12,6 +12,7 @@ from moorage.operations.crash_dump import CRASH_DUMP
 from moorage.operations.delete import DELETE, DELETE_WITH_MOVES, DELETE_WITH_VOLUMES
 from moorage.operations.detach_interface import DETACH_INTERFACE
 from moorage.operations.detach_volume import DETACH_VOLUME
+from moorage.operations.evacuate import EVACUATE
 from moorage.operations.extend_volume import EXTEND_VOLUME
 from moorage.operations.live_migrate import LIVE_MIGRATE
 from moorage.operations.power import POWER
@@ -61,5 +62,6 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         REVERT_RESIZE,
         LIVE_MIGRATE,
         DELETE_WITH_MOVES,
+        EVACUATE,
     )
 }

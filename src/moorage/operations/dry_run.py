@@ -19,6 +19,7 @@ from moorage.operations.all import SAGAS
 from moorage.operations.boot_asked import Boot
 from moorage.operations.boot_asked import ask_of as ask_of_boot
 from moorage.operations.dry_run_calls import CALLS, Call
+from moorage.operations.evacuate_asked import Evacuate
 from moorage.operations.expected_ports import ports_foreseen
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.resize_asked import Resize
@@ -103,6 +104,7 @@ _MOVES: Mapping[type[Any], Callable[..., Ask]] = {
     Resize: resize_asked.ask_of,
     LiveMigrate: live_migrate_asked.ask_of,
     Unshelve: unshelve.ask_of,
+    Evacuate: resize_asked.ask_of,
 }
 
 

@@ -6,7 +6,14 @@ from typing import Protocol
 from moorage.model.asker import Asker
 from moorage.model.migration import Migration
 from moorage.model.server import Server
-from moorage.operations import confirm_resize, live_migrate_request, resize_request, revert_resize
+from moorage.operations import (
+    confirm_resize,
+    evacuate_request,
+    live_migrate_request,
+    resize_request,
+    revert_resize,
+)
+from moorage.operations.evacuate_request import EvacuateWish
 from moorage.operations.live_migrate_request import LiveWish
 from moorage.operations.nouns.servers import Telling
 from moorage.operations.resize_request import ResizeWish
@@ -39,6 +46,10 @@ class MoveDoorsProtocol(Protocol):
         self, asker: Asker, server: Server, migration: Migration, *, request_id: str
     ) -> None: ...
 
+    async def evacuate(
+        self, asker: Asker, server: Server, wish: EvacuateWish, *, check: StateCheck, request_id: str
+    ) -> None: ...
+
 
 class MoveDoors:
     rooms: Rooms
@@ -69,3 +80,8 @@ class MoveDoors:
         self, asker: Asker, server: Server, migration: Migration, *, request_id: str
     ) -> None:
         await live_migrate_request.abort(self.rooms, asker, server, migration, request_id)
+
+    async def evacuate(
+        self, asker: Asker, server: Server, wish: EvacuateWish, *, check: StateCheck, request_id: str
+    ) -> None:
+        await evacuate_request.begin(self.rooms, asker, server, wish, check=check, request_id=request_id)

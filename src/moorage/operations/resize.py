@@ -38,12 +38,12 @@ from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import HOST_SILENT, errand
+from moorage.operations.steps.hosts import errand
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import nics_of
 from moorage.operations.steps.servers import Found
-from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, all_held_only, disk_of, or_left_to_delete
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, disk_of, or_left_to_delete
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
@@ -274,20 +274,7 @@ async def switch_volumes_back(run: ResizeRun) -> None:
     if found is None or found.server is None or not found.server.volumes:
         return
     if claim is not None and claim.name != found.server.host:
-        await or_left_to_delete(run.rooms, found.server.id, _export_back(run, found.server))
-
-
-async def _export_back(run: ResizeRun, server: Server) -> None:
-    cell = moving.here(server).cell
-    try:
-        held = await offload.export_volumes(run, cell, server, moving.here(server).address, again=True)
-    except HostFailed as failed:
-        if failed.code != HOST_SILENT:
-            raise
-        held = await all_held_only(
-            run.rooms, server
-        )  # nobody has them; a hard reboot exports them when the host is back
-    await records.change(run.rooms, cell, server.id, records.fence(run), lambda now: with_attachments(now, held))
+        await or_left_to_delete(run.rooms, found.server.id, offload.exported_back(run, found.server))
 
 
 @step(needs=(read_ports, claim_host, bind_destination, send_guest), patience_s=NETWORK_PATIENCE_S)

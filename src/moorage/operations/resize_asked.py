@@ -4,6 +4,7 @@ Fields are only ever added, with defaults (RULES §19).
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -46,8 +47,27 @@ class Resize(msgspec.Struct, frozen=True):
     by_project: str = ""
 
 
+class AskedMove(Protocol):
+    """What a move to any host of its cell is asked."""
+
+    @property
+    def flavor(self) -> FlavorCopy: ...
+    @property
+    def host(self) -> str | None: ...
+    @property
+    def same_host(self) -> bool: ...
+    @property
+    def needs(self) -> Needs: ...
+    @property
+    def group(self) -> GroupAsk | None: ...
+    @property
+    def near(self) -> tuple[HostId, ...] | None: ...
+    @property
+    def far(self) -> tuple[HostId, ...]: ...
+
+
 def ask_of(
-    asked: Resize, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
+    asked: AskedMove, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
 ) -> Ask:
     """As a boot asks, of its own cell: another cell would need its record moved. In its group it is counted where it is, and where
     an earlier attempt wanted it."""

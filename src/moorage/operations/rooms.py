@@ -9,6 +9,7 @@ from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
 from moorage.clients.vendor_data import VendorData
 from moorage.clients.volume import VolumeClient
+from moorage.model.fence import FencePlugin
 from moorage.model.ids import ConductorId, NetworkId, OperationId
 from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
@@ -118,6 +119,8 @@ class Rooms:
     """What others have to say to guests; None: nobody is configured."""
     seals: Seals | None = None
     """For secrets that wait in a journal; None: they are not kept."""
+    fence: FencePlugin | None = None
+    """What knows whether machines have power; None: nobody is asked."""
     gates: Callable[[], Gates] = lambda: OPEN
     """Which behaviour is on for what begins now (RULES §13)."""
     preview: bool = False

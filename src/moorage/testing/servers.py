@@ -161,6 +161,7 @@ class OrderBook(LifeBook):
             self.live,
             self.forced,
             self.aborted,
+            self.evacuated,
         )
         return not any(asked)
 

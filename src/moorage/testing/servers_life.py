@@ -18,6 +18,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.ids import ImageId
 from moorage.model.migration import Migration
 from moorage.model.server import Server, TaskState
+from moorage.operations.evacuate_request import EvacuateWish
 from moorage.operations.live_migrate_request import LiveWish
 from moorage.operations.nouns.servers import Telling
 from moorage.operations.rebuild import RebuildRequest
@@ -56,6 +57,7 @@ class LifeBook:
     """Live migrations that were to begin; the UUIDs of those to be forced, and aborted."""
     forced: list[str] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
+    evacuated: list[tuple[str, EvacuateWish]] = field(default_factory=list)
     host_says: HostFailed | None = None
     """With what every host fails."""
 
@@ -144,6 +146,12 @@ class LifeBook:
         self, asker: Asker, server: Server, migration: Migration, *, request_id: str
     ) -> None:
         self.aborted.append(migration.uuid)
+
+    async def evacuate(
+        self, asker: Asker, server: Server, wish: EvacuateWish, *, check: StateCheck, request_id: str
+    ) -> None:
+        check(server)
+        self.evacuated.append((server.id, wish))
 
     def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None:
         self.cached.append((tuple(each.host for each in hosts), tuple(images)))

@@ -31,11 +31,19 @@ class MoveVerbs:
     """(host, server, move) of what arrived on a host and is no guest there yet."""
     left: dict[tuple[str, ServerId], str] = field(default_factory=dict)
     """The move of a guest that has an older one beside it."""
-
+    silent: set[str] = field(default_factory=set)
+    """Hosts that nobody hears."""
     waits: dict[tuple[str, ServerId], str] = field(default_factory=dict)
     """The move for which a place waits."""
     departed: dict[tuple[str, ServerId], str] = field(default_factory=dict)
     """The move by which a guest left while it ran."""
+
+    def is_silent(self, host: str) -> bool:
+        return host in self.silent
+
+    def refuse_silent(self, host: str) -> None:
+        if host in self.silent:
+            raise HostFailed("nobody hears it", code="host_silent")
 
     async def ask(
         self,
@@ -149,6 +157,9 @@ async def moves_held(
         "bound elsewhere": sorted(bound - host),
         "exported elsewhere": sorted(exported - host),
         "moves": sorted(moves),
-        "states": sorted((each.vm_state.value, each.flavor.id, each.moved is not None) for each in rows),
+        "states": sorted(
+            ("" if small.fails_to_error else each.vm_state.value, each.flavor.id, each.moved is not None)
+            for each in rows
+        ),
         "host stays": [each.host == "host1" for each in rows],
     }

@@ -268,6 +268,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
 
     @override
     def _obey(self, to: HostAddress, errand: Errand, server: ServerId, do: Callable[[], PowerState]) -> PowerState:
+        self.refuse_silent(to.host)
         key, now = (to.host, server), errand.turn
         if now < self.turns.get(key, now):
             raise HostFailed("too late", code="turn_is_past")
@@ -381,10 +382,9 @@ class SmallRegion:
         self.network, self.images, self.volumes = DictNetwork(), DictImages(), DictVolumes()
         self.hosts = DictHosts(images=self.images)
         self._wired: set[str] = set()
-        self.watches_moves = False
-        """Where guests run and what is bound is held too."""
-        self.charged_meanwhile: dict[str, int] = {}
-        """Of the quota, what a move that is under way has taken beforehand."""
+        self.watches_moves = self.fails_to_error = False
+        """Where guests run and what is bound is held too; a failure leaves ERROR, whatever the server was."""
+        self.charged_meanwhile: dict[str, int] = {}  # of the quota, what a move that is under way has taken beforehand
         self.herald = Herald("conductor1", "vm_and_task_state")
         self.rooms = self._rooms()
 
@@ -470,7 +470,7 @@ class SmallRegion:
             await self.wire_devices()
         self.network, self.images, self.volumes = DictNetwork(guarantees=guarantees), DictImages(), DictVolumes()
         self.hosts = DictHosts(images=self.images)
-        self.watches_moves, self.charged_meanwhile = False, {}
+        self.watches_moves, self.fails_to_error, self.charged_meanwhile = False, False, {}
         self.rooms = self._rooms()
         for last, key in enumerate((USERS_PORT, SPARE_PORT), start=1):
             mac = f"fa:16:3e:00:00:{last:02x}"

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from moorage.sql import Ready
-from moorage.store.cell import actions, migrations, servers
+from moorage.store.cell import actions, hosts, migrations, servers
 from moorage.store.region import quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
@@ -23,6 +23,7 @@ EMPTY_CELL = (
     Ready(sa.delete(servers.fences)),
     Ready(sa.delete(actions.actions)),
     Ready(sa.delete(migrations.migrations)),
+    Ready(sa.delete(hosts.hosts)),
 )
 CLAIMS = Ready(sa.select(sa.func.count()).select_from(_allocations))
 USED = Ready(sa.select(sa.func.sum(_inventories.c.used)))

@@ -1,4 +1,4 @@
-"""Actions and parts of servers that a later room brings: after the usual checks they answer 501 (docs/api.md lists them)."""
+"""Parts of servers that a later room brings: after the usual checks they answer 501 (docs/api.md lists them)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,9 +9,6 @@ from moorage.api.routes import Params, Route
 from moorage.model.errors import Gone, NotBuilt
 
 AS_ASKED = Params(strict=None)
-ACTIONS = {
-    "evacuate": "os-evacuate",
-}
 GONE_ACTIONS = ("resetNetwork", "os-getRDPConsole")
 PARTS = {
     ("GET", "/servers/{id}/shares"): "os_compute_api:os-server-shares:index",
@@ -34,10 +31,6 @@ async def gone(call: Call[Any]) -> Reply:
 
 
 ROUTES = (
-    *(
-        Route("POST", "/servers/{id}/action", later(name, f"os_compute_api:{rule}"), action=name)
-        for name, rule in ACTIONS.items()
-    ),
     *(Route("POST", "/servers/{id}/action", gone, action=name) for name in GONE_ACTIONS),
     *(Route(method, path, later(f"{method} {path}", rule), params=AS_ASKED) for (method, path), rule in PARTS.items()),
 )

@@ -130,7 +130,9 @@ async def _update_by_name(call: Call[Json], asked: ByName) -> Reply:
     host, cell = await host_named(call, asked.host)
     now = now_us(call.desk.clock)
     if doing == "force-down":
-        await writes.set_forced_down(call.desk.region, cell, host, now, forced=bool(asked.forced_down))
+        await writes.set_forced_down(
+            call.desk.region, cell, host, now, forced=bool(asked.forced_down), by=call.asker.user
+        )
         return Reply(body={"service": said | {"forced_down": bool(asked.forced_down)}})
     disabled = doing != "enable"
     why = reason if doing == "disable-log-reason" else None
@@ -166,7 +168,9 @@ async def _update_by_id(call: Call[Json], asked: ById) -> Reply:
         disabled = asked.status == "disabled"
         host = await writes.set_disabled(call.desk.region, cell, host, now, disabled=disabled, reason=reason)
     if asked.forced_down is not None:
-        host = await writes.set_forced_down(call.desk.region, cell, host, now, forced=bool(asked.forced_down))
+        host = await writes.set_forced_down(
+            call.desk.region, cell, host, now, forced=bool(asked.forced_down), by=call.asker.user
+        )
     return Reply(body={"service": _of_host(call, host, await zones_of(call))})
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from moorage.conductor.audit.making import finding
 from moorage.conductor.audit.seen import Page, Site
 from moorage.model.audit import Finding
+from moorage.model.migration import MigrationStatus
 from moorage.model.server import VmState
 
 WITH_GUEST = frozenset(
@@ -30,7 +31,9 @@ def of_servers(page: Page, site: Site) -> Iterator[Finding]:
         hosts = page.guests.get(server.id, [])
         if server.host not in hosts and server.vm_state in WITH_GUEST:
             yield finding("guest_missing", server.id, server.host, server.id, expected="a guest", found="none")
-        leaving = {each.source_host for each in page.moves.get(server.id, [])}
+        leaving = {
+            each.source_host for each in page.moves.get(server.id, []) if each.status is not MigrationStatus.DONE
+        }
         leaving |= {str(each.dest_host) for each in page.moves.get(server.id, [])}
         for host in sorted(set(hosts) - leaving - {server.host}):
             kind = "guest_on_two_hosts" if server.host in hosts else "guest_elsewhere"

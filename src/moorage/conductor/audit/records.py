@@ -92,6 +92,7 @@ def migrations(page: Page, site: Site) -> Iterator[Finding]:
             waits = (
                 server is not None and server.vm_state is VmState.RESIZED and each.status is MigrationStatus.FINISHED
             )
+            waits = waits or each.status is MigrationStatus.DONE  # its host is not back yet
             held = page.held.get(each.uuid)
             if not waits:
                 why_not = (

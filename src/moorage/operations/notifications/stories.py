@@ -29,6 +29,7 @@ from moorage.operations import (
     snapshot,
     soft_delete,
 )
+from moorage.operations.notifications.evacuation import STORIES_OF_EVACUATION
 from moorage.operations.notifications.moves import STORIES_OF_MOVES
 from moorage.operations.notifications.said import Said, Story, changed, trouble_of
 from moorage.operations.notifications.shelving import STORIES_OF_SHELVING
@@ -375,6 +376,7 @@ STORIES: dict[str, Story] = {
     **VOLUME_STORIES,
     **STORIES_OF_SHELVING,
     **STORIES_OF_MOVES,
+    **STORIES_OF_EVACUATION,
 }
 """By the name of the saga, without its version."""
 

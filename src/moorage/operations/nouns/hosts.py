@@ -4,12 +4,16 @@ A host's row is its cell's; that it takes no servers is a trait in the region's 
 so the cell is written first, and saying it again mends what an accident left half said.
 """
 
+import msgspec
+
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.host import Host
+from moorage.model.migration import MigrationStatus
 from moorage.operations.nouns.aggregates import take_out
-from moorage.placement import inventory
+from moorage.placement import claims, inventory
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import aggregates
 from moorage.store.region.placement import providers
@@ -30,9 +34,14 @@ async def set_disabled(
     return changed
 
 
-async def set_forced_down(region: Database, cell: Database, host: Host, now: int, *, forced: bool) -> Host:
-    """The region is told before this answers: no claim that commits later takes the host, whoever hears of the cell or not."""
-    changed = await cell.write(lambda tx: cell_hosts.set_forced_down(tx, host.host, forced, now))
+async def set_forced_down(
+    region: Database, cell: Database, host: Host, now: int, *, forced: bool, by: str | None = None
+) -> Host:
+    """The region is told before this answers: no claim that commits later takes the host, whoever hears of the cell or not.
+
+    Who says so is kept: for evacuations it is their word that the host is fenced (RULES §11).
+    """
+    changed = await cell.write(lambda tx: cell_hosts.set_forced_down(tx, host.host, forced, now, by))
     if changed is None:
         raise _gone(host.host)
     await region.write(lambda tx: providers.force_down(tx, host.id, forced, stamp(tx)))
@@ -40,13 +49,20 @@ async def set_forced_down(region: Database, cell: Database, host: Host, now: int
 
 
 async def delete(region: Database, cell: Database, host: Host, now: int) -> None:
-    """A host that is no more: out of its aggregates, placement and cell.  Raises Conflict while servers are on it."""
+    """A host that is no more: out of its aggregates, placement and cell.  Raises Conflict while servers are on it.
+
+    It does not come back, so what was evacuated from it is over.
+    """
     if await cell.read(lambda tx: cell_servers.on_host(tx, host.host)):
         raise Conflict(
             "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
         )
 
+    left = await cell.read(lambda tx: cell_migrations.evacuated_from(tx, host.host))
+
     def leave(tx: Tx) -> None:
+        for move in left:
+            claims.release(tx, move.uuid)
         tree = providers.tree_of(tx, host.id)
         if any(providers.in_use(tx, each) for each in tree):
             raise Conflict(
@@ -59,5 +75,10 @@ async def delete(region: Database, cell: Database, host: Host, now: int) -> None
         if tree:
             providers.delete_all(tx, tree, stamp(tx))
 
+    def forget(tx: Tx) -> None:
+        for each in left:
+            cell_migrations.put(tx, msgspec.structs.replace(each, status=MigrationStatus.COMPLETED, updated_at=now))
+        cell_hosts.remove(tx, host.host)
+
     await region.write(leave)
-    await cell.write(lambda tx: cell_hosts.remove(tx, host.host))
+    await cell.write(forget)

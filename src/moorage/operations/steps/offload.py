@@ -6,7 +6,7 @@ Each is safe twice, and nothing of it is taken back: the disk is in an image by 
 import msgspec
 
 from moorage.bus.agents import HostAddress
-from moorage.model.errors import NotFound
+from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import CellId
 from moorage.model.server import Server, VmState
 from moorage.model.verdict import Row
@@ -14,7 +14,7 @@ from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments
 from moorage.operations.steps.doing import DoingRun, now_us
-from moorage.operations.steps.hosts import destroy_or_leave
+from moorage.operations.steps.hosts import HOST_SILENT, destroy_or_leave
 from moorage.operations.steps.volumes import all_held_only, exported
 from moorage.sql import Tx
 
@@ -74,6 +74,23 @@ async def export_volumes(
     for device in server.volumes:
         found[device.bdm] = await exported(run.rooms, to, server.id, device, device.attachment, again=again)
     return found
+
+
+async def exported_back(run: DoingRun, server: Server) -> None:
+    """The volumes of a server that stays where it is are exported there again.
+
+    While that host is silent nobody has them; a hard reboot exports them when it is back.
+    """
+    assert server.cell is not None
+    assert server.host is not None
+    try:
+        held = await export_volumes(run, server.cell, server, HostAddress(server.cell, server.host), again=True)
+    except HostFailed as failed:
+        if failed.code != HOST_SILENT:
+            raise
+        held = await all_held_only(run.rooms, server)
+    by = records.fence(run)
+    await records.change(run.rooms, server.cell, server.id, by, lambda now: with_attachments(now, held))
 
 
 async def hold_volumes_again(run: DoingRun, cell: CellId, server: Server) -> None:

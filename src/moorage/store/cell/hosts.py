@@ -30,16 +30,21 @@ hosts = sa.Table(
     sa.Column("doc", sa.Text, nullable=False),
     sa.Column("agent", sa.String(64)),
     sa.Column("troubles", sa.Text),
+    sa.Column("forced_down_by", sa.String(255)),
+    sa.Column("forced_down_at", sa.BigInteger),
 )
 """`agent`: the one agent that speaks for the host, by the name it has for one life; NULL: none, or nobody has said.
-`troubles`: what the conductor saw, as JSON (`HostTroubles`); NULL: nothing."""
+`troubles`: what the conductor saw, as JSON (`HostTroubles`); NULL: nothing.
+`forced_down_by`, `forced_down_at`: which user said that it is down, and when, µs; an evacuation takes it as their word."""
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Host)
 _troubles_decoder = msgspec.json.Decoder(HostTroubles)
 
 
-_GIVEN = tuple(each.name for each in hosts.c if each.name not in {"number", "troubles"})
+_GIVEN = tuple(
+    each.name for each in hosts.c if each.name not in {"number", "troubles", "forced_down_by", "forced_down_at"}
+)
 _REPORTED = ("id", "node", "seen_at", "updated_at", "doc")
 
 
@@ -177,9 +182,18 @@ def set_disabled(tx: Tx, host: str, disabled: bool, reason: str | None, now: int
     return None if row is None else _host(row)
 
 
-def set_forced_down(tx: Tx, host: str, forced: bool, now: int) -> Host | None:
+def set_forced_down(tx: Tx, host: str, forced: bool, now: int, by: str | None = None) -> Host | None:
+    """`by`: the user who says so; who said it first is kept as long as it holds."""
+    again = sa.and_(hosts.c.forced_down, hosts.c.forced_down_at.is_not(None)) if forced else sa.false()
+    said = {
+        "forced_down_by": sa.case((again, hosts.c.forced_down_by), else_=by if forced else None),
+        "forced_down_at": sa.case((again, hosts.c.forced_down_at), else_=now if forced else None),
+    }
     row = tx.row(
-        hosts.update().where(hosts.c.host == host).values(forced_down=forced, updated_at=now).returning(*hosts.c)
+        hosts.update()
+        .where(hosts.c.host == host)
+        .values(forced_down=forced, updated_at=now, **said)
+        .returning(*hosts.c)
     )
     return None if row is None else _host(row)
 
@@ -200,5 +214,7 @@ def _host(row: Any) -> Host:
         disabled=row.disabled,
         disabled_reason=row.disabled_reason,
         forced_down=row.forced_down,
+        forced_down_by=row.forced_down_by,
+        forced_down_at=row.forced_down_at,
         agent=row.agent or "",
     )

@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ServerId
-from moorage.model.migration import ENDED, Migration
+from moorage.model.migration import ENDED, Migration, MigrationStatus, MigrationType
 from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
@@ -15,6 +15,8 @@ from moorage.store.cell.tables import cell_metadata
 OPEN_MAX = 100
 """Moves of one server that are under way; there is one."""
 KEPT_OF_SERVER_MAX = 1000
+EVACUATED_MAX = 1000
+"""Evacuations of one host that are looked at in one go."""
 
 migrations = sa.Table(
     "migrations",
@@ -119,14 +121,51 @@ def told(tx: Tx, uuids: Sequence[str]) -> dict[str, Told]:
     return {row.uuid: Told(ServerId(row.server), bool(row.is_open)) for row in rows}
 
 
+class Leaving(msgspec.Struct, frozen=True):
+    """Servers that are being moved away from a host, or were."""
+
+    stay: frozenset[ServerId] = frozenset()
+    """They may come back: their guests stay there until that is over."""
+    stay_off: frozenset[ServerId] = frozenset()
+    """They are about to be evacuated: their guests stay, and are not started."""
+    evacuated: frozenset[ServerId] = frozenset()
+    """They are being started elsewhere: their guests go.  Of those that were, their records say where they are."""
+
+
 _LEAVING = Ready(
-    sa.select(migrations.c.server).where(migrations.c.is_open, migrations.c.source_host == sa.bindparam("b_host"))
+    sa.select(migrations.c.server, migrations.c.type, migrations.c.status).where(
+        migrations.c.is_open, migrations.c.source_host == sa.bindparam("b_host")
+    )
+)
+_EVACUATED = Ready(
+    sa.select(migrations.c.number, migrations.c.doc)
+    .where(
+        migrations.c.is_open,
+        migrations.c.source_host == sa.bindparam("b_host"),
+        migrations.c.type == MigrationType.EVACUATION.value,
+        migrations.c.status == MigrationStatus.DONE.value,
+    )
+    .order_by(migrations.c.number)
+    .limit(EVACUATED_MAX)
 )
 
 
-def leaving(tx: Tx, host: str) -> frozenset[ServerId]:
-    """Servers that are being moved away from a host, or were and may come back: their guests stay there until that is over."""
-    return frozenset(ServerId(row.server) for row in tx.rows(_LEAVING, {"b_host": host}))
+def leaving(tx: Tx, host: str) -> Leaving:
+    """What open moves say of guests on the host that they leave."""
+    stay, stay_off, evacuated = set[ServerId](), set[ServerId](), set[ServerId]()
+    for row in tx.rows(_LEAVING, {"b_host": host}):
+        if row.type != MigrationType.EVACUATION.value:
+            stay.add(ServerId(row.server))
+        elif row.status == MigrationStatus.MIGRATING.value:
+            evacuated.add(ServerId(row.server))
+        elif row.status != MigrationStatus.DONE.value:
+            stay_off.add(ServerId(row.server))
+    return Leaving(frozenset(stay), frozenset(stay_off), frozenset(evacuated))
+
+
+def evacuated_from(tx: Tx, host: str) -> Sequence[Migration]:
+    """Evacuations that are done, and whose host has not been back since, oldest first."""
+    return [_migration(row) for row in tx.rows(_EVACUATED, {"b_host": host})]
 
 
 def forget(tx: Tx, servers: Sequence[ServerId]) -> None:

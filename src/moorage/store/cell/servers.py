@@ -389,10 +389,11 @@ def observe(tx: Tx, host: str, power_states: Mapping[ServerId, int]) -> Sequence
 
 
 def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
-    """Remove rows of servers deleted before then, a bounded number at a time."""
+    """Remove rows of servers deleted before then, a bounded number at a time; not while a host that they left keeps something."""
+    left = sa.exists().where(migrations.c.server == servers.c.id, migrations.c.is_open)
     old = (
         sa.select(servers.c.id)
-        .where(servers.c.deleted_at.is_not(None), servers.c.deleted_at < before_us)
+        .where(servers.c.deleted_at.is_not(None), servers.c.deleted_at < before_us, sa.not_(left))
         .limit(limit)
         .scalar_subquery()
     )

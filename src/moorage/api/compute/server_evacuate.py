@@ -1,0 +1,66 @@
+"""`POST /servers/{id}/action` `evacuate`: an administrator has a server made anew, away from a host that is dead."""
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors, in_state, the_server
+from moorage.api.compute.server_bodies import NO, Fqdn
+from moorage.api.compute.servers import new_password
+from moorage.api.past import v2_014_servers, v2_095_servers
+from moorage.api.routes import Route
+from moorage.api.wire import Body, NovaBool
+from moorage.model.errors import Invalid
+from moorage.model.server import Server, VmState
+from moorage.operations.evacuate_request import EvacuateWish
+
+RULE = "os_compute_api:os-evacuate"
+FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.ERROR)
+
+
+class Wanted(Body):
+    host: Fqdn | UnsetType = UNSET
+    admin_pass: str | UnsetType = msgspec.field(name="adminPass", default=UNSET)
+    shared: NovaBool = msgspec.field(name="onSharedStorage", default=NO)
+    force: NovaBool = NO
+
+
+class EvacuateBody(Body):
+    evacuate: Wanted
+
+
+async def evacuate(call: Call[EvacuateBody]) -> Reply:
+    """Accepted when it is answered, with 200 as in Nova.
+
+    A host is judged like any other, forced or not: what is claimed there must fit, for a claim is never skipped.
+    """
+    server, asked = await the_server(call, RULE), call.body.evacuate
+    shows, shared = call.version < v2_014_servers.NO_PASSWORD_SHOWN, bool(asked.shared)
+    host = None if isinstance(asked.host, UnsetType) else str(asked.host)
+    if asked.force and host is None:
+        raise Invalid("Can't force to a non-provided destination")
+    if isinstance(asked.admin_pass, str):
+        if shared:
+            raise Invalid("admin password can't be changed on existing disk")
+        password: str | None = asked.admin_pass
+    else:
+        password = None if shared else new_password()
+    wish = EvacuateWish(
+        host=host,
+        stopped=call.version >= v2_095_servers.STAYS_STOPPED,
+        shared_storage=shared,
+        password=password or "",
+    )
+    await doors(call).evacuate(call.asker, server, wish, check=_check, request_id=call.request_id)
+    shown = shows and call.desk.config.enable_instance_password
+    return Reply(200, {"adminPass": password}) if shown else Reply(200)
+
+
+def _check(server: Server) -> None:
+    """A server that is locked is evacuated too, as in Nova."""
+    in_state(server, "evacuate", FROM)
+    if server.moved is not None:
+        raise Invalid("Instance was moved, and that is neither confirmed nor reverted.")
+
+
+ROUTES = (Route("POST", "/servers/{id}/action", evacuate, takes=EvacuateBody, action="evacuate"),)

@@ -1,0 +1,394 @@
+"""Evacuate: a server whose host is dead is made anew on another one, with its ports and addresses, from its image or its volumes.
+
+    begin_action      the action, and the move's record: `accepted`
+    fence_source      proof that the old guest cannot run; without one nothing is touched (RULES §11)
+    read_ports        its ports, with what they ask of a host by now
+    on a host, and if that fails on the next one, with the same ports:
+      claim_host      compute, guarantees and addresses there in one claim; what it had is held by the move
+      bind_ports      each port on the host, with the providers that were claimed (S1.4, S1.5)
+      connect_volumes each volume is exported to the host, and to the old one no more
+      record_destination   `pre-migrating`
+      prove_fenced    proof again, of this moment; from here on the old host is told to destroy its guest: `migrating`
+      start_guest, await_vifs
+    record_evacuated  on its new host (point of no return): `done`
+
+Its local disk is the image's again: what was written on the old host is lost, as in Nova.  The old host is silent; when it is back without
+the guest its cell's conductor gives back what the move holds there, and the record says `completed` (conductor/evacuated.py).
+A failure leaves the server in ERROR on its old host, with the claim it had.
+"""
+
+import msgspec
+
+from moorage.model.action import Event
+from moorage.model.errors import NoCapacity, NotFound, Problem
+from moorage.model.fence import FenceProof
+from moorage.model.guest import GuestSpec, PowerState
+from moorage.model.ids import CellId
+from moorage.model.migration import Migration, MigrationStatus, MigrationType
+from moorage.model.network import Port
+from moorage.model.server import Fault, Server, TaskState, VmState
+from moorage.operations import move_claims
+from moorage.operations.boot import Claim
+from moorage.operations.evacuate_asked import Evacuate
+from moorage.operations.resize_asked import ask_of
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing, fencing, moving, offload
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.drives import with_drive
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.guest_again import Cards, cards_of
+from moorage.operations.steps.guests import guest_of
+from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
+from moorage.operations.steps.moving import End
+from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
+from moorage.operations.steps.ports import nics_of
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
+from moorage.saga import Cause, Run, Saga, on_some_host, step
+from moorage.sql import Tx
+from moorage.store.cell import actions, migrations
+from moorage.store.cell import servers as cell_servers
+
+NETWORK_PATIENCE_S = 300.0
+HOST_PATIENCE_S = 300.0
+FAULT_CHARACTERS_MAX = 255
+ACTION = "evacuate"
+EVENTS = ("rebuild_server", "compute_rebuild_instance")
+OVER = frozenset({MigrationStatus.DONE, MigrationStatus.COMPLETED})
+
+
+EvacuateRun = Run[Evacuate, Rooms]
+
+
+@step
+async def begin_action(run: EvacuateRun) -> Found:
+    """The action and the move's record show from the start."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    server, now, asked = found.server, doing.now_us(), run.asked
+    move = Migration(
+        uuid=asked.migration,
+        server=server.id,
+        type=MigrationType.EVACUATION,
+        status=MigrationStatus.ACCEPTED,
+        user=asked.user,
+        project=asked.by_project,
+        created_at=now,
+        updated_at=now,
+        source_host=str(server.host),
+        source_node=server.node or "",
+        source_provider=server.provider,
+        old_flavor=server.flavor,
+        new_flavor=server.flavor,
+    )
+
+    def also(tx: Tx) -> None:
+        moving.put(tx, move)
+        actions.write(tx, doing.action_of(run, ACTION))
+
+    same = lambda now: now  # noqa: E731  the fence is asked
+    written = await records.change(run.rooms, found.cell, server.id, records.fence(run), same, also)
+    return Found(written, found.cell)
+
+
+@begin_action.undo
+async def fail_action(run: EvacuateRun) -> None:
+    """ERROR on its old host, as in Nova; as it was where nothing was touched, or when it is being deleted."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.cell is None or found.server is None:
+        return
+    now, turned = doing.now_us(), run.turned
+    events = tuple(failed_event(each, now, found.server.host, turned) for each in EVENTS)
+    nowhere = turned is not None and isinstance(turned.problem(), NoCapacity)
+    status = MigrationStatus.ERROR if nowhere else MigrationStatus.FAILED
+
+    def finish(tx: Tx) -> None:
+        moving.with_status(tx, run.asked.migration, status)
+        actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
+
+    def after(server: Server) -> Server:
+        if turned is None or run.cancelled is not None:
+            return msgspec.structs.replace(server, task_state=None)
+        return failed(run.asked, server, turned)
+
+    await records.change(run.rooms, found.cell, found.server.id, records.fence(run), after, finish)
+
+
+def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
+    """The record when it could not be done: where proof was lacking it is as it was."""
+    now = doing.now_us()
+    fault = Fault(500, turned.public[:FAULT_CHARACTERS_MAX], now, turned.problem().private)
+    state = asked.server.vm_state if turned.code == fencing.NOT_FENCED else VmState.ERROR
+    return msgspec.structs.replace(server, vm_state=state, task_state=None, fault=fault, updated_at=now)
+
+
+@step(needs=(begin_action,), no_undo="a guest that was found running on a host that is said to be down stays off")
+async def fence_source(run: EvacuateRun) -> FenceProof:
+    """Refused before anything is touched."""
+    return await fencing.prove(run, "fence_source", _server(run))
+
+
+@step(needs=(begin_action, fence_source), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
+async def read_ports(run: EvacuateRun) -> Cards:
+    """One reading for the whole move: what the ports ask, and how they are bound (S1.16)."""
+    return await cards_of(run.rooms, _server(run))
+
+
+@step(region=True, moves=True, needs=(begin_action, read_ports))
+async def claim_host(run: EvacuateRun) -> Claim:
+    """The best willing host of its cell. What the server held is held by the move from then on, and nothing is doubled."""
+    ask = ask_of(run.asked, _server(run), run[read_ports], _cell(run), run.blamed, attempt=run.attempt)
+    return await move_claims.claimed(run, ask, run[read_ports])
+
+
+@claim_host.undo
+async def give_claim_back(run: EvacuateRun) -> None:
+    """What the move held is the server's again."""
+    await move_claims.given_back(run)
+
+
+@step(moves=True, needs=(read_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
+async def bind_ports(run: EvacuateRun) -> tuple[Port, ...]:
+    """From the host that is dead to this one; a refusal is found here. Who was overtaken binds nothing: the fence is asked before."""
+    claim, cards = run[claim_host], run[read_ports]
+    if not cards.ports:
+        return ()
+    await moving.not_overtaken(run, _cell(run))
+    return await run.rooms.network.bind_ports(
+        run.asked.server.id,
+        claim.name,
+        claim.availability_zone,
+        cards.ports,
+        profiles=claim.profiles,
+        tried=(str(run.asked.server.host), *names_of(run.rooms.placement.world(), run.tried), claim.name),
+        unsure=True,
+    )
+
+
+@bind_ports.undo
+async def bind_ports_back(run: EvacuateRun) -> None:
+    """Only in the final unwinding; the next attempt's bind replaces the host."""
+    cards, claim = run.get(read_ports), run.get(claim_host)
+    if cards is None or claim is None or not cards.ports:
+        return
+    end = moving.here(run.asked.server)
+    await moving.not_overtaken(run, end.cell)
+    tried = (end.name, *names_of(run.rooms.placement.world(), run.tried), claim.name)
+    await run.rooms.network.bind_ports(
+        run.asked.server.id,
+        end.name,
+        end.availability_zone,
+        cards.ports,
+        profiles=moving.profiles_of(cards),
+        tried=tried,
+        unsure=True,
+    )
+
+
+@step(moves=True, needs=(begin_action, claim_host, bind_ports), patience_s=VOLUME_PATIENCE_S)
+async def connect_volumes(run: EvacuateRun) -> dict[str, str]:
+    """Mapping → attachment: a new one for this host, and the old host's are gone."""
+    claim = run[claim_host]
+    return await offload.export_volumes(run, _cell(run), _server(run), _end(claim).address, again=True)
+
+
+@connect_volumes.undo
+async def give_volumes_back(run: EvacuateRun) -> None:
+    """Only in the final unwinding: a silent host is given none, so nobody has them, and they are the server's still."""
+    found = run.get(begin_action)
+    if found is not None and found.server is not None and found.server.volumes:
+        await or_left_to_delete(run.rooms, found.server.id, offload.exported_back(run, found.server))
+
+
+@step(
+    moves=True,
+    needs=(begin_action, claim_host, bind_ports, connect_volumes),
+    no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
+)
+async def record_destination(run: EvacuateRun) -> None:
+    """The move's record says where it goes."""
+    await _show(run, TaskState.REBUILD_BLOCK_DEVICE_MAPPING, MigrationStatus.PRE_MIGRATING)
+
+
+@step(
+    moves=True,
+    needs=(begin_action, claim_host, record_destination),
+    no_undo="proof is only read, and a guest that is off stays so",
+    patience_s=HOST_PATIENCE_S,
+)
+async def prove_fenced(run: EvacuateRun) -> FenceProof:
+    """Recorded first, and proved then: an old host that comes back from now on is told to destroy its guest."""
+    await _show(run, TaskState.REBUILD_SPAWNING, MigrationStatus.MIGRATING)
+    return await fencing.prove(run, "prove_fenced", _server(run))
+
+
+async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> None:
+    claim = run[claim_host]
+
+    def also(tx: Tx) -> None:
+        found = migrations.get(tx, run.asked.migration)
+        if found is None or found.status not in OVER:
+            moving.with_status(
+                tx,
+                run.asked.migration,
+                status,
+                dest_host=claim.name,
+                dest_node=claim.node,
+                dest_address=claim.name,
+                dest_provider=claim.host,
+            )
+
+    by, change = records.fence(run), lambda server: msgspec.structs.replace(server, task_state=task)
+    await records.change(run.rooms, _cell(run), run.asked.server.id, by, change, also)
+
+
+@step(
+    host_local=True,
+    needs=(claim_host, bind_ports, connect_volumes, prove_fenced),
+    patience_s=HOST_PATIENCE_S,
+)
+async def start_guest(run: EvacuateRun) -> PowerState:
+    """The host makes it from the image or the volumes: there is proof that the other one cannot run."""
+    claim = run[claim_host]
+    guest = await _guest(run, claim)
+    try:
+        state = await run.rooms.hosts.start_guest(_end(claim).address, errand(run, "start_guest"), guest)
+    except Problem:
+        run.rooms.placement.count_failure(claim.host, failed=True)
+        raise
+    run.rooms.placement.count_failure(claim.host, failed=False)
+    return state
+
+
+@start_guest.undo
+async def destroy_guest(run: EvacuateRun) -> None:
+    """A silent host destroys it when it returns; until its start counts it keeps it off (RULES §23)."""
+    claim = run.get(claim_host)
+    if claim is not None:
+        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.asked.server.id)
+
+
+async def _guest(run: EvacuateRun, claim: Claim) -> GuestSpec:
+    cards, server = run[read_ports], _server(run)
+    ports: tuple[Port, ...] = run[bind_ports]
+    guest = guest_of(server, cards.networks, ports, claim.availability_zone)
+    guest = msgspec.structs.replace(guest, power_on=run.asked.becomes is VmState.ACTIVE)
+    sealed = run.asked.sealed_password
+    guest = await with_drive(run.rooms, server, guest, cards.networks, ports, sealed_password=sealed)
+    return await with_disks(run.rooms, server, guest, run[connect_volumes])
+
+
+@step(
+    needs=(claim_host, bind_ports, start_guest),
+    no_undo="it only waits",
+    patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
+)
+async def await_vifs(run: EvacuateRun) -> None:
+    """Wait until the network says that what was bound is plugged; a guest that is off plugs nothing."""
+    claim, ports = run[claim_host], run[bind_ports]
+    if run.asked.becomes is VmState.ACTIVE:
+        await await_plugged(run, ports, claim.name)
+
+
+@step(
+    needs=(claim_host, start_guest),
+    no_undo="a server that was shown on its new host stays there",
+    point_of_no_return=True,
+)
+async def record_evacuated(run: EvacuateRun) -> None:
+    """On its new host; the action is finished with it."""
+    now, claim = doing.now_us(), run[claim_host]
+    events = tuple(Event(each, now, now, "Success", claim.name) for each in EVENTS)
+
+    def also(tx: Tx) -> None:
+        found = migrations.get(tx, run.asked.migration)
+        if found is not None and found.status not in OVER:
+            moving.with_status(tx, run.asked.migration, MigrationStatus.DONE)
+        actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None)
+
+    by, changed = records.fence(run), lambda server: evacuated(run, server, now)
+    await records.change(run.rooms, moving.here(run.asked.server).cell, run.asked.server.id, by, changed, also)
+    run.rooms.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+
+
+@record_evacuated.passed
+async def was_recorded(run: EvacuateRun) -> bool:
+    """An adopter asks: does the move's record say so already?"""
+    by, id = records.fence(run), run.asked.server.id
+
+    def look(tx: Tx) -> Server | None:
+        row, move = cell_servers.take_over(tx, id, by), migrations.get(tx, run.asked.migration)
+        return row if move is not None and move.status in OVER else None
+
+    row = await run.rooms.cells[moving.here(run.asked.server).cell].write(look)
+    if row is not None and run.rooms.herald is not None:
+        run.rooms.herald.seen(run.operation, row)
+    return row is not None
+
+
+def evacuated(run: EvacuateRun, server: Server, now: int) -> Server:
+    """The record of a server on its new host. What its teller forgot stays as it is."""
+    claim, cards = run[claim_host], run.get(read_ports)
+    ports, attachments, state = run.get(bind_ports), run.get(connect_volumes), run.get(start_guest)
+    nics = server.nics
+    if ports and cards is not None:
+        floating = {nic.port: nic.floating for nic in server.nics}
+        bound = nics_of(ports, cards.networks)
+        nics = tuple(msgspec.structs.replace(each, floating=floating.get(each.port, ())) for each in bound)
+    return msgspec.structs.replace(
+        with_attachments(server, attachments),
+        host=claim.name,
+        node=claim.node,
+        provider=claim.host,
+        availability_zone=claim.availability_zone,
+        nics=nics,
+        vm_state=run.asked.becomes,
+        task_state=None,
+        power_state=server.power_state if state is None else int(state),
+        fault=None,
+        launched_at=now,
+        updated_at=now,
+    )
+
+
+def _ended(tx: Tx, run: EvacuateRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+EVACUATE = Saga(
+    "evacuate/1",
+    Evacuate,
+    begin_action,
+    fence_source,
+    read_ports,
+    on_some_host(
+        claim_host,
+        bind_ports,
+        connect_volumes,
+        record_destination,
+        prove_fenced,
+        start_guest,
+        await_vifs,
+        host=lambda claim: claim.host,
+    ),
+    record_evacuated,
+    ended=_ended,
+)
+
+
+def _end(claim: Claim) -> End:
+    return End(claim.cell, claim.name, claim.availability_zone)
+
+
+def _server(run: EvacuateRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server
+
+
+def _cell(run: EvacuateRun) -> CellId:
+    cell = run[begin_action].cell
+    assert cell is not None
+    return cell

@@ -1,0 +1,96 @@
+"""What an evacuation is asked, and how it is accepted: only with proof that the server's host is fenced (RULES §11)."""
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.asker import Asker
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.ids import OperationId, new_uuid
+from moorage.model.operation import Accepted
+from moorage.model.server import Server, TaskState
+from moorage.model.world import GroupAsk
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.boot_request import hinted_hosts
+from moorage.operations.evacuate import ACTION, EVACUATE
+from moorage.operations.evacuate_asked import Evacuate
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import fencing, slot
+from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.servers import StateCheck
+from moorage.operations.unshelve import needs_of_server
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.region import server_groups
+
+
+class EvacuateWish(msgspec.Struct, frozen=True):
+    """What is asked for."""
+
+    host: str | None = None
+    stopped: bool = False
+    """It stays off (2.95)."""
+    shared_storage: bool = False
+    """Its disk is said to be where other hosts have it too (until 2.13)."""
+    password: str = ""
+
+
+async def begin(
+    rooms: Rooms, asker: Asker, server: Server, wish: EvacuateWish, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept it. Raises NotFound (server or host), Invalid (the same host, the host is up), and Conflict."""
+    if wish.host is not None:
+        await _check_host(rooms, server, wish.host)
+    check(server)
+    refuse_without_credentials(rooms)
+    near, far = await hinted_hosts(rooms, server.hints)
+    group = await _group(rooms, server)
+    proof = await fencing.refuse_unfenced(rooms, server)
+    if wish.shared_storage and not server.volume_backed:
+        raise Invalid("Invalid state of instance files on shared storage")
+    owner = await rooms.tellers.choose(EVACUATE.name)
+    sealed = (
+        rooms.seals.seal(wish.password) if server.config_drive and rooms.seals is not None and wish.password else ""
+    )
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        if now.host != server.host:
+            raise Conflict(f"Instance {now.id} was moved meanwhile.")
+        asked = Evacuate(
+            server=now,
+            seq=seq,
+            migration=new_uuid(),
+            fence=proof,
+            stopped=wish.stopped,
+            host=wish.host,
+            needs=needs_of_server(now),
+            group=group,
+            near=near,
+            far=far,
+            sealed_password=sealed,
+            request_id=request_id,
+            user=asker.user,
+            global_request_id=carried.get(),
+            by_project=asker.project or "",
+        )
+        return accepted(EVACUATE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
+
+    await tell_later(rooms, await slot.accept(rooms, server.id, ACTION, make, task=TaskState.REBUILDING))
+
+
+async def _check_host(rooms: Rooms, server: Server, host: str) -> None:
+    """In Nova's words; a host of another cell is found, and then no valid one."""
+    for cell in rooms.cells.ids:
+        if await rooms.cells[cell].read(lambda tx: cell_hosts.named(tx, host)) is not None:
+            break
+    else:
+        raise NotFound(f"Compute host {host} not found.")
+    if host == server.host:
+        raise Invalid("The target host can't be the same one.")
+
+
+async def _group(rooms: Rooms, server: Server) -> GroupAsk | None:
+    if server.group is None:
+        return None
+    wanted = server.group
+    group = await rooms.region.read(lambda tx: server_groups.get(tx, wanted))
+    return None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)

@@ -1,0 +1,51 @@
+"""What is said of evacuations: `evacuate`, once, by the API; then `rebuild` with start and end or error, as Nova's new host says it."""
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from moorage.model.server import Server, TaskState
+from moorage.operations import evacuate
+from moorage.operations.evacuate_asked import Evacuate
+from moorage.operations.notifications.said import Said, Story, changed, trouble_of
+from moorage.operations.rooms import Rooms
+from moorage.saga import Line, Run
+from moorage.saga.log import Ended, Result, Turn
+
+
+def _busy(asked: Evacuate) -> Server:
+    return msgspec.structs.replace(asked.server, task_state=TaskState.REBUILDING)
+
+
+def _accepted(asked: Evacuate) -> Iterator[Said]:
+    busy = _busy(asked)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+    yield Said("evacuate", busy, host=busy.host, service="api")
+
+
+def _heard(run: Run[Evacuate, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+    """Nova's host begins with it, so the start is told of each host that is tried."""
+    busy = _busy(run.asked)
+    match line:
+        case Result(step=evacuate.claim_host.name):
+            claim = evacuate.claim_host.decode(line.value)
+            yield Said("rebuild.start", busy, line.attempt, claim.name)
+        case Ended(status="done"):
+            done = evacuate.evacuated(run, seen or busy, time.time_ns() // 1000)
+            yield changed(busy, done, attempt=run.attempt, host=done.host)
+            yield Said("rebuild.end", done, run.attempt, done.host)
+        case Turn(reason="failed"):
+            tried = run.get(evacuate.claim_host)
+            host = None if tried is None else tried.name
+            yield Said("rebuild.error", busy, line.attempt, host, trouble=trouble_of(line.cause))
+            failed = evacuate.failed(run.asked, busy, line.cause)
+            yield changed(busy, failed, attempt=line.attempt, host=failed.host)
+        case _:
+            pass
+
+
+STORIES_OF_EVACUATION: dict[str, Story] = {"evacuate": Story(Evacuate, _accepted, _heard)}
+
+
+__all__ = ["STORIES_OF_EVACUATION"]

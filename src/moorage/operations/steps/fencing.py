@@ -1,0 +1,90 @@
+"""Proof that the host a server leaves runs it no more (RULES §11), and the refusals of those who have none.
+
+A host that is silent may run its guests all the same: its agent may be dead, its network cut, its bus out.  So silence is no proof.
+"""
+
+import asyncio
+import logging
+
+from moorage.model.errors import Conflict, HostFailed, Invalid, Problem, Unavailable
+from moorage.model.fence import FencedBy, FenceProof
+from moorage.model.host import Host
+from moorage.model.server import Server
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps.doing import now_us
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
+from moorage.operations.steps.moving import MoveRun, here
+from moorage.store.cell import hosts as cell_hosts
+
+NOT_FENCED = "host_not_fenced"
+PLUGIN_WITHIN_S = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+async def refuse_unfenced(rooms: Rooms, server: Server) -> FenceProof:
+    """What is known when an evacuation is asked. Raises Invalid while the host is up, Conflict when nothing proves that it is off."""
+    host = here(server)
+    found = await _row(rooms, server)
+    if found is not None and not found.forced_down and not rooms.hosts.is_silent(host.name):
+        raise Invalid(f"Compute service of {host.name} is still in use.")
+    proof = await _known(rooms, server, found)
+    if proof is None:
+        raise _unproved(host.name)
+    return proof
+
+
+async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
+    """Proof of this moment.  A host that is heard switches the guest off, whatever else is said of it; of one that is not, it is asked.
+
+    Raises Conflict when there is none any more, Unavailable while a host that is heard does not obey.
+    """
+    source = here(server)
+    if not run.rooms.hosts.is_silent(source.name):
+        try:
+            await run.rooms.hosts.power_off(source.address, errand(run, step), server.id, 0.0)
+            return FenceProof(source.name, FencedBy.HOST, now_us())
+        except HostFailed as failed:
+            if failed.code == NO_GUEST:
+                return FenceProof(source.name, FencedBy.HOST, now_us())
+            if failed.code != HOST_SILENT:
+                why = f"the host that the server leaves is heard, and does not switch the guest off: {failed.public}"
+                raise Unavailable(why, private=failed.private) from failed
+    proof = await _known(run.rooms, server, await _row(run.rooms, server))
+    if proof is None:
+        raise _unproved(source.name)
+    return proof
+
+
+async def _row(rooms: Rooms, server: Server) -> Host | None:
+    host = here(server)
+    return await rooms.cells[host.cell].read(lambda tx: cell_hosts.named(tx, host.name))
+
+
+async def _known(rooms: Rooms, server: Server, found: Host | None) -> FenceProof | None:
+    """The plug-in is asked first: it is a witness, and the operator's word is only that."""
+    host = here(server).name
+    if rooms.fence is not None and await _confirmed(rooms, host):
+        return FenceProof(host, FencedBy.PLUGIN, now_us(), rooms.fence.name)
+    if found is not None and found.forced_down:
+        at = found.forced_down_at or found.updated_at or now_us()
+        return FenceProof(host, FencedBy.OPERATOR, at, found.forced_down_by or "")
+    return None
+
+
+async def _confirmed(rooms: Rooms, host: str) -> bool:
+    assert rooms.fence is not None
+    try:
+        async with asyncio.timeout(PLUGIN_WITHIN_S):
+            return await rooms.fence.is_off(host)
+    except (TimeoutError, OSError, Problem) as failure:  # not confirmed, then
+        logger.warning("fence plug-in %s does not say whether %s is off: %r", rooms.fence.name, host, failure)
+        return False
+
+
+def _unproved(host: str) -> Conflict:
+    return Conflict(
+        f"Host {host} is not heard, but nothing proves that its guests are off. Switch the machine off, and say so: "
+        f"'openstack compute service set --down {host} nova-compute'; then evacuate again.",
+        code=NOT_FENCED,
+    )

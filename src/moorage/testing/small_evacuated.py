@@ -1,0 +1,72 @@
+"""A small region with a server whose host is dead: for proofs."""
+
+from typing import Any
+
+import msgspec
+
+from moorage.model.fence import FencedBy, FenceProof
+from moorage.model.host import Host
+from moorage.model.ids import CellId, HostId
+from moorage.model.resources import needs_of
+from moorage.model.server import VmState
+from moorage.operations.evacuate_asked import Evacuate
+from moorage.sql import Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_moved import MOVE, recorded
+from moorage.testing.small_region import PROJECT, SERVER, SmallRegion
+from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
+
+DEAD = "host1"
+CELL = CellId("cell1")
+
+
+async def evacuable(
+    small: SmallRegion,
+    *,
+    state: VmState = VmState.ACTIVE,
+    routed: bool = False,
+    guarantees: bool = False,
+    volumes: bool = False,
+    heard: bool = False,
+) -> SmallRegion:
+    """A server on host1, which an operator forced down.  `heard`: its agent speaks all the same, and has the guest, off."""
+    await small.wire_host4()
+    if volumes:
+        await booted_from_volume(small, PROVED_OPERATION)
+    else:
+        await imaged(small, state, routed=routed, guarantees=guarantees)
+        small.images.whole.pop(IMAGE)
+    small.watches_moves = small.fails_to_error = True
+    hosts = small.hosts
+    await small.cells[CELL].write(_forced_down)
+    if heard:
+        return small
+    hosts.silent.add(DEAD)
+    hosts.guests.pop((DEAD, SERVER))
+    hosts.disks = {each for each in hosts.disks if each[0] != DEAD}
+    return small
+
+
+def _forced_down(tx: Tx) -> None:
+    cell_hosts.report(tx, Host(0, HostId("provider-1"), "", DEAD, DEAD, CELL), 1)
+    cell_hosts.set_forced_down(tx, DEAD, True, 2, "operator-1")
+
+
+async def evacuating(small: SmallRegion, *, stopped: bool = False, host: str | None = None, **world: Any) -> Evacuate:
+    """What is asked of an evacuation of that server."""
+    await evacuable(small, **world)
+    server = await recorded(small)
+    flavor, disk = server.flavor, 0 if server.volume_backed else server.flavor.disk_gib
+    return Evacuate(
+        server=msgspec.structs.replace(server),
+        seq=2,
+        migration=MOVE,
+        fence=FenceProof(DEAD, FencedBy.OPERATOR, 2, "operator-1"),
+        stopped=stopped,
+        host=host,
+        needs=needs_of(vcpus=flavor.vcpus, memory_mb=flavor.ram_mib, disk_gb=disk),
+        request_id="req-evacuate",
+        user="user-1",
+        by_project=PROJECT,
+    )
