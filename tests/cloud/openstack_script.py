@@ -427,3 +427,35 @@ SERVERS_SINCE_2_17 = """
     server event list dumped ~ trigger_crash_dump
     server delete --wait dumped
 """
+
+BEFORE_LIVE_MIGRATIONS = """
+    server create --image tiny --flavor m1.nano --network private --wait lives ~ ACTIVE
+    here:OS-EXT-SRV-ATTR:host = server show lives
+"""
+LIVE_ABORT = """
+    move:Id = server migration list --server lives --status running
+    server show lives ~ MIGRATING
+    ! server stop lives
+    server migration abort lives {move}
+    wait ACTIVE lives
+    server show lives ~ {here}
+    server migration list --server lives --status cancelled ~ live-migration
+    ! server migration abort lives {move}
+"""
+LIVE_FORCE = """
+    move:Id = server migration list --server lives --status running
+    server migration force complete lives {move}
+    wait ACTIVE lives
+    server show lives !~ {here}
+    server event list lives ~ live_migration_force_complete
+    ! server migration force complete lives {move}
+"""
+LIVE_MIGRATIONS = """
+    here:OS-EXT-SRV-ATTR:host = server show lives
+    ! server migrate --live-migration --host nowhere lives ~ could not be found
+    server migrate --live-migration --block-migration lives
+    wait ACTIVE lives
+    server show lives !~ {here}
+    server migration list --server lives --type live-migration --status completed ~ completed
+    server delete --wait lives
+"""

@@ -266,3 +266,51 @@ async def test_volumes_are_at_both_ends_for_as_long_as_it_takes(running: Running
     assert guests(running, id) == [host_of(seen)]
     assert len(await client.attachments_of(id)) == len(rows)
     await nothing_to_mend(running)
+
+
+async def test_an_agent_that_dies_while_it_sends(running: Running) -> None:
+    """The transfer died with it, and the guest did not: the move is taken back when the host says so."""
+    server = await running.admin.active("a")
+    id, source = server["id"], host_of(server)
+    fleet = running.cloud.fleet
+    driver = fleet.drivers[source]
+    turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
+    assert (await act(running, id, LIVE)).status_code == 202
+    await under_way(running, id)
+    await fleet.agents[source].stop()
+    await driver.close()
+    await driver.start()
+    await fleet.restart(next(plan for plan in running.cloud.plans if plan.host == source))
+    there = await ended(running, id, "failed")
+    turned(running, source, live_mib_per_s=0.0, live_dirty_mib_per_s=0.0)
+    assert host_of(there) == source
+    await until(lambda: running.admin.settled(id), lambda seen: guests(running, id) == [source])
+    assert power(running, source, id) is PowerState.RUNNING
+    assert (await act(running, id, LIVE)).status_code == 202
+    await ended(running, id, "completed")
+    await nothing_to_mend(running)
+
+
+async def test_a_delete_ends_it(running: Running) -> None:
+    server = await running.admin.active("a")
+    id, source = server["id"], host_of(server)
+    turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
+    assert (await act(running, id, LIVE)).status_code == 202
+    move = await under_way(running, id)
+    await running.admin.gone(id)
+    turned(running, source, live_mib_per_s=0.0, live_dirty_mib_per_s=0.0)
+    assert guests(running, id) == []
+    assert (await held(running, id), await held(running, move["uuid"])) == ({}, {})
+    assert (await migrations(running, id))[0]["status"] == "cancelled"
+    await nothing_to_mend(running)
+
+
+async def test_what_is_paused_stays_paused(running: Running) -> None:
+    server = await running.admin.active("a")
+    id, source = server["id"], host_of(server)
+    assert (await act(running, id, {"pause": None})).status_code == 202
+    await until(lambda: running.admin.settled(id), lambda seen: seen["status"] == "PAUSED")
+    assert (await act(running, id, LIVE)).status_code == 202
+    there = await ended(running, id, "completed", "PAUSED")
+    assert host_of(there) != source
+    assert power(running, host_of(there), id) is PowerState.PAUSED

@@ -205,6 +205,26 @@ def test_hosts_and_flavors(client: Client, version: str) -> None:
     told(client.run(script.HOSTS, *ADMIN, *at(version)))
 
 
+@pytest.mark.skipif("MOORAGE_CLOUDS_YAML" in os.environ, reason="it turns the dials of hosts in our own data directory")
+def test_live_migrations(client: Client, clouds_yaml: Path) -> None:
+    """Of a guest that writes to its memory as fast as it is sent: it is aborted, forced, and left alone."""
+    options = (*ADMIN, *at("2.latest"))
+    told(client.run(script.BEFORE_LIVE_MIGRATIONS, *options))
+    dials = [each / "dials.json" for each in (clouds_yaml.parent / "data" / "hosts").iterdir() if each.is_dir()]
+    for verb in ("abort", "force complete"):
+        for each in dials:
+            each.write_text('{"live_mib_per_s": 64, "live_dirty_mib_per_s": 64}')
+        told(client.run("server migrate --live-migration lives", *options))
+        deadline = time.monotonic() + WAIT_S
+        while "running" not in client.say([*options, "server", "migration", "list", "--server", "lives"])[1]:
+            assert time.monotonic() < deadline, client.answer
+            time.sleep(0.02)
+        told(client.run(getattr(script, f"LIVE_{verb.split()[0].upper()}"), *options))
+        for each in dials:
+            each.unlink()
+    told(client.run(script.LIVE_MIGRATIONS, *options))
+
+
 @pytest.mark.parametrize("text", ["NETWORK", "IDENTITY", "IMAGE"])
 def test_the_neighbours(client: Client, text: str) -> None:
     told(client.run(getattr(script, text), *ADMIN))

@@ -8,7 +8,7 @@ import pytest
 from moorage.model.server import VmState
 from moorage.operations.all import SAGAS
 from moorage.testing.sagas import PARTS, prove
-from moorage.testing.small_moved import about_moved, movable, moved, resizing
+from moorage.testing.small_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
 from moorage.testing.small_region import SmallRegion
 
 WORLDS: dict[str, dict[str, Any]] = {
@@ -26,6 +26,22 @@ async def small() -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open()
     yield region
     await region.close()
+
+
+LIVE_WORLDS: dict[str, dict[str, Any]] = {
+    "volumes": {"volumes": True},
+    "guarantees": {"guarantees": True},
+    "paused": {"state": VmState.PAUSED, "routed": True},
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in PARTS if part.name == "failing"])
+@pytest.mark.parametrize("kind", LIVE_WORLDS)
+async def test_every_kind_of_server_is_live_migrated(small: SmallRegion, kind: str, part: Any) -> None:
+    world = LIVE_WORLDS[kind]
+    asked = await live_migrating(small, **world)
+    await prove(SAGAS["live_migrate/1"], asked, lambda: live_movable(small, **world), part)
 
 
 @pytest.mark.matrix

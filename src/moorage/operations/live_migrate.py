@@ -332,7 +332,11 @@ async def switch_guest(run: LiveRun) -> None:
     """The source sends the guest, and at the switch it goes on at the destination. Who wants it back is heard until then."""
     way = _way(run)
     await moving.shown(run, _cell(run), run.asked.migration, MigrationStatus.RUNNING)
-    await live.begin(run, way)
+    try:
+        await live.begin(run, way)
+    except HostFailed:  # it may have begun all the same
+        if await live.stays(run, way):
+            raise
     await _left(run, way)
 
 

@@ -154,9 +154,14 @@ async def closed(run: MoveRun, way: Way, step: str) -> bool:
     return await _unless(telling, HOST_SILENT, HAS_ARRIVED) is not None
 
 
+async def stays(run: MoveRun, way: Way) -> bool:
+    """Nothing is sent any more, and the guest is at its source. False: it has left, or nobody can say."""
+    return await _end(run, way) is not None
+
+
 async def stay(run: MoveRun, way: Way) -> None:
-    """The way back: nothing is sent any more, and the guest is at its source. Raises Unavailable while nobody can say so."""
-    if await _end(run, way) is not None:
+    """The way back: the same. Raises Unavailable while nobody can say so."""
+    if await stays(run, way):
         return
     raise Unavailable("neither host says where the guest is; it is waited for")
 

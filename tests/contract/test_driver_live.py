@@ -1,0 +1,138 @@
+"""Simulated hosts and a guest that changes hosts while it runs: whatever dies when, it is on one of the two."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.drivers.dials import Dials
+from moorage.drivers.simulated import SimulatedDriver
+from moorage.model.clock import SystemClock
+from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec, PowerState
+from moorage.model.ids import ServerId
+from moorage.model.live import LiveNow, LiveState
+
+ONE = ServerId("11111111-0000-4000-8000-000000000000")
+SPEC = GuestSpec(ONE, "web", 1, 512, 1)
+SLOW = Dials(live_mib_per_s=1.0)
+PATIENCE_S = 30.0
+
+
+async def host(directory: Path, dials: Dials | None = None) -> SimulatedDriver:
+    driver = SimulatedDriver(directory, SystemClock(), dials)
+    await driver.start()
+    return driver
+
+
+async def pair(tmp_path: Path, dials: Dials | None = None) -> tuple[SimulatedDriver, SimulatedDriver]:
+    """The first runs the guest, and sends it; a place waits at the second."""
+    first, second = await host(tmp_path / "first", dials), await host(tmp_path / "second")
+    await first.start_guest(SPEC)
+    target = await second.live_target(SPEC, await first.live_source(ONE), None)
+    for _ in range(2):
+        assert await second.prepare_live(SPEC, "move") is PowerState.PAUSED
+        await first.send_live(ONE, target, "move")
+    return first, second
+
+
+async def when(driver: SimulatedDriver, good: Callable[[LiveNow], bool]) -> LiveNow:
+    deadline = time.monotonic() + PATIENCE_S
+    while not good(now := await driver.live_status(ONE, "move")):
+        assert time.monotonic() < deadline, now
+        await asyncio.sleep(0.01)
+    return now
+
+
+async def test_it_goes_on_there_with_what_it_wrote(tmp_path: Path) -> None:
+    first, second = await pair(tmp_path)
+    now = await when(first, lambda now: now.state is LiveState.SWITCHED)
+    assert now.progress is not None
+    assert (now.progress.memory_remaining, now.progress.disk_remaining) == (0, 0)
+    assert (await first.guests(), await second.guests()) == ({}, {ONE: PowerState.RUNNING})
+    assert (await second.live_status(ONE, "move")).state is LiveState.ARRIVED
+    assert await second.land_live(SPEC, "move") is PowerState.RUNNING
+    assert second._of(ONE).boots == 1
+    with pytest.raises(HostFailed, match="no such guest"):
+        await first.power_on(ONE)
+    with pytest.raises(HostFailed, match="has arrived"):
+        await second.drop_live(ONE, "move")
+    assert (await (await host(tmp_path / "first")).live_status(ONE, "move")).state is LiveState.SWITCHED
+    await first.destroy_guest(ONE)
+    assert (await first.live_status(ONE, "move")).state is LiveState.NONE
+
+
+async def test_an_abort_and_a_place_that_is_gone_leave_it_where_it_is(tmp_path: Path) -> None:
+    first, second = await pair(tmp_path, SLOW)
+    await first.abort_live(ONE, "move")
+    assert (await first.live_status(ONE, "move")).state is LiveState.ABORTED
+    await first.send_live(ONE, await second.move_target(), "move")
+    assert (await first.live_status(ONE, "move")).state is LiveState.RUNNING
+    for _ in range(2):
+        assert await second.drop_live(ONE, "move") is PowerState.NOSTATE
+    await first.force_live(ONE, "move", post_copy=False)
+    failed = await when(first, lambda now: now.state is LiveState.FAILED)
+    assert failed.why == "the other host does not wait for the guest"
+    assert (await first.guests(), await second.guests()) == ({ONE: PowerState.RUNNING}, {})
+    assert os.listdir(tmp_path / "second" / "arriving") == []
+    await first.close()
+
+
+class Died(BaseException):
+    """The process is gone: nothing after this is done."""
+
+
+@pytest.mark.parametrize("dies_after", [False, True])
+async def test_a_source_that_dies_at_the_switch(tmp_path: Path, monkeypatch: Any, dies_after: bool) -> None:
+    """Just before the one rename the guest is the source's, just after it the destination's; a source that returns sees which."""
+    first, second = await pair(tmp_path, SLOW)
+    rename = os.rename
+
+    def dying(old: Any, new: Any) -> None:
+        if dies_after:
+            rename(old, new)
+        raise Died
+
+    transfer = first._transfers[ONE]
+    assert transfer.task is not None
+    transfer.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await transfer.task
+    guest = first._of(ONE)
+    guest.leaving = str(tmp_path / "second"), "move"
+    first._keep(guest)
+    monkeypatch.setattr(os, "rename", dying)
+    with pytest.raises(Died):
+        first._switch(guest, PowerState.RUNNING, transfer)
+    monkeypatch.undo()
+    again = await host(tmp_path / "first")
+    runs = [driver for driver in (again, second) if driver.power_of(ONE) is PowerState.RUNNING]
+    assert runs == [second if dies_after else again]
+    wanted = LiveState.SWITCHED if dies_after else LiveState.NONE
+    assert (await again.live_status(ONE, "move")).state is wanted
+    if not dies_after:
+        assert (await second.live_status(ONE, "move")).state is LiveState.WAITING
+
+
+@pytest.mark.parametrize("looked", [False, True])
+async def test_a_destination_that_was_killed_has_what_arrived(tmp_path: Path, looked: bool) -> None:
+    first, second = await pair(tmp_path)
+    await when(first, lambda now: now.state is LiveState.SWITCHED)
+    if looked:
+        assert second.power_of(ONE) is PowerState.RUNNING
+    again = await host(tmp_path / "second")
+    assert await again.guests() == {ONE: PowerState.RUNNING}
+    assert again.silences(ONE) != ()
+
+
+async def test_a_place_waits_over_a_restart(tmp_path: Path) -> None:
+    first, _ = await pair(tmp_path, SLOW)
+    again = await host(tmp_path / "second")
+    assert (await again.live_status(ONE, "move")).state is LiveState.WAITING
+    await first.force_live(ONE, "move", post_copy=True)
+    await when(first, lambda now: now.state is LiveState.SWITCHED)
+    assert await again.guests() == {ONE: PowerState.RUNNING}

@@ -1,0 +1,113 @@
+"""Live migrations whose hosts fall silent: the story finds out where the guest is, and goes there; who is too old is refused first."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from moorage.bus.messages import Verb
+from moorage.model.errors import HostFailed
+from moorage.model.guest import PowerState
+from moorage.model.migration import MigrationStatus
+from moorage.model.server import VmState
+from moorage.operations.all import SAGAS
+from moorage.operations.steps.hosts import HOST_SILENT
+from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.store.cell import migrations
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_moved import MOVE, live_migrating, recorded
+from moorage.testing.small_region import CELLS, SERVER, SmallRegion
+from moorage.testing.stage import HeldClock
+
+SOURCE = "host1"
+AT_SOURCE = {(SOURCE, SERVER): PowerState.RUNNING}
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+async def told(small: SmallRegion, asked: Any) -> None:
+    saga = SAGAS["live_migrate/1"]
+    await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact), clock=HeldClock())
+
+
+async def status(small: SmallRegion) -> MigrationStatus:
+    found = await small.cells[CELLS[0]].read(lambda tx: migrations.get(tx, MOVE))
+    assert found is not None
+    return found.status
+
+
+def silence(small: SmallRegion, monkeypatch: Any, *, began: bool, answers: int = 10**6) -> list[str]:
+    """The source is not heard from the moment on that it is told to send; `began`: it heard that, and the guest left."""
+    tell_host, ask, silent = small.hosts.tell, small.hosts.ask, list[str]()
+
+    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+        if to.host == SOURCE and (silent or verb is Verb.SEND_LIVE) and len(silent) < answers:
+            if verb is Verb.SEND_LIVE and began:
+                await tell_host(to, errand, server, verb, payload)
+            silent.append(str(verb))
+            raise HostFailed("nobody hears it", code=HOST_SILENT)
+        return await tell_host(to, errand, server, verb, payload)
+
+    async def asking(to: Any, server: Any, verb: Verb, payload: Any, kind: Any, patience_s: float = 20.0) -> Any:
+        if to.host == SOURCE and silent and len(silent) < answers:
+            silent.append(str(verb))
+            raise HostFailed("nobody hears it", code=HOST_SILENT)
+        return await ask(to, server, verb, payload, kind, patience_s)
+
+    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "ask", asking)
+    return silent
+
+
+async def test_a_source_that_fell_silent_as_it_sent_is_answered_for_by_the_destination(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    asked = await live_migrating(small)
+    silent = silence(small, monkeypatch, began=True)
+    await told(small, asked)
+    server = await recorded(small)
+    assert silent[:2] == [Verb.SEND_LIVE, Verb.ABORT_LIVE]
+    assert (server.host != SOURCE, server.vm_state, server.task_state) == (True, VmState.ACTIVE, None)
+    assert small.hosts.guests == {(server.host, SERVER): PowerState.RUNNING}
+    assert await status(small) is MigrationStatus.COMPLETED
+
+
+async def test_nothing_arrives_from_a_source_that_was_silent_before(small: SmallRegion, monkeypatch: Any) -> None:
+    """The place at the destination is taken away first: what the source may have heard comes too late."""
+    asked = await live_migrating(small)
+    silence(small, monkeypatch, began=False)
+    with pytest.raises(Unwound):
+        await told(small, asked)
+    assert (await recorded(small)).host == SOURCE
+    assert small.hosts.guests == AT_SOURCE
+    assert small.hosts.waits == {}
+    assert await status(small) is MigrationStatus.FAILED
+
+
+@pytest.mark.parametrize("old", ["source", "pin"])
+async def test_guarantees_need_hosts_that_understand_them(small: SmallRegion, old: str, monkeypatch: Any) -> None:
+    """S1.11, S1.12: refused before anything is touched, by the level of the host and by the pin that is used."""
+    asked = await live_migrating(small, guarantees=True)
+    if old == "pin":
+        settings = dataclasses.replace(small.rooms.settings, level_pin=2)
+        small.rooms = dataclasses.replace(small.rooms, settings=settings)
+    else:
+        world = small.engine.world()
+        levels = world.level.copy()
+        levels[world.slots_by_name[SOURCE]] = 2
+        monkeypatch.setattr(small.engine, "world", lambda: dataclasses.replace(world, level=levels))
+    monkeypatch.setattr(small.engine, "move", None)
+    before = msgspec.structs.replace(await recorded(small), generation=0)
+    with pytest.raises(Unwound, match="upgraded"):
+        await told(small, asked)
+    after = msgspec.structs.replace(await recorded(small), generation=0)
+    assert (after.host, after.nics, after.vm_state) == (before.host, before.nics, before.vm_state)
+    assert small.network.left_inactive() == set()
+    assert small.hosts.guests == AT_SOURCE
