@@ -40,12 +40,13 @@ async def until(admin: Person, id: str, done: int) -> dict[str, Any]:
         await asyncio.sleep(0.02)
 
 
-async def test_killed_in_the_middle_of_a_drain(upped: Upped) -> None:
+@pytest.mark.parametrize("live", [True, False], ids=["live", "cold"])
+async def test_killed_in_the_middle_of_a_drain(upped: Upped, live: bool) -> None:
     async with Person(upped.config) as admin:
         servers = [(await admin.active(f"d{n}", availability_zone=f"nova:{HOST}"))["id"] for n in range(4)]
         dials = upped.config.data / "hosts" / HOST / "dials.json"
-        dials.write_text(json.dumps({"verbs": {"send_guest": {"delay_s": 1.0}}}))
-        reply = await admin.compute("POST", "/ext/drains", {"drain": {"host": HOST, "concurrency": 2}})
+        dials.write_text(json.dumps({"verbs": {name: {"delay_s": 1.0} for name in ("send_guest", "send_live")}}))
+        reply = await admin.compute("POST", "/ext/drains", {"drain": {"host": HOST, "concurrency": 2, "live": live}})
         id = str(reply.json()["drain"]["id"])
     for done in MOVED:
         async with Person(upped.config) as admin:
@@ -56,8 +57,9 @@ async def test_killed_in_the_middle_of_a_drain(upped: Upped) -> None:
     async with Person(upped.config) as admin:
         told = await until(admin, id, len(servers) + 1)
         assert (told["status"], told["counts"]["done"]) == ("done", len(servers)), told
+        ended = "completed" if live else "confirmed"
         moves = (await admin.compute("GET", "/os-migrations")).json()["migrations"]
-        assert sorted(each["instance_uuid"] for each in moves if each["status"] == "confirmed") == sorted(servers)
+        assert sorted(each["instance_uuid"] for each in moves if each["status"] == ended) == sorted(servers)
         guests = guests_on_disk(upped.config.data)
         assert all(len(guests[each]) == 1 and HOST not in guests[each] for each in servers)
         seen = await nothing_leaked(upped.config, admin)

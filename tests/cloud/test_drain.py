@@ -68,6 +68,10 @@ async def drain(running: Running, status: int = 202, **wanted: Any) -> dict[str,
     return dict(reply.json()["drain"] if status < 400 else next(iter(reply.json().values())))
 
 
+async def shown(running: Running, id: str) -> dict[str, Any]:
+    return dict((await running.admin.compute("GET", f"/ext/drains/{id}")).json()["drain"])
+
+
 async def ended(running: Running, id: str, concurrency: int = 0) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -84,11 +88,13 @@ async def test_every_server_is_moved_and_the_host_takes_nobody(running: Running)
     admin = running.admin
     servers = [await on_host(running, f"s{n}") for n in range(3)]
     await asked(running, servers[1], {"os-stop": None}, "SHUTOFF")
-    shelved = await on_host(running, "shelved")
+    paused = await on_host(running, "paused")
+    await asked(running, paused, {"pause": None}, "PAUSED")
 
     plan = await drain(running, 200, dry_run=True)
     assert (plan["id"], plan["status"], plan["counts"]["waiting"]) == (None, "planned", 4)
     assert all(each["planned"] not in (None, HOST) for each in plan["servers"]), plan
+    assert sorted(each["way"] for each in plan["servers"]) == ["cold", "live", "live", "live"]
     assert {each["status"] for each in await services(running)} == {"enabled"}
 
     begun = await drain(running, concurrency=1)
@@ -97,11 +103,11 @@ async def test_every_server_is_moved_and_the_host_takes_nobody(running: Running)
     done = await ended(running, begun["id"], concurrency=1)
     assert (done["status"], done["counts"]["done"]) == ("done", 4), done
     assert [each["server"] for each in done["servers"]] == [each["server"] for each in plan["servers"]]
-    for each in (*servers, shelved):
+    for each in (*servers, paused):
         seen = await admin.server(each)
         assert seen is not None
         assert host_of(seen) != HOST
-        assert seen["status"] == ("SHUTOFF" if each == servers[1] else "ACTIVE")
+        assert seen["status"] == {servers[1]: "SHUTOFF", paused: "PAUSED"}.get(each, "ACTIVE")
         assert guests(running, each) == [host_of(seen)]
     (service,) = [each for each in await services(running) if each["host"] == HOST]
     assert (service["status"], service["disabled_reason"]) == ("disabled", f"drain {done['id']}")
@@ -110,9 +116,9 @@ async def test_every_server_is_moved_and_the_host_takes_nobody(running: Running)
 
 
 async def test_who_cannot_go_elsewhere_is_named_before_anything_is_done(running: Running) -> None:
-    """One is paused; of two with guarantees of most of a card, only one has another place."""
-    paused = await on_host(running, "paused")
-    await asked(running, paused, {"pause": None}, "PAUSED")
+    """One is suspended; of two with guarantees of most of a card, only one has another place."""
+    asleep = await on_host(running, "asleep")
+    await asked(running, asleep, {"suspend": None}, "SUSPENDED")
     cell = [each["host"] for each in await services(running) if each["host"] in await neighbours(running)]
     for each in await services(running):
         if each["host"] in cell[1:]:
@@ -123,14 +129,14 @@ async def test_who_cannot_go_elsewhere_is_named_before_anything_is_done(running:
 
     refused = (await drain(running, 409))["message"]
     assert refused.startswith("2 servers of host host1 cannot be moved"), refused
-    assert "it is paused" in refused
+    assert "it is suspended" in refused
     assert "guaranteed bandwidth" in refused
     begun = await drain(running, partial=True, concurrency=4)
     done = await ended(running, begun["id"])
     assert (done["status"], done["counts"]["left"], done["counts"]["done"]) == ("incomplete", 2, 1), done
     there = [host_of(seen) for each in wide if (seen := await running.admin.server(each)) is not None]
     assert sorted(there) == sorted([HOST, cell[0]])
-    for each in (paused, *wide, filler["id"]):
+    for each in (asleep, *wide, filler["id"]):
         await running.admin.gone(each)
 
 
@@ -166,18 +172,25 @@ async def test_it_can_be_cancelled_and_a_move_that_fails_is_tried_again(running:
     for each in sorted(await neighbours(running)):
         running.dial(each, take_guest=VerbDial(fail_times=1))
     servers = [await on_host(running, f"c{n}") for n in range(3)]
-    running.dial(HOST, send_guest=VerbDial(delay_s=0.5))
-    begun = await drain(running, concurrency=1)
+    running.dial(HOST, send_guest=VerbDial(delay_s=5.0))
+    begun = await drain(running, concurrency=1, live=False)
     deadline = time.monotonic() + PATIENCE_S
     while (await running.admin.compute("GET", f"/ext/drains/{begun['id']}")).json()["drain"]["counts"]["moving"] == 0:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
+    for service in await services(running):
+        await disabled(running, service, wanted=False)
+    late = await on_host(running, "late")  # an administrator insists
+    deadline = time.monotonic() + PATIENCE_S
+    while late not in {each["server"] for each in (await shown(running, begun["id"]))["servers"]}:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
     reply = await running.admin.compute("POST", f"/ext/drains/{begun['id']}/action", {"cancel": None})
     assert reply.status_code == 202
     done = await ended(running, begun["id"])
     assert done["status"] == "cancelled"
     assert done["counts"]["waiting"] >= 1
-    for each in servers:
+    for each in (*servers, late):
         await running.admin.settled(each)
 
 

@@ -103,6 +103,9 @@ async def test_moves_go_where_the_dry_run_said_and_it_wrote_nothing(running: Run
     running.told.clear()
 
     told = await tried(running, f"/servers/{id}/action", {"migrate": None})
+    body = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+    live = await tried(running, f"/servers/{id}/action", body)
+    assert (live["operation"], live["hosts"]) == ("live_migrate", told["hosts"])
     bigger = await admin.id_of("flavor", "m1.tiny")
     resize = await tried(running, f"/servers/{id}/action", {"resize": {"flavorRef": bigger}})
     none = await tried(running, f"/servers/{id}/action", {"migrate": {"host": host_of(server)}}, 400)

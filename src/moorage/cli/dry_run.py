@@ -32,6 +32,8 @@ def parser() -> argparse.ArgumentParser:
         one = verbs.add_parser(verb, help=says)
         one.add_argument("server")
         one.add_argument("--host")
+        if verb == "migrate":
+            one.add_argument("--live", action="store_true", help="while it runs")
     for each in verbs.choices.values():
         each.add_argument("--calls", action="store_true", help="show each step's calls too")
         each.add_argument("--json", action="store_true", help="print what the API answered")
@@ -77,6 +79,8 @@ def _move(connection: Any, asked: argparse.Namespace) -> tuple[str, dict[str, An
         wanted: Any = {"flavorRef": connection.compute.find_flavor(asked.flavor, ignore_missing=False).id}
     else:
         wanted = {"host": asked.host} if asked.host else None
+    if asked.verb == "migrate" and asked.live:
+        return f"/servers/{server}/action", {"os-migrateLive": {"host": asked.host, "block_migration": "auto"}}
     return f"/servers/{server}/action", {asked.verb: wanted}
 
 

@@ -23,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
     drain.add_argument("--plan", action="store_true", help="say who would go where, and who cannot, and do nothing")
     drain.add_argument("--concurrency", type=int, default=2, help="servers on their way at once (default: %(default)s)")
     drain.add_argument("--no-confirm", action="store_true", help="leave it to the owners to confirm cold moves")
+    drain.add_argument("--cold", action="store_true", help="running servers are off while they are moved")
     drain.add_argument("--partial", action="store_true", help="begin, though some servers have no other place")
     drain.add_argument("--no-wait", action="store_true", help="do not wait for its end")
     show = verbs.add_parser("show-drain", help="how far a drain is, and wait for its end with --wait")
@@ -54,6 +55,7 @@ def main(argv: list[str]) -> int:
         "concurrency": arguments.concurrency,
         "confirm": not arguments.no_confirm,
         "partial": arguments.partial,
+        "live": not arguments.cold,
         "dry_run": arguments.plan,
     }
     reply = connection.compute.post("/ext/drains", json={"drain": wanted}, microversion=cloud.LATEST)

@@ -73,7 +73,9 @@ class Drains:
         here = await self._servers(drain)
         known = {each.server for each in drain.servers}
         came = [
-            DrainServer(each.id, each.name, drain_moves.way_of(each)) for id, each in here.items() if id not in known
+            DrainServer(each.id, each.name, drain_moves.way_of(each, live=drain.asked.live))
+            for id, each in here.items()
+            if id not in known
         ]
         rows = [await self._look(drain, each, here) for each in (*drain.servers, *came)]
         rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, here)
@@ -118,28 +120,30 @@ class Drains:
         if row.progress is Progress.DONE and known is None:
             return row
         if known is not None and row.progress in (Progress.WAITING, Progress.LEFT):
-            return _waits(row, known)
+            return _waits(drain, row, known)
         held = await self._held(row.server)
         server = (await records.find(self._rooms, row.server)).server
         if server is None or server.deleted:
             return changed(row, progress=Progress.DONE, why="it was deleted")
         if server.host == drain.host:
-            return self._here(row, server, held=held)
+            return self._here(drain, row, server, held=held)
         if server.vm_state is VmState.RESIZED and server.moved is not None and server.moved.host == drain.host:
             return await self._confirm(drain, row, server, held=held)
+        if held:  # what is left on the host goes with the end of its move
+            return changed(row, progress=Progress.MOVING, host=server.host or "", why="")
         return changed(row, progress=Progress.DONE, host=server.host or "", why="")
 
     async def _held(self, server: ServerId) -> bool:
         where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
         return where is not None and where.operation is not None
 
-    def _here(self, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
+    def _here(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
         """On the host still: on its way, or what was tried failed."""
         if held:
             return changed(row, progress=Progress.MOVING, why="")
         if row.progress in (Progress.MOVING, Progress.CONFIRMING) and row.attempts:
             return self._again(row, server.fault.message if server.fault else "its move was taken back")
-        return _waits(changed(row, progress=Progress.WAITING), server)
+        return _waits(drain, changed(row, progress=Progress.WAITING), server)
 
     def _again(self, row: DrainServer, why: str) -> DrainServer:
         if row.attempts >= ATTEMPTS_MAX:
@@ -186,7 +190,9 @@ class Drains:
     async def _move(self, drain: Drain, row: DrainServer, server: Server) -> DrainServer:
         tried = changed(row, attempts=row.attempts + 1)
         try:
-            await drain_moves.leave(self._rooms, server, drain.asked_by, drain.project, f"req-{drain.id}")
+            await drain_moves.leave(
+                self._rooms, server, drain.asked_by, drain.project, live=drain.asked.live, request_id=f"req-{drain.id}"
+            )
         except NotFound:
             return row  # it is being deleted; the next round sees that it is gone
         except Problem as problem:
@@ -194,9 +200,9 @@ class Drains:
         return changed(tried, progress=Progress.MOVING, why="")
 
 
-def _waits(row: DrainServer, server: Server) -> DrainServer:
+def _waits(drain: Drain, row: DrainServer, server: Server) -> DrainServer:
     """Its turn comes; or it cannot be moved as it is, until its owner has changed that."""
-    way = drain_moves.way_of(server)
+    way = drain_moves.way_of(server, live=drain.asked.live)
     if way is Way.NONE:
         return changed(row, way=way, progress=Progress.LEFT, why=drain_moves.why_none(server))
     if row.progress is Progress.LEFT and row.way is not Way.NONE:

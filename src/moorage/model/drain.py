@@ -73,6 +73,8 @@ class DrainAsked(msgspec.Struct, frozen=True):
     """Cold moves are confirmed as soon as they may be; else their owners do."""
     partial: bool = False
     """Begin, though some have no other place."""
+    live: bool = True
+    """Running servers are moved while they run; else they are off meanwhile."""
 
 
 class Drain(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from moorage.store.region import drains
 
 
 class DrainDoorsProtocol(Protocol):
-    async def drain_plan(self, asker: Asker, host: Host) -> tuple[DrainServer, ...]:
+    async def drain_plan(self, asker: Asker, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
         """Who goes where, and who stays. Raises Conflict: nobody hears the host."""
         ...
 
@@ -22,7 +22,7 @@ class DrainDoorsProtocol(Protocol):
 class DrainDoors:
     rooms: Rooms
 
-    async def drain_plan(self, asker: Asker, host: Host) -> tuple[DrainServer, ...]:
+    async def drain_plan(self, asker: Asker, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
         moving.refuse_silent(self.rooms, host.host)
         servers = await self.rooms.cells[host.cell].read(lambda tx: cell_servers.on_host(tx, host.host))
         if asker.project is None:
@@ -35,4 +35,5 @@ class DrainDoors:
             asker.user,
             asker.project,
             [each for each in others if each.host != host.host],
+            live=live,
         )

@@ -9,25 +9,27 @@ from moorage.model.drain import Drain, DrainServer, Progress, Way
 from moorage.model.errors import Conflict, Problem
 from moorage.model.server import Server, VmState
 from moorage.model.world import Ask
-from moorage.operations import confirm_resize, dry_run, resize_request, shelve
+from moorage.operations import confirm_resize, dry_run, live_migrate_request, resize_request, shelve
 from moorage.operations.all import SAGAS
+from moorage.operations.live_migrate_request import LiveWish
 from moorage.operations.previewed import Previewed, previewing
 from moorage.operations.resize_request import ResizeWish
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.scheduler.trial import Trial
 
-_WAYS = {
+_COLD = {
     VmState.ACTIVE: Way.COLD,
     VmState.STOPPED: Way.COLD,
     VmState.SHELVED: Way.OFFLOAD,
     VmState.BUILDING: Way.COLD,  # when it is built
 }
+_LIVE = {**_COLD, VmState.ACTIVE: Way.LIVE, VmState.PAUSED: Way.LIVE, VmState.BUILDING: Way.LIVE}
 
 
-def way_of(server: Server) -> Way:
-    """Running and stopped servers are migrated; what is paused, rescued or broken is for its owner."""
-    return _WAYS.get(server.vm_state, Way.NONE)
+def way_of(server: Server, *, live: bool) -> Way:
+    """Running servers are moved live, if that is wanted, stopped ones cold; what is suspended, rescued or broken is for its owner."""
+    return (_LIVE if live else _COLD).get(server.vm_state, Way.NONE)
 
 
 def why_none(server: Server) -> str:
@@ -36,25 +38,26 @@ def why_none(server: Server) -> str:
     return f"it is {server.vm_state.value}, and is moved when it is active or stopped"
 
 
-async def leave(rooms: Rooms, server: Server, user: str, project: str, request_id: str = "") -> None:
+async def leave(rooms: Rooms, server: Server, user: str, project: str, *, live: bool, request_id: str = "") -> None:
     """Begin its move. Raises what its acceptance raises: Conflict, Unavailable, Invalid."""
-    if server.vm_state is VmState.SHELVED:
-        await shelve.begin_offloading(rooms, server.id, user, project, check=movable, request_id=request_id)
-        return
-    asker = Asker(user, project=project)
-    await resize_request.begin(rooms, asker, server, ResizeWish(), check=movable, request_id=request_id)
+    way, asker = way_of(server, live=live), Asker(user, project=project)
+
+    def check(now: Server) -> None:
+        if way is Way.NONE or way_of(now, live=live) is not way or now.task_state is not None:
+            raise Conflict(f"instance {now.id} is {now.vm_state.value}, and is not moved now")
+
+    if way is Way.OFFLOAD:
+        await shelve.begin_offloading(rooms, server.id, user, project, check=check, request_id=request_id)
+    elif way is Way.LIVE:
+        await live_migrate_request.begin(rooms, asker, server, LiveWish(), check=check, request_id=request_id)
+    else:
+        await resize_request.begin(rooms, asker, server, ResizeWish(), check=check, request_id=request_id)
 
 
 async def let_go(rooms: Rooms, server: Server, request_id: str = "") -> None:
     """Confirm its move, as its owner would."""
     user, project = server.user, server.project
     await confirm_resize.begin(rooms, server.id, user, project, check=_moved, request_id=request_id)
-
-
-def movable(server: Server) -> None:
-    """Raises Conflict."""
-    if way_of(server) is Way.NONE or server.task_state is not None:
-        raise Conflict(f"instance {server.id} is {server.vm_state.value}, and is not moved now")
 
 
 def _moved(server: Server) -> None:
@@ -66,7 +69,14 @@ def _moved(server: Server) -> None:
 
 
 async def planned(
-    rooms: Rooms, host: str, servers: Sequence[Server], user: str, project: str, others: Sequence[Drain] = ()
+    rooms: Rooms,
+    host: str,
+    servers: Sequence[Server],
+    user: str,
+    project: str,
+    others: Sequence[Drain] = (),
+    *,
+    live: bool = True,
 ) -> tuple[DrainServer, ...]:
     """Who goes where, the largest first: each is placed where the ones before it leave room, and the host takes nobody.
 
@@ -79,23 +89,23 @@ async def planned(
     for other in others:
         await _placed(rooms, trial, other)
     order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
-    return tuple([await _planned(rooms, trial, each, user, project) for each in order])
+    return tuple([await _planned(rooms, trial, each, user, project, live=live) for each in order])
 
 
 async def _placed(rooms: Rooms, trial: Trial, drain: Drain) -> None:
     """Room for those of another drain that have not begun to move."""
     for row in drain.servers:
         if row.progress is Progress.WAITING and (found := (await records.find(rooms, row.server)).server) is not None:
-            await _planned(rooms, trial, found, drain.asked_by, drain.project)
+            await _planned(rooms, trial, found, drain.asked_by, drain.project, live=drain.asked.live)
 
 
-async def _planned(rooms: Rooms, trial: Trial, server: Server, user: str, project: str) -> DrainServer:
-    row = DrainServer(server.id, server.name, way_of(server))
+async def _planned(rooms: Rooms, trial: Trial, server: Server, user: str, project: str, *, live: bool) -> DrainServer:
+    row = DrainServer(server.id, server.name, way_of(server, live=live))
     if row.way is Way.NONE:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
     ask: Ask | None = None
     try:
-        await leave(previewing(rooms), server, user, project)
+        await leave(previewing(rooms), server, user, project, live=live)
     except Previewed as previewed:
         (new,) = previewed.accepted
         _, ask = await dry_run.wanted(rooms, msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked))

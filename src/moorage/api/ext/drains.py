@@ -27,6 +27,7 @@ class NewDrain(Body):
     concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = DrainAsked().concurrency
     confirm: bool = True
     partial: bool = False
+    live: bool = True
     dry_run: bool = False
 
 
@@ -39,8 +40,8 @@ async def create(call: Call[CreateBody]) -> Reply:
     call.require("moorage:drains:create")
     wanted = call.body.drain
     host, _ = await host_named(call, wanted.host)
-    rows = await doors(call).drain_plan(call.asker, host)
-    asked = DrainAsked(wanted.concurrency, wanted.confirm, wanted.partial)
+    rows = await doors(call).drain_plan(call.asker, host, live=wanted.live)
+    asked = DrainAsked(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = Drain(
         id=new_uuid(),
         host=host.host,
