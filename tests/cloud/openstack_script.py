@@ -177,6 +177,18 @@ SERVERS_SINCE_2_74 = """
     server migration list --server tagged ~ confirmed
     server migration list --type cold-migration --status reverted ~ reverted
     server event list tagged ~ confirmResize
+    dead:OS-EXT-SRV-ATTR:host = server show tagged
+    ! server evacuate tagged ~ still in use
+    compute service set --down {dead} nova-compute
+    ! server evacuate --host nowhere tagged ~ not found
+    server evacuate tagged
+    wait SHUTOFF tagged
+    server show tagged !~ {dead}
+    server migration list --server tagged --type evacuation ~ {dead}
+    compute service set --up {dead} nova-compute
+    server start tagged
+    wait ACTIVE tagged
+    server event list tagged ~ evacuate
     server delete --wait tagged
     server list --deleted --all-projects ~ tagged
     server create --image tiny --flavor m1.nano --nic auto --wait automatic ~ ACTIVE
