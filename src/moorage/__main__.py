@@ -22,7 +22,10 @@ COMMANDS = {
     "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
     "host": ("moorage.cli.host", "drain | show-drain | cancel-drain: every server of a host is moved elsewhere"),
-    "dry-run": ("moorage.cli.dry_run", "boot | resize | migrate | unshelve: where a server would go, without doing it"),
+    "dry-run": (
+        "moorage.cli.dry_run",
+        "boot | resize | migrate | evacuate | unshelve: where a server would go, without doing it",
+    ),
     "status": ("moorage.cli.status", "which behaviour is on while hosts are upgraded, and what blocks the next"),
     "audit": ("moorage.cli.audit", "what is left over or wrong anywhere in the cloud, and its repair"),
     "heal-allocations": ("moorage.cli.heal_allocations", "claims are made to say what servers and their ports have"),

@@ -174,6 +174,22 @@ async def test_owners_are_told_no_names_of_hosts_and_need_the_same_rights(runnin
         assert all(f"host{number}" not in reply.text for number in range(1, 7))
 
 
+async def test_an_evacuation_is_tried_when_its_host_is_fenced(running: Running, called: list[str]) -> None:
+    server = await running.admin.active("e")
+    body = {"evacuate": {}}
+    await tried(running, f"/servers/{server['id']}/action", body, 400)
+    services = (await running.admin.compute("GET", "/os-services", host=host_of(server))).json()["services"]
+    path = f"/os-services/{services[0]['id']}"
+    assert (await running.admin.compute("PUT", path, {"forced_down": True})).status_code == 200
+    before = await rows(running)
+    called.clear()
+    told = await tried(running, f"/servers/{server['id']}/action", body)
+    assert (called, await rows(running)) == ([], before)
+    assert (told["operation"], told["would_succeed"]) == ("evacuate", True)
+    assert host_of(server) not in {each["host"] for each in told["hosts"]}
+    assert (await running.admin.compute("PUT", path, {"forced_down": False})).status_code == 200
+
+
 async def test_the_command(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
 
     server = (await running.admin.active("d"))["id"]

@@ -74,7 +74,7 @@ TABLE: tuple[Route, ...] = (
     *databases.ROUTES,
     *drains.ROUTES,
     *dry_run.routes(
-        (*servers.ROUTES, *server_moves.ROUTES, *server_shelve.ROUTES),
+        (*servers.ROUTES, *server_evacuate.ROUTES, *server_moves.ROUTES, *server_shelve.ROUTES),
     ),
     *troubled_hosts.ROUTES,
     *neighbours.ROUTES,

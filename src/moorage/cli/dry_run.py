@@ -1,4 +1,4 @@
-"""`moorage dry-run boot | resize | migrate | unshelve`: where a server would go, and what would be called, without doing it (N12)."""
+"""`moorage dry-run boot | resize | migrate | evacuate | unshelve`: where a server would go, and what would be called, without doing it (N12)."""
 
 import argparse
 import json
@@ -28,7 +28,11 @@ def parser() -> argparse.ArgumentParser:
     resize = verbs.add_parser("resize", help="to another flavor")
     resize.add_argument("server")
     resize.add_argument("--flavor", required=True)
-    for verb, says in (("migrate", "to another host, off"), ("unshelve", "back from its image")):
+    for verb, says in (
+        ("migrate", "to another host, off"),
+        ("evacuate", "away from a dead host"),
+        ("unshelve", "back from its image"),
+    ):
         one = verbs.add_parser(verb, help=says)
         one.add_argument("server")
         one.add_argument("--host")
@@ -78,7 +82,7 @@ def _move(connection: Any, asked: argparse.Namespace) -> tuple[str, dict[str, An
     if asked.verb == "resize":
         wanted: Any = {"flavorRef": connection.compute.find_flavor(asked.flavor, ignore_missing=False).id}
     else:
-        wanted = {"host": asked.host} if asked.host else None
+        wanted = {"host": asked.host} if asked.host else {} if asked.verb == "evacuate" else None
     if asked.verb == "migrate" and asked.live:
         return f"/servers/{server}/action", {"os-migrateLive": {"host": asked.host, "block_migration": "auto"}}
     return f"/servers/{server}/action", {asked.verb: wanted}
