@@ -182,4 +182,6 @@ async def test_a_server_that_was_moved_is_reset_to_verify_resize(servers: Any) -
     for state, status in (("error", "ERROR"), ("active", "VERIFY_RESIZE")):
         assert (await act(servers, {"os-resetState": {"state": state}}, by=ADMIN)).status_code == 202
         assert (await servers.shown())["status"] == status
+        for refused in ({"rebuild": {"imageRef": a_server().image}}, {"reboot": {"type": "HARD"}}):
+            assert (await act(servers, refused)).status_code == 409, (status, refused)
     assert (await act(servers, {"revertResize": None})).status_code == 202

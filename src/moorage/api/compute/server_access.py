@@ -54,8 +54,13 @@ def in_state(
     server: Server, action: str, states: Iterable[VmState], tasks: Iterable[TaskState | None] = (None,)
 ) -> None:
     """Raises Conflict, naming what is in the way."""
+    states = frozenset(states)
     if server.vm_state not in states:
         raise Conflict(f"Cannot '{action}' instance {server.id} while it is in vm_state {server.vm_state.value}")
+    if server.moved is not None and VmState.RESIZED not in states:  # whatever an administrator said of it since
+        raise Conflict(
+            f"Cannot '{action}' instance {server.id}: it was moved, and that is neither confirmed nor reverted"
+        )
     if server.task_state not in tasks:
         task = None if server.task_state is None else server.task_state.value
         raise Conflict(f"Cannot '{action}' instance {server.id} while it is in {BUSY} {task}")
