@@ -104,6 +104,62 @@ async def test_a_delete_goes_on_where_the_ports_are_back_on_the_old_host(small: 
     assert small.hosts.guests == {}
 
 
+@pytest.mark.parametrize("verb", ["send", "take", "start"])
+@pytest.mark.parametrize("volumes", [False, True])
+async def test_when_a_new_host_fails_the_next_one_is_tried(
+    small: SmallRegion, monkeypatch: Any, verb: str, volumes: bool
+) -> None:
+    """After everything of the first is taken back: its guest, its bindings, the exports, and what was claimed there."""
+    asked = await resizing(small, volumes=volumes)
+    tell_host, start, failed = small.hosts.tell, small.hosts.start_guest, list[str]()
+
+    def fails(kind: str, host: str) -> None:
+        if kind == verb and not failed:
+            failed.append(host)
+            raise HostFailed("the host failed", code="host_unreachable" if kind == "send" else "guest_failed")
+
+    async def telling(to: Any, errand: Any, server: Any, what: Verb, payload: Any) -> Any:
+        answer = await tell_host(to, errand, server, what, payload)
+        kind = {"SendGuest": "send", "TakeGuest": "take"}.get(type(payload).__name__, "")
+        fails(kind, payload.to.where if isinstance(payload, SendGuest) else to.host)
+        return answer
+
+    async def starting(to: Any, errand: Any, guest: Any) -> Any:
+        answer = await start(to, errand, guest)
+        fails("start", to.host)
+        return answer
+
+    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "start_guest", starting)
+    await told(small, "resize/1", asked)
+    server = await recorded(small)
+    assert server.host is not None
+    assert server.vm_state is VmState.RESIZED
+    assert len({SOURCE, server.host, *failed}) == 3
+    assert small.hosts.guests == {(SOURCE, SERVER): PowerState.SHUTDOWN, (server.host, SERVER): PowerState.RUNNING}
+    assert small.hosts.sent == set()
+    assert {each.host for each in small.network.ports.values() if each.device_id} == {server.host}
+    assert {host for _, host in small.network.inactive} == {SOURCE}
+    assert set(small.volumes.hosts.values()) == ({server.host} if volumes else set())
+
+
+async def test_what_the_old_host_cannot_do_is_not_tried_with_others(small: SmallRegion, monkeypatch: Any) -> None:
+    asked = await resizing(small)
+    tell_host, sent = small.hosts.tell, list[str]()
+
+    async def telling(to: Any, errand: Any, server: Any, what: Verb, payload: Any) -> Any:
+        if isinstance(payload, SendGuest):
+            sent.append(payload.to.where)
+            raise HostFailed("its disk cannot be read", code="host_failed")
+        return await tell_host(to, errand, server, what, payload)
+
+    monkeypatch.setattr(small.hosts, "tell", telling)
+    with pytest.raises(Unwound, match="its disk cannot be read"):
+        await told(small, "resize/1", asked)
+    assert len(sent) == 1
+    assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
+
+
 async def test_what_is_sent_is_ended_before_what_came_of_it_is_dropped(small: SmallRegion, monkeypatch: Any) -> None:
     asked = await resizing(small)
     tell_host, seen = small.hosts.tell, list[tuple[str, str]]()
@@ -125,7 +181,10 @@ async def test_what_is_sent_is_ended_before_what_came_of_it_is_dropped(small: Sm
     monkeypatch.setattr(small.hosts, "tell", lost)
     with pytest.raises(Unwound):
         await told(small, "resize/1", asked)
-    assert seen == [("power_off", SOURCE), ("destroy_guest", DESTINATION), ("power_on", SOURCE)]
+    tried = [host for what, host in seen if what == "destroy_guest"]
+    assert DESTINATION in tried
+    each = [[("power_off", SOURCE), ("destroy_guest", host), ("power_on", SOURCE)] for host in tried]
+    assert seen == [step for steps in each for step in steps]
     assert small.hosts.sent == set()
 
 

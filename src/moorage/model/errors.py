@@ -37,6 +37,9 @@ class Problem(Exception):
     without: tuple[str, ...] = ()
     """Segments that had nothing left to give, or a cell that is out: the host is not to blame, and the next attempt goes without these."""
 
+    final = False
+    """No other host would fare better: the story turns."""
+
     def __init__(self, public: str, *, private: str = "", code: str | None = None) -> None:
         super().__init__(public)
         self.public = public

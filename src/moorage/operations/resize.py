@@ -5,12 +5,13 @@
       claim_host      compute, guarantees and addresses there in one claim; what it had is held by the move (RULES §11)
       prepare_host    the host says where it takes guests: one that cannot is found out here
       bind_destination   inactive bindings there: a refusal costs nothing, traffic stays where it is
-    send_guest        the guest is switched off, and its disk goes to the other host
-    switch_volumes, activate_bindings, land_guest, start_guest, await_vifs
+      send_guest      the guest is switched off, and its disk goes to the other host
+      switch_volumes, activate_bindings, land_guest, start_guest, await_vifs
     record_resized    VERIFY_RESIZE (point of no return)
 
 Until `send_guest` nothing of the server was touched.  What fails after that gives it back as it was: the guest of the other host goes,
-ports and volumes are its old host's again, and the guest is switched on there if it was on.  Its old host keeps guest, claim and
+ports and volumes are its old host's again, and the guest is switched on there if it was on.  If the new host was to blame, the next one is
+tried then; what its old host or another service refuses would fail there too.  Its old host keeps guest, claim and
 bindings until the move is confirmed or reverted, so a revert is never refused for lack of room.
 
 A migration is a resize to the same flavor.  A server may be resized where it is, if that is allowed; its claim is held twice then.
@@ -38,7 +39,7 @@ from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.hosts import HOST_SILENT, errand
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import nics_of
@@ -53,6 +54,8 @@ from moorage.store.region import quotas
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
 FAULT_CHARACTERS_MAX = 255
+HOST_UNREACHABLE, DISK_SHRINKS = "host_unreachable", "disk_shrinks"
+"""Codes of hosts: the new one cannot be reached from the old one; the disk would lose data, wherever it goes."""
 EVENTS = ("cold_migrate", "compute_prep_resize", "compute_resize_instance", "compute_finish_resize")
 
 
@@ -132,7 +135,7 @@ def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
     old = server.flavor
     root = not server.volume_backed and new.disk_gib < old.disk_gib
     if root or new.ephemeral_gib < old.ephemeral_gib:
-        raise HostFailed("Unable to resize disk down.", code="disk_shrinks")
+        raise HostFailed("Unable to resize disk down.", code=DISK_SHRINKS)
 
 
 @step(needs=(begin_action, check_source), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
@@ -218,13 +221,14 @@ async def record_destination(run: ResizeRun) -> None:
     )
 
 
-@step(needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=IMAGE_PATIENCE_S)
+@step(host_local=True, needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=IMAGE_PATIENCE_S)
 async def send_guest(run: ResizeRun) -> None:
     """Its host switches the guest off and sends its disk."""
     order = SendGuest(run[prepare_host], run.asked.migration)
     mine = msgspec.structs.replace(errand(run, "send_guest"), patience_s=run.rooms.settings.image_deadline_s)
     source = doing.host_of(run[begin_action])
-    await run.rooms.hosts.tell(source, mine, run.asked.server.id, Verb.SEND_GUEST, order)
+    with moving.elsewhere_only(HOST_UNREACHABLE):
+        await run.rooms.hosts.tell(source, mine, run.asked.server.id, Verb.SEND_GUEST, order)
 
 
 @send_guest.undo
@@ -259,13 +263,14 @@ async def _plug_volumes_again(run: ResizeRun) -> None:
             await moving.if_there(run.rooms.hosts.attach_volume(here, mine, asked.id, disk))
 
 
-@step(needs=(begin_action, claim_host, send_guest), patience_s=VOLUME_PATIENCE_S)
+@step(host_local=True, needs=(begin_action, claim_host, send_guest), patience_s=VOLUME_PATIENCE_S)
 async def switch_volumes(run: ResizeRun) -> dict[str, str]:
     """Mapping → attachment: each volume is exported to the new host, and to the old one no more."""
     claim, server = run[claim_host], _server(run)
     if claim.name == server.host:
         return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
-    return await offload.export_volumes(run, _cell(run), server, End(claim.cell, claim.name).address, again=True)
+    with moving.elsewhere_only():
+        return await offload.export_volumes(run, _cell(run), server, End(claim.cell, claim.name).address, again=True)
 
 
 @switch_volumes.undo
@@ -277,7 +282,7 @@ async def switch_volumes_back(run: ResizeRun) -> None:
         await or_left_to_delete(run.rooms, found.server.id, offload.exported_back(run, found.server))
 
 
-@step(needs=(read_ports, claim_host, bind_destination, send_guest), patience_s=NETWORK_PATIENCE_S)
+@step(host_local=True, needs=(read_ports, claim_host, bind_destination, send_guest), patience_s=NETWORK_PATIENCE_S)
 async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
     """The switch: traffic goes to the new host. Where ports have one binding only, it is bound there."""
     claim, cards = run[claim_host], run[read_ports]
@@ -286,7 +291,8 @@ async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
     await moving.not_overtaken(run, _cell(run))
     end = End(claim.cell, claim.name, claim.availability_zone)
     left = str(run.asked.server.host)
-    return await moving.bound_at(run, cards, end, claim.profiles, second=run[bind_destination], left=left)
+    with moving.elsewhere_only():
+        return await moving.bound_at(run, cards, end, claim.profiles, second=run[bind_destination], left=left)
 
 
 @activate_bindings.undo
@@ -300,6 +306,7 @@ async def activate_source(run: ResizeRun) -> None:
 
 
 @step(
+    host_local=True,
     needs=(begin_action, read_ports, claim_host, send_guest, switch_volumes, activate_bindings),
     patience_s=HOST_PATIENCE_S,
 )
@@ -309,7 +316,8 @@ async def land_guest(run: ResizeRun) -> None:
     guest = await _guest(run, run[activate_bindings])
     order = TakeGuest(guest, run.asked.migration)
     to = End(claim.cell, claim.name).address
-    await run.rooms.hosts.tell(to, errand(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order)
+    with moving.elsewhere_only(but=(DISK_SHRINKS,)):
+        await run.rooms.hosts.tell(to, errand(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order)
 
 
 @land_guest.undo
@@ -334,14 +342,15 @@ async def _guest(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
     return await with_disks(run.rooms, server, guest, run[switch_volumes])
 
 
-@step(needs=(claim_host, switch_volumes, activate_bindings, land_guest), patience_s=HOST_PATIENCE_S)
+@step(host_local=True, needs=(claim_host, switch_volumes, activate_bindings, land_guest), patience_s=HOST_PATIENCE_S)
 async def start_guest(run: ResizeRun) -> PowerState:
     """It is switched on there, or left off as it was."""
     claim = run[claim_host]
     guest = await _guest(run, run[activate_bindings])
     to = End(claim.cell, claim.name).address
     try:
-        state = await run.rooms.hosts.start_guest(to, errand(run, "start_guest"), guest)
+        with moving.elsewhere_only(but=(HOST_SILENT,)):  # it may run there: nobody else starts it before that is over
+            state = await run.rooms.hosts.start_guest(to, errand(run, "start_guest"), guest)
     except Problem:
         run.rooms.placement.count_failure(claim.host, failed=True)
         raise
@@ -368,7 +377,8 @@ async def await_vifs(run: ResizeRun) -> None:
     """Wait until the network says that what was bound is plugged, as a boot does; a guest that is off plugs nothing."""
     claim, ports = run[claim_host], run[activate_bindings]
     if run.asked.server.vm_state is VmState.ACTIVE and claim.name != run.asked.server.host:
-        await await_plugged(run, ports, claim.name)
+        with moving.elsewhere_only():
+            await await_plugged(run, ports, claim.name)
 
 
 @step(
@@ -459,14 +469,19 @@ RESIZE = Saga(
     begin_action,
     check_source,
     read_ports,
-    on_some_host(claim_host, prepare_host, bind_destination, host=lambda claim: claim.host),
-    record_destination,
-    send_guest,
-    switch_volumes,
-    activate_bindings,
-    land_guest,
-    start_guest,
-    await_vifs,
+    on_some_host(
+        claim_host,
+        prepare_host,
+        bind_destination,
+        record_destination,
+        send_guest,
+        switch_volumes,
+        activate_bindings,
+        land_guest,
+        start_guest,
+        await_vifs,
+        host=lambda claim: claim.host,
+    ),
     record_resized,
     ended=_ended,
 )

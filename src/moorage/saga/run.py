@@ -241,7 +241,7 @@ class _Teller:
                 raise _Turning(last.step, blamed)
             raise _Turning(step.name, problem)
         elsewhere = step.host_local or not isinstance(problem, Unavailable)
-        if not elsewhere or problem.code == BUG or self._was_last(problem):
+        if not elsewhere or problem.final or problem.code == BUG or self._was_last(problem):
             raise _Turning(step.name, problem)
         await self.scribe.append([Failed(Cause.of(problem, step.name, book.attempt), book.left_open())])
         return self.saga.group_at.start

@@ -44,8 +44,8 @@ def _heard(run: Run[resize_asked.Resize, Rooms], line: Line, seen: Server | None
             yield Said("resize_prep.start", prep, line.attempt, claim.name, new_flavor=asked.flavor)
             yield Said("resize_prep.end", prep, line.attempt, claim.name, new_flavor=asked.flavor)
         case Result(step=resize.send_guest.name):
-            yield Said("resize.start", _busy(server, TaskState.RESIZE_MIGRATING), host=server.host)
-            yield Said("resize.end", _busy(server, TaskState.RESIZE_MIGRATED), host=server.host)
+            yield Said("resize.start", _busy(server, TaskState.RESIZE_MIGRATING), line.attempt, server.host)
+            yield Said("resize.end", _busy(server, TaskState.RESIZE_MIGRATED), line.attempt, server.host)
         case Ended(status="done"):
             claim = run[resize.claim_host]
             now = _now()

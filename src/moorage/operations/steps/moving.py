@@ -4,14 +4,15 @@ The host that a server leaves keeps its guest (off), its claim (held by the move
 confirmed or reverted.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
 
 from moorage.bus.agents import HostAddress
 from moorage.bus.messages import OfMove, Verb
-from moorage.model.errors import Conflict, HostFailed, NotFound, Unavailable
+from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import MoveTarget
 from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus
@@ -157,6 +158,20 @@ async def _destroyed(run: MoveRun, step: str, to: Place) -> bool:
         return await destroy_or_leave(run, step, to.cell, to.name, run.asked.server.id)
     except HostFailed as failed:
         raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
+
+
+@contextmanager
+def elsewhere_only(*codes: str, but: tuple[str, ...] = ()) -> Iterator[None]:
+    """What fails in it is tried at another host only where that may help: a host failed, with one of these codes if any are given.
+
+    Outages of what all hosts share, refusals of other services, and what is the server's own (`but`) turn the story.
+    """
+    try:
+        yield
+    except Problem as problem:
+        helps = isinstance(problem, HostFailed) and (not codes or problem.code in codes) and problem.code not in but
+        problem.final = not helps
+        raise
 
 
 async def if_there(telling: Awaitable[object]) -> None:
