@@ -13,6 +13,7 @@ from moorage.model.guest import PowerState
 from moorage.model.migration import MigrationStatus
 from moorage.model.server import VmState
 from moorage.operations.all import SAGAS
+from moorage.operations.notifications.unversioned import event_type
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.store.cell import migrations
@@ -111,3 +112,34 @@ async def test_guarantees_need_hosts_that_understand_them(small: SmallRegion, ol
     assert (after.host, after.nics, after.vm_state) == (before.host, before.nics, before.vm_state)
     assert small.network.left_inactive() == set()
     assert small.hosts.guests == AT_SOURCE
+
+
+async def said(small: SmallRegion) -> list[str]:
+    return [each.event.removeprefix("live_migration_") for each in await small.said() if each.event.startswith("live")]
+
+
+async def test_what_is_said_of_one_that_goes_well_and_of_one_that_does_not(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    """Nova's words, of both hosts, in both formats."""
+    await tell_and_hear(small, await live_migrating(small))
+    there = ["pre.start", "pre.end", "post.start", "post_dest.start", "post_dest.end", "post.end"]
+    assert await said(small) == there
+    older = [event_type(each) for each in await small.said() if each.event.startswith("live")]
+    words = ["pre.start", "pre.end", "_post.start", "post.dest.start", "post.dest.end", "_post.end"]
+    assert older == [f"compute.instance.live_migration.{word}" for word in words]
+    by = {each.event: each.host for each in await small.said()}
+    host = (await recorded(small)).host
+    assert (by["live_migration_pre.start"], by["live_migration_post.start"]) == (host, SOURCE)
+    asked = await live_migrating(small)
+    silence(small, monkeypatch, began=False)
+    with pytest.raises(Unwound):
+        await tell_and_hear(small, asked)
+    back = ["rollback.start", "rollback.end", "rollback_dest.start", "rollback_dest.end"]
+    assert await said(small) == ["pre.start", "pre.end", *back]
+
+
+async def tell_and_hear(small: SmallRegion, asked: Any) -> None:
+    saga = SAGAS["live_migrate/1"]
+    paper = Paper(first_lines(saga), small.transact)
+    await tell(saga, PROVED_OPERATION, asked, small.rooms, paper, clock=HeldClock(), herald=small.heard)
