@@ -60,7 +60,7 @@ class Belonging:
         """`turns_only`: the host has no guests of those asked, only turns that it would forget.
 
         The region is read before the cell is read again: an operation that begins in between has a later place among the
-        server's operations than what is said here, so its guest is not touched by it.
+        server's operations than what is said here, so its guest is not touched by it.  Of one that goes back in between nothing is said.
         """
         before, leaving = await self._database.read(lambda tx: _in_cell(tx, host, asked))
         ids = {*before, *asked}
@@ -71,6 +71,7 @@ class Belonging:
         told: list[ServerTurn] = []
         undecided: set[ServerId] = set()
         left_alone: set[ServerId] = set()
+        on_its_way: set[ServerId] = set()
         for each in sorted(ids):
             row, where = placed.get(each), known.get(each)
             if each in leaving.stay and not _is_gone(row, where):
@@ -83,6 +84,8 @@ class Belonging:
                 said = self._say(each, host, row, where, turns_only=turns_only)
             if said is not None:
                 told.append(said)
+                if not said.here and not said.gone and _is_on(row, host):
+                    on_its_way.add(each)
             if each in asked and (said is None or not said.here):
                 if where is not None and where.operation is not None:
                     undecided.add(each)
@@ -96,7 +99,21 @@ class Belonging:
             and row.power_state != PowerState.NOSTATE
             and ((where := known.get(each)) is None or where.operation is None)
         }
+        if turned_back := await self._changed(on_its_way, known):
+            told = [each for each in told if each.server not in turned_back]
+            undecided |= turned_back & set(asked)
         return Judged(tuple(told), frozenset(undecided), frozenset(left_alone), frozenset(absent))
+
+    async def _changed(self, servers: set[ServerId], known: dict[ServerId, Standing]) -> set[ServerId]:
+        """Of servers that are recorded here and called wrong, those whose standing is another one by now.
+
+        The region was read before the cell: an operation that took back its claim elsewhere, and then ended its move, in between
+        looks like one that has the claim and no move, and the guest here would be the only one.
+        """
+        if not servers:
+            return set()
+        now = await self._region.read(lambda tx: standings(tx, servers))
+        return {each for each in servers if now.get(each) != known.get(each)}
 
     def _may_be_wrong(self, host: str, row: Placed | None, where: Standing | None) -> bool:
         """What was read of the cell first may be older than what the region says."""
