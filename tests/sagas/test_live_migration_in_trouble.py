@@ -1,17 +1,18 @@
 """Live migrations whose hosts fall silent: the story finds out where the guest is, and goes there; who is too old is refused first."""
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from moorage.bus.messages import Verb
-from moorage.model.errors import HostFailed
+from moorage.model.errors import HostFailed, NotFound
 from moorage.model.guest import PowerState
 from moorage.model.migration import MigrationStatus
-from moorage.model.server import VmState
+from moorage.model.network import BindRefused
+from moorage.model.server import Server, VmState
 from moorage.operations.all import SAGAS
 from moorage.operations.notifications.unversioned import event_type
 from moorage.operations.steps.hosts import HOST_SILENT
@@ -90,6 +91,154 @@ async def test_nothing_arrives_from_a_source_that_was_silent_before(small: Small
     assert small.hosts.guests == AT_SOURCE
     assert small.hosts.waits == {}
     assert await status(small) is MigrationStatus.FAILED
+
+
+# ------------------------------------------------------------------------------------------------- after the switch
+
+
+def after_the_switch(small: SmallRegion, monkeypatch: Any, do: Callable[[], None]) -> None:
+    """Done as soon as the guest has left."""
+    tell_host = small.hosts.tell
+
+    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+        answer = await tell_host(to, errand, server, verb, payload)
+        if verb is Verb.SEND_LIVE:
+            do()
+        return answer
+
+    monkeypatch.setattr(small.hosts, "tell", telling)
+
+
+async def moved_all_the_same(small: SmallRegion) -> Server:
+    server = await recorded(small)
+    assert (server.host != SOURCE, server.vm_state, server.task_state) == (True, VmState.ACTIVE, None)
+    assert small.hosts.guests == {(server.host, SERVER): PowerState.RUNNING}
+    assert await status(small) is MigrationStatus.COMPLETED
+    return server
+
+
+@pytest.mark.parametrize("change", ["deleted", "another-server", "binding-deleted"])
+@pytest.mark.parametrize("second", [True, False], ids=["second-binding", "one-binding"])
+async def test_a_port_that_is_taken_away_as_the_guest_is_sent_holds_nothing_up(
+    small: SmallRegion, second: bool, change: str, monkeypatch: Any
+) -> None:
+    asked = await live_migrating(small)
+    network = small.network
+    port = next(iter(network.ports))
+
+    async def has_bindings() -> bool:
+        return second
+
+    def take_away() -> None:
+        if change == "deleted":
+            del network.ports[port]
+        elif change == "another-server":
+            network.ports[port] = msgspec.structs.replace(network.ports[port], device_id="another")
+        else:
+            network.inactive.clear()
+
+    monkeypatch.setattr(network, "has_bindings", has_bindings)
+    after_the_switch(small, monkeypatch, take_away)
+    await told(small, asked)
+    server = await moved_all_the_same(small)
+    if change == "binding-deleted":
+        assert network.ports[port].host == server.host, "it is bound anew"
+    else:
+        assert port not in {nic.port for nic in server.nics}
+
+
+async def test_a_port_that_the_network_does_not_show_is_waited_for(small: SmallRegion, monkeypatch: Any) -> None:
+    """RULES §22: who lost a role is shown nothing, and no card goes for that."""
+    asked = await live_migrating(small)
+    network, asked_for = small.network, list[str]()
+    port, gone = next(iter(network.ports)), network.ports_gone
+
+    async def ports_gone(ports: Any, project: str) -> frozenset[str]:
+        asked_for.extend(ports)
+        network.blind = len(asked_for) < 3
+        return await gone(ports, project)
+
+    def hide() -> None:
+        network.inactive.clear()
+        network.blind = True
+
+    async def refuses(*_: Any, **__: Any) -> Any:
+        raise NotFound("no such port")
+
+    monkeypatch.setattr(network, "ports_gone", ports_gone)
+    bind, activate = network.bind_ports, network.activate_binding
+    monkeypatch.setattr(network, "activate_binding", lambda *a: refuses() if network.blind else activate(*a))
+    monkeypatch.setattr(network, "bind_ports", lambda *a, **k: refuses() if network.blind else bind(*a, **k))
+    after_the_switch(small, monkeypatch, hide)
+    await told(small, asked)
+    server = await moved_all_the_same(small)
+    assert len(asked_for) == 3
+    assert port in {nic.port for nic in server.nics}
+
+
+async def test_a_port_that_the_new_host_cannot_have_stays_as_it_is(small: SmallRegion, monkeypatch: Any) -> None:
+    """Without second bindings that is found out when the guest is there already."""
+    asked = await live_migrating(small)
+
+    async def one_binding() -> bool:
+        return False
+
+    async def refuses(*_: Any, **__: Any) -> Any:
+        raise BindRefused("no agent there")
+
+    monkeypatch.setattr(small.network, "has_bindings", one_binding)
+    monkeypatch.setattr(small.network, "bind_ports", refuses)
+    await told(small, asked)
+    server = await moved_all_the_same(small)
+    assert [nic.port for nic in server.nics] == [nic.port for nic in asked.server.nics]
+    assert {small.network.ports[nic.port].host for nic in server.nics if nic.port} == {SOURCE}
+
+
+@pytest.mark.parametrize("when", ["sent", "completed"])
+async def test_a_volume_that_is_taken_away_as_the_guest_is_sent_holds_nothing_up(
+    small: SmallRegion, when: str, monkeypatch: Any
+) -> None:
+    asked = await live_migrating(small, volumes=True)
+
+    def take_away() -> None:
+        volumes = {each.volume for each in asked.server.volumes}
+        for kept in (small.volumes.volumes, small.volumes.attachments):
+            for key, each in list(kept.items()):
+                if key in volumes or getattr(each, "volume", None) in volumes:
+                    del kept[key]
+
+    async def completed(attachment: str) -> None:
+        await complete(attachment)
+        take_away()
+
+    complete = small.volumes.complete
+    if when == "sent":
+        after_the_switch(small, monkeypatch, take_away)
+    else:
+        monkeypatch.setattr(small.volumes, "complete", completed)
+    await told(small, asked)
+    await moved_all_the_same(small)
+
+
+async def test_a_destination_that_falls_silent_after_the_switch_has_the_server(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    """The record names it, so that the server can be evacuated from it."""
+    asked = await live_migrating(small)
+    tell_host = small.hosts.tell
+
+    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+        if verb is Verb.LAND_LIVE:
+            raise HostFailed("nobody hears it", code=HOST_SILENT)
+        return await tell_host(to, errand, server, verb, payload)
+
+    monkeypatch.setattr(small.hosts, "tell", telling)
+    await told(small, asked)
+    server = await moved_all_the_same(small)
+    assert server.power_state == PowerState.RUNNING
+
+
+# ------------------------------------------------------------------------------------------------- who is too old
 
 
 @pytest.mark.parametrize("old", ["source", "pin"])

@@ -38,7 +38,7 @@ from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import destroy_or_leave, errand
+from moorage.operations.steps.hosts import HOST_SILENT, destroy_or_leave, errand
 from moorage.operations.steps.live import Way
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S
@@ -371,7 +371,7 @@ async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
     await moving.not_overtaken(run, _cell(run))
     end = End(claim.cell, claim.name, claim.availability_zone)
     second = await _bound_twice(run, claim, cards)
-    return await moving.bound_at(run, cards, end, claim.profiles, second=second, left=_here(run).name)
+    return await live.bound_after(run, cards, end, claim.profiles, second=second, left=_here(run).name)
 
 
 async def _bound_twice(run: LiveRun, claim: Claim, cards: Cards) -> bool:
@@ -383,12 +383,8 @@ async def _bound_twice(run: LiveRun, claim: Claim, cards: Cards) -> bool:
 @step(needs=(begin_action, claim_host, switch_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def complete_volumes(run: LiveRun) -> dict[str, str]:
     """Mapping → attachment: each volume is in use there."""
-    server, to = _server(run), End(run[claim_host].cell, run[claim_host].name).address
-    found: dict[str, str] = {}
-    for each in server.volumes:
-        found[each.bdm] = await live.export_beside(run.rooms, to, server, each)
-        await volumes_of(run.rooms).complete(found[each.bdm])
-    return found
+    to = End(run[claim_host].cell, run[claim_host].name).address
+    return await live.completed_beside(run.rooms, to, _server(run))
 
 
 @step(
@@ -396,15 +392,24 @@ async def complete_volumes(run: LiveRun) -> dict[str, str]:
     no_undo=FORWARD_ONLY,
     patience_s=FORWARD_PATIENCE_S,
 )
-async def land_guest(run: LiveRun) -> PowerState:
-    """The guest has its own cards and volumes there, and is meant to be on there from now on."""
-    claim = run[claim_host]
-    guest = await _guest(run, claim, run[activate_bindings], run[complete_volumes])
+async def land_guest(run: LiveRun) -> PowerState | None:
+    """The guest has its own cards and volumes there, and is meant to be on there from now on.
+
+    None: the host fell silent after the switch.  The record says all the same that the guest is there, so it can be evacuated.
+    """
+    claim, attachments = run[claim_host], run[complete_volumes]
+    try:
+        guest = await _guest(run, claim, run[activate_bindings], attachments)
+    except NotFound:  # a volume was taken away since
+        attachments = await live.still_beside(run.rooms, _server(run), attachments)
+        guest = await _guest(run, claim, run[activate_bindings], attachments)
     order, to = TakeGuest(guest, run.asked.migration), End(claim.cell, claim.name).address
     try:
         mine = live.errand_of(run, "land_guest", claim.attempt)
         return await run.rooms.hosts.tell(to, mine, guest.server, Verb.LAND_LIVE, order)
     except HostFailed as failed:
+        if failed.code == HOST_SILENT:
+            return None
         raise Unavailable(f"the host could not land the guest: {failed.public}", private=failed.private) from failed
 
 
@@ -461,7 +466,7 @@ async def drop_source_bindings(run: LiveRun) -> None:
     """With the claim there (S1.7)."""
     cards, claim = run[read_ports], run[claim_host]
     if cards.ports and await _bound_twice(run, claim, cards):
-        await run.rooms.network.delete_binding(run.asked.server.id, _here(run).name, [port.id for port in cards.ports])
+        await live.drop_bindings(run, _here(run).name, cards)
 
 
 @step(region=True, needs=(begin_action, clear_source, drop_source_bindings), no_undo=FORWARD_ONLY)
@@ -531,6 +536,7 @@ LIVE_MIGRATE = Saga(
 
 async def _guest(run: LiveRun, claim: Claim, ports: tuple[Port, ...], attachments: dict[str, str]) -> GuestSpec:
     server, networks = _server(run), run[read_ports].networks
+    server = live.with_volumes(server, attachments) if attachments else server
     guest = guest_of(server, networks, ports, claim.availability_zone)
     guest = await with_drive(run.rooms, server, guest, networks, ports)
     return await with_disks(run.rooms, server, guest, attachments)

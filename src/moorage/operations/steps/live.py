@@ -1,7 +1,8 @@
 """A guest that changes hosts while it runs: what both hosts say of it, waiting for the switch, its volumes at both ends."""
 
 import asyncio
-from collections.abc import Awaitable
+import logging
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -9,19 +10,23 @@ import msgspec
 
 from moorage.bus.agents import Errand, HostAddress
 from moorage.bus.messages import ForceLive, LiveTarget, OfMove, SendLive, Verb
-from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.errors import Conflict, HostFailed, NotFound, Stale, Unavailable
 from moorage.model.guest import GuestSpec, MoveTarget
 from moorage.model.live import OVER_AT_SOURCE, LiveNow, LiveSource, LiveState
 from moorage.model.migration import MigrationStatus, Progress
+from moorage.model.network import BindRefused, Port
 from moorage.model.server import BlockDevice, Server
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import moving
+from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
-from moorage.operations.steps.moving import MoveRun, Place
+from moorage.operations.steps.moving import End, MoveRun, Place
 from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.operations.steps.volumes import connector_of, volumes_of
 from moorage.store.region import inbox
 from moorage.store.region import operations as region_operations
+
+logger = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
 
@@ -211,6 +216,66 @@ async def show(run: MoveRun, way: Way, status: MigrationStatus, **changes: Any) 
     await moving.shown(run, way.source.cell, way.move, status, **changes)
 
 
+# ------------------------------------------------------------------------------------------------------------ ports
+
+
+async def bound_after(
+    run: MoveRun, cards: Cards, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
+) -> tuple[Port, ...]:
+    """The ports are active where the guest is now, as far as the network service allows; it is not asked whether the guest may be there.
+
+    One that is not the server's any more is left out, and one that it refuses stays as it is: who compares ports with records mends it.
+    """
+    try:
+        return await moving.bound_at(run, cards, to, profiles, second=second, left=left)
+    except (NotFound, Stale, BindRefused) as problem:
+        logger.warning("%s: ports are bound one by one: %s", run.operation, problem.public)
+    bound: list[Port] = []
+    for port in cards.ports:
+        now = await _as_it_is(run, port)
+        if now is not None:
+            bound.append(await _bound_if_allowed(run, now, to, profiles, second=second, left=left))
+    return tuple(bound)
+
+
+async def _as_it_is(run: MoveRun, port: Port) -> Port | None:
+    """None: it is not the server's any more. Raises Unavailable when the network service does not say so of a port it does not show."""
+    server = run.asked.server
+    try:
+        now = await run.rooms.network.port(port.id)
+    except NotFound as missing:
+        if await run.rooms.network.ports_gone([port.id], server.project):
+            return None
+        raise Unavailable(
+            "The network service does not show all ports of the server now.", private=port.id
+        ) from missing
+    if now.device_id != server.id:
+        return None
+    return msgspec.structs.replace(now, index=port.index, tag=port.tag, ours=port.ours)
+
+
+async def _bound_if_allowed(
+    run: MoveRun, port: Port, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
+) -> Port:
+    for twice in (True, False) if second else (False,):  # its second binding may have been deleted
+        try:
+            one = await moving.bound_at(run, Cards((port,)), to, profiles, second=twice, left=left)
+        except (NotFound, Stale, BindRefused) as problem:
+            logger.warning("%s: port %s is not bound to %s: %s", run.operation, port.id, to.name, problem.public)
+        else:
+            return one[0]
+    return port
+
+
+async def drop_bindings(run: MoveRun, host: str, cards: Cards) -> None:
+    """The ports have no binding on the host that the guest left; one that could not be bound elsewhere keeps it."""
+    for port in cards.ports:
+        try:
+            await run.rooms.network.delete_binding(run.asked.server.id, host, [port.id])
+        except Conflict as active:
+            logger.warning("%s: port %s stays bound to %s: %s", run.operation, port.id, host, active.public)
+
+
 # ---------------------------------------------------------------------------------------------------------- volumes
 
 
@@ -236,3 +301,32 @@ async def _beside(rooms: Rooms, server: Server, device: BlockDevice) -> list[str
     """All that the volume service holds of the volume for the server beside what the record knows."""
     there = await volumes_of(rooms).attachments_of(server.id, device.volume)
     return [each.id for each in there if each.id != device.attachment]
+
+
+async def completed_beside(rooms: Rooms, to: HostAddress, server: Server) -> dict[str, str]:
+    """Mapping → attachment: each volume is in use there. One that the volume service has no more is left out."""
+    found: dict[str, str] = {}
+    for each in server.volumes:
+        try:
+            attachment = await export_beside(rooms, to, server, each)
+            await volumes_of(rooms).complete(attachment)
+        except NotFound as gone:
+            logger.warning(
+                "volume %s of server %s is not exported to %s: %s", each.volume, server.id, to.host, gone.public
+            )
+        else:
+            found[each.bdm] = attachment
+    return found
+
+
+async def still_beside(rooms: Rooms, server: Server, attachments: Mapping[str, str]) -> dict[str, str]:
+    """Those of the attachments that the volume service has."""
+    there = {each for device in server.volumes for each in await _beside(rooms, server, device)}
+    return {bdm: each for bdm, each in attachments.items() if each in there}
+
+
+def with_volumes(server: Server, attachments: Mapping[str, str]) -> Server:
+    """The record with those of its volumes only that have an attachment here."""
+    volumes = {each.bdm for each in server.volumes}
+    kept = tuple(each for each in server.block_devices if each.bdm not in volumes or each.bdm in attachments)
+    return msgspec.structs.replace(server, block_devices=kept)
