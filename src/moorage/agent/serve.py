@@ -359,8 +359,8 @@ class Agent:
                 await self._settler.take_away(command.server)  # the cell has spoken meanwhile, and saw no guest
             return
         answer = encode(result)
-        anew = command.verb == Verb.DESTROY_GUEST or command.turn.phase == UNDO
-        if result.ok or not anew:  # what takes something back, and failed, is tried anew in the same turn
+        anew = command.verb == Verb.DESTROY_GUEST or command.turn.phase == UNDO or command.until_done
+        if result.ok or not anew:  # what takes something back or only goes forward is tried anew in the same turn
             started = result.ok and command.verb == Verb.START_GUEST
             await self._journal.keep(key, answer, running, started=started)
         await self._bus.publish(subjects.result_for(self.cell, command.reply_to), answer)

@@ -93,6 +93,8 @@ class Errand(msgspec.Struct, frozen=True):
     though_silent: bool = False
     """Call even a host without heartbeats, and wait all of the patience."""
     request_id: str = ""
+    until_done: bool = False
+    """What fails is asked again in the same turn and step, and is to be tried anew then."""
 
 
 class _Call:
@@ -326,6 +328,7 @@ class HostCaller:
             left_s=errand.patience_s,
             reply_to=self._me,
             request_id=errand.request_id,
+            until_done=errand.until_done,
             payload=EMPTY if payload is None else pack(payload),
         )
 

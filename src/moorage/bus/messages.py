@@ -333,6 +333,8 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
     left_s: float | None = None
     """So many seconds after it was sent nobody waits for the answer any more, and the host need not begin.  A duration, because
     the clocks of two machines may differ; None: the sender's release knows `deadline` alone."""
+    until_done: bool = False
+    """Nobody gives up before it is done: a failure is answered and not kept, so that the same command is tried anew."""
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):

@@ -415,6 +415,7 @@ class _Teller:
             cancelled=book.turn.cancelled if book.turn else self.word,
             turned=book.turn.cause if book.turn else None,
             phase=phase,
+            past=self.past,
             line=self._line(at, phase, attempt),
             _step=name,
             _view=held,

@@ -75,6 +75,8 @@ class Run(Generic[Asked_co, Rooms_co]):
     turned: Cause | None
     """Why the story is being taken back; None: it is not."""
     phase: Phase
+    past: bool
+    """The point of no return lies behind for certain: what fails is tried again until it is done."""
     line: int
     """A number that grows along the story, and is the same whenever the same step of the same attempt is done again."""
     _step: str

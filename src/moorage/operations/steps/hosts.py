@@ -29,6 +29,7 @@ def errand(run: Run[AboutServer, Rooms], step: str) -> Errand:
         step=step,
         patience_s=run.rooms.settings.host_deadline_s,
         request_id=run.asked.request_id,
+        until_done=run.past,
     )
 
 
