@@ -7,6 +7,7 @@ from conftest import Running, Start
 
 from moorage.drivers.dials import VerbDial
 from moorage.main.config import Hosts
+from moorage.placement import inventory
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.region.placement import providers
 from moorage.store.region.placement.tables import stamp
@@ -82,6 +83,22 @@ async def test_what_a_cell_says_of_its_hosts_reaches_the_region(start: Start) ->
         provider, version, noted = seen[name]
         assert not noted
         assert not await placement.write(lambda tx: providers.force_down(tx, provider, True, stamp(tx), version - 1))
+
+        async def takes_nobody(expected: bool) -> None:
+            for _ in range(ROUNDS_MAX):
+                await conductor.flush()
+                world = region.engine.world()
+                if bool(world.enabled[world.slots_by_name[name]]) is not expected:
+                    return
+            raise AssertionError("the region does not follow")
+
+        await cell.write(lambda tx: cell_hosts.set_disabled(tx, name, True, "dust", 3))
+        await takes_nobody(True)
+        _, version, noted = (await placement.read(lambda tx: providers.hosts_disabled(tx, [name])))[name]
+        assert noted
+        assert not await placement.write(lambda tx: inventory.set_enabled(tx, provider, True, version - 1))
+        await cell.write(lambda tx: cell_hosts.set_disabled(tx, name, False, None, 4))
+        await takes_nobody(False)
 
 
 async def test_a_delete_that_is_said_twice_is_one(start: Start) -> None:

@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     drain.add_argument("--no-confirm", action="store_true", help="leave it to the owners to confirm cold moves")
     drain.add_argument("--cold", action="store_true", help="running servers are off while they are moved")
     drain.add_argument("--partial", action="store_true", help="begin, though some servers have no other place")
-    drain.add_argument("--no-wait", action="store_true", help="do not wait for its end")
+    drain.add_argument("--no-wait", action="store_true", help="do not wait for its end: 0 says that it was accepted")
     show = verbs.add_parser("show-drain", help="how far a drain is, and wait for its end with --wait")
     show.add_argument("host", help="the host, or the drain's id")
     show.add_argument("--wait", action="store_true")
@@ -34,7 +34,10 @@ def parser() -> argparse.ArgumentParser:
     for each in (drain, show):
         each.add_argument("--json", action="store_true", help="print what the API answered")
         each.add_argument("--timeout", type=float, default=PATIENCE_S, metavar="S", help="how long to wait")
-    made.epilog = "0: nothing is left on the host, or would be. 1: something is. 2: it was refused."
+    made.epilog = (
+        "0: nothing is left on the host, or would be; with --no-wait: it was accepted. 1: something is left, so far. "
+        "2: it was refused."
+    )
     return made
 
 
@@ -61,7 +64,8 @@ def main(argv: list[str]) -> int:
     reply = connection.compute.post("/ext/drains", json={"drain": wanted}, microversion=cloud.LATEST)
     if reply.status_code >= 400:
         return _refused(reply)
-    return _shown(connection, reply.json()["drain"], arguments, wait=not (arguments.plan or arguments.no_wait))
+    shown = _shown(connection, reply.json()["drain"], arguments, wait=not (arguments.plan or arguments.no_wait))
+    return EMPTY if arguments.no_wait and not arguments.plan else shown
 
 
 def _refused(reply: Any) -> int:
@@ -90,7 +94,12 @@ def _shown(connection: Any, drain: dict[str, Any], arguments: argparse.Namespace
     if wait and not arguments.json:
         _bar(drain, last=True)
     print(json.dumps(drain, indent=2) if arguments.json else "\n".join(lines(drain)))
-    return NOT_EMPTY if drain["counts"]["left"] or drain["status"] in {"cancelled", "incomplete"} else EMPTY
+    return EMPTY if _empty(drain) else NOT_EMPTY
+
+
+def _empty(drain: dict[str, Any]) -> bool:
+    """Nothing is left on the host, or would be."""
+    return bool(drain["status"] == "done" or (drain["status"] == "planned" and not drain["counts"]["left"]))
 
 
 def bar(drain: dict[str, Any]) -> str:

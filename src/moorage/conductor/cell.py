@@ -29,7 +29,7 @@ from moorage.bus.messages import (
     encode,
     read,
 )
-from moorage.conductor import evacuated, forced_down
+from moorage.conductor import evacuated, operators_words
 from moorage.conductor.belonging import Belonging, Judged
 from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
 from moorage.conductor.who_speaks import WhoSpeaks, note
@@ -432,20 +432,20 @@ class CellConductor:
         names, self._to_flush = self._to_flush, set()
         now = self._now_us()
 
-        def work(tx: Tx) -> set[str]:
+        def work(tx: Tx) -> cell_hosts.Said:
             cell_hosts.heard(tx, names, now)
-            return cell_hosts.forced_down(tx)
+            return cell_hosts.said(tx)
 
         try:
             with label("hosts"):
-                forced = await self._database.write(work)
+                said = await self._database.write(work)
         except BaseException:
             self._to_flush |= names
             raise
-        for host in forced ^ self._forced_down:
-            self._engine.set_alive(host, host not in forced and not self._known[host].silent)
-        self._forced_down = forced
-        await forced_down.mirror(self.cell, forced, self._database, self._region, self._engine)
+        for host in said.forced_down ^ self._forced_down:
+            self._engine.set_alive(host, host not in said.forced_down and not self._known[host].silent)
+        self._forced_down = set(said.forced_down)
+        await operators_words.mirror(self.cell, said, self._database, self._region, self._engine)
 
 
 def _digests(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:

@@ -90,11 +90,11 @@ class Drains:
         return now, begun
 
     async def _disable(self, drain: Drain) -> None:
-        """First of all nobody comes any more."""
+        """First of all nobody comes any more. Said of a host that its cell has as disabled too: the region may not have heard of it."""
         cell = self._rooms.cells[drain.cell]
         host = await cell.read(lambda tx: cell_hosts.named(tx, drain.host))
-        if host is not None and not host.disabled:
-            reason = f"drain {drain.id}"
+        if host is not None:
+            reason = host.disabled_reason if host.disabled else f"drain {drain.id}"
             region = self._rooms.region
             await host_writes.set_disabled(region, cell, host, self._now_us, disabled=True, reason=reason)
 
@@ -115,11 +115,15 @@ class Drains:
     # --------------------------------------------------------------------------------------------- how far each is
 
     async def _look(self, drain: Drain, row: DrainServer, here: Mapping[ServerId, Server]) -> DrainServer:
-        """Who only waits is known by the record that was just read; of the others, who holds it is asked before its record is."""
+        """Who only waits is known by the record that was just read; of the others, who holds it is asked before its record is.
+
+        Of a drain that was cancelled nobody only waits: the round that was overtaken may have begun the move.
+        """
         known = here.get(row.server)
         if row.progress is Progress.DONE and known is None:
             return row
-        if known is not None and row.progress in (Progress.WAITING, Progress.LEFT):
+        only_waits = row.progress is Progress.LEFT or (row.progress is Progress.WAITING and not drain.cancel)
+        if known is not None and only_waits:
             return _waits(drain, row, known)
         held = await self._held(row.server)
         server = (await records.find(self._rooms, row.server)).server
@@ -155,10 +159,13 @@ class Drains:
         at = changed(row, progress=Progress.CONFIRMING, host=server.host or "", why="")
         if held:
             return at
+        if not await drain_moves.begun_as(self._rooms, server, _request(drain)):
+            why = "its owner moved it, and must confirm or revert that"
+            return changed(at, way=Way.NONE, progress=Progress.LEFT, why=why)
         if not drain.asked.confirm:
             return changed(at, why="it waits for its owner to confirm")
         try:
-            await drain_moves.let_go(self._rooms, server, f"req-{drain.id}")
+            await drain_moves.let_go(self._rooms, server, _request(drain))
         except Problem as problem:
             return changed(at, why=problem.public)
         return at
@@ -191,13 +198,24 @@ class Drains:
         tried = changed(row, attempts=row.attempts + 1)
         try:
             await drain_moves.leave(
-                self._rooms, server, drain.asked_by, drain.project, live=drain.asked.live, request_id=f"req-{drain.id}"
+                self._rooms,
+                server,
+                drain.host,
+                drain.asked_by,
+                drain.project,
+                live=drain.asked.live,
+                request_id=_request(drain),
             )
         except NotFound:
             return row  # it is being deleted; the next round sees that it is gone
         except Problem as problem:
             return self._again(tried, problem.public)
         return changed(tried, progress=Progress.MOVING, why="")
+
+
+def _request(drain: Drain) -> str:
+    """The moves that it begins are known by this."""
+    return f"req-{drain.id}"
 
 
 def _waits(drain: Drain, row: DrainServer, server: Server) -> DrainServer:

@@ -98,6 +98,8 @@ class Migration(msgspec.Struct, frozen=True):
     new_flavor: FlavorCopy | None = None
     progress: Progress | None = None
     """None: nothing was sent yet, or nothing is sent while the guest runs."""
+    request_id: str = ""
+    """Of the request that began it: who confirms only what it began itself knows it by that. Empty: an earlier release did not keep it."""
     number: int = 0
     """What the API calls its id: counted in the cell; 0 until it is recorded."""
 

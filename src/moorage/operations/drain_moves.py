@@ -17,6 +17,7 @@ from moorage.operations.resize_request import ResizeWish
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.scheduler.trial import Trial
+from moorage.store.cell import migrations
 
 _COLD = {
     VmState.ACTIVE: Way.COLD,
@@ -38,11 +39,16 @@ def why_none(server: Server) -> str:
     return f"it is {server.vm_state.value}, and is moved when it is active or stopped"
 
 
-async def leave(rooms: Rooms, server: Server, user: str, project: str, *, live: bool, request_id: str = "") -> None:
-    """Begin its move. Raises what its acceptance raises: Conflict, Unavailable, Invalid."""
+async def leave(
+    rooms: Rooms, server: Server, host: str, user: str, project: str, *, live: bool, request_id: str = ""
+) -> None:
+    """Begin its move away from that host. Raises what its acceptance raises: Conflict (also when it left the host meanwhile), Unavailable,
+    Invalid."""
     way, asker = way_of(server, live=live), Asker(user, project=project)
 
     def check(now: Server) -> None:
+        if now.host != host:  # its owner moved it since it was looked at: a second move would be for nothing
+            raise Conflict(f"instance {now.id} is not on host {host} any more")
         if way is Way.NONE or way_of(now, live=live) is not way or now.task_state is not None:
             raise Conflict(f"instance {now.id} is {now.vm_state.value}, and is not moved now")
 
@@ -54,15 +60,25 @@ async def leave(rooms: Rooms, server: Server, user: str, project: str, *, live: 
         await resize_request.begin(rooms, asker, server, ResizeWish(), check=check, request_id=request_id)
 
 
+async def begun_as(rooms: Rooms, server: Server, request_id: str) -> bool:
+    """Whether the move that waits to be confirmed was begun by that request; no: it is its owner's, who may revert it."""
+    if server.moved is None or server.cell is None:
+        return False
+    move = server.moved.migration
+    found = await rooms.cells[server.cell].read(lambda tx: migrations.get(tx, move))
+    return found is not None and found.request_id == request_id
+
+
 async def let_go(rooms: Rooms, server: Server, request_id: str = "") -> None:
-    """Confirm its move, as its owner would."""
-    user, project = server.user, server.project
-    await confirm_resize.begin(rooms, server.id, user, project, check=_moved, request_id=request_id)
+    """Confirm this move of it, as its owner would. Raises Conflict: it waits for that no more."""
+    user, project, seen = server.user, server.project, server.moved
 
+    def check(now: Server) -> None:
+        move = None if now.moved is None else now.moved.migration
+        if now.vm_state is not VmState.RESIZED or move is None or seen is None or move != seen.migration:
+            raise Conflict(f"instance {now.id} waits for no confirmation any more")
 
-def _moved(server: Server) -> None:
-    if server.vm_state is not VmState.RESIZED or server.moved is None:
-        raise Conflict(f"instance {server.id} waits for no confirmation any more")
+    await confirm_resize.begin(rooms, server.id, user, project, check=check, request_id=request_id)
 
 
 # ------------------------------------------------------------------------------------------------------ the plan
@@ -89,23 +105,25 @@ async def planned(
     for other in others:
         await _placed(rooms, trial, other)
     order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
-    return tuple([await _planned(rooms, trial, each, user, project, live=live) for each in order])
+    return tuple([await _planned(rooms, trial, each, host, user, project, live=live) for each in order])
 
 
 async def _placed(rooms: Rooms, trial: Trial, drain: Drain) -> None:
     """Room for those of another drain that have not begun to move."""
     for row in drain.servers:
         if row.progress is Progress.WAITING and (found := (await records.find(rooms, row.server)).server) is not None:
-            await _planned(rooms, trial, found, drain.asked_by, drain.project, live=drain.asked.live)
+            await _planned(rooms, trial, found, drain.host, drain.asked_by, drain.project, live=drain.asked.live)
 
 
-async def _planned(rooms: Rooms, trial: Trial, server: Server, user: str, project: str, *, live: bool) -> DrainServer:
+async def _planned(
+    rooms: Rooms, trial: Trial, server: Server, host: str, user: str, project: str, *, live: bool
+) -> DrainServer:
     row = DrainServer(server.id, server.name, way_of(server, live=live))
     if row.way is Way.NONE:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
     ask: Ask | None = None
     try:
-        await leave(previewing(rooms), server, user, project, live=live)
+        await leave(previewing(rooms), server, host, user, project, live=live)
     except Previewed as previewed:
         (new,) = previewed.accepted
         _, ask = await dry_run.wanted(rooms, msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked))

@@ -82,6 +82,7 @@ async def begin_action(run: EvacuateRun) -> Found:
         source_provider=server.provider,
         old_flavor=server.flavor,
         new_flavor=server.flavor,
+        request_id=asked.request_id,
     )
 
     def also(tx: Tx) -> None:

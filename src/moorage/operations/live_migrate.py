@@ -110,6 +110,7 @@ def _migration(run: LiveRun, server: Server) -> Migration:
         source_provider=server.provider,
         old_flavor=server.flavor,
         new_flavor=server.flavor,
+        request_id=asked.request_id,
     )
 
 

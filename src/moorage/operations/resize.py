@@ -96,6 +96,7 @@ def _migration(run: ResizeRun, server: Server) -> Migration:
         source_provider=server.provider,
         old_flavor=server.flavor,
         new_flavor=asked.flavor,
+        request_id=asked.request_id,
     )
 
 

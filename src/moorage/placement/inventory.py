@@ -135,9 +135,11 @@ def _traits(tx: Tx, provider: HostId, report: HostReport, at: Stamp | None) -> S
     return at
 
 
-def set_enabled(tx: Tx, provider: HostId, enabled: bool) -> bool:
-    """Put the host in or out of service; False: there is no such host."""
+def set_enabled(tx: Tx, provider: HostId, enabled: bool, version: int | None = None) -> bool:
+    """Put the host in or out of service; False: there is no such host, or not at this version."""
     if sql.find(tx, provider) is None:
+        return False
+    if version is not None and sql.lock(tx, (provider,)).get(ProviderId(provider)) != version:
         return False
     have = sql.traits_of(tx, provider)
     want = have - {DISABLED_TRAIT} if enabled else have | {DISABLED_TRAIT}

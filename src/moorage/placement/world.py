@@ -89,6 +89,12 @@ class Picture:
             if (place := self.rows.index.get(uuid)) is not None:
                 self._show_free(place, resource)
 
+    def disabled(self, cell: str) -> set[str]:
+        """Names of the cell's hosts that are out of service."""
+        out = np.flatnonzero(~self.columns.masks["enabled"][: self.columns.size])
+        facts = (self.hosts.get(ProviderId(self.host_ids[slot])) for slot in out)
+        return {each.host for each in facts if each is not None and each.cell == cell}
+
     @property
     def wasteful(self) -> bool:
         """So much of its room is for what is no more that everything should be read anew."""

@@ -76,7 +76,9 @@ _HEARD = Ready(
 )
 _TROUBLES = Ready(sa.select(hosts.c.host, hosts.c.troubles).where(hosts.c.troubles.is_not(None)))
 _LISTED = Ready(sa.select(hosts).order_by(hosts.c.host))
-_FORCED_DOWN = Ready(sa.select(hosts.c.host).where(hosts.c.forced_down))
+_SAID = Ready(
+    sa.select(hosts.c.host, hosts.c.disabled, hosts.c.forced_down).where(sa.or_(hosts.c.disabled, hosts.c.forced_down))
+)
 _NAMED = Ready(sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host")))
 
 
@@ -156,9 +158,19 @@ def releases(tx: Tx) -> dict[str, int]:
     return {row.version or "": row.hosts for row in rows}
 
 
-def forced_down(tx: Tx) -> set[str]:
-    """Whom operators said to be down; asked all the time, so no record is read for it."""
-    return {row.host for row in tx.rows(_FORCED_DOWN)}
+class Said(msgspec.Struct, frozen=True):
+    """What operators said of the cell's hosts, by name."""
+
+    disabled: frozenset[str] = frozenset()
+    forced_down: frozenset[str] = frozenset()
+
+
+def said(tx: Tx) -> Said:
+    """Asked all the time, so no record is read for it."""
+    rows = tx.rows(_SAID)
+    return Said(
+        frozenset(row.host for row in rows if row.disabled), frozenset(row.host for row in rows if row.forced_down)
+    )
 
 
 def named(tx: Tx, host: str) -> Host | None:

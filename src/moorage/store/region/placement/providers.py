@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from moorage.model.ids import HostId, ProviderId
-from moorage.model.resources import Inventory
+from moorage.model.resources import DISABLED_TRAIT, Inventory
 from moorage.sql import Ready, Tx
 from moorage.store.region.placement.tables import (
     Stamp,
@@ -303,6 +303,21 @@ def hosts_forced_down(tx: Tx, names: Collection[str]) -> dict[str, tuple[HostId,
         .where(h.host.in_(sorted(names)[:NAMES_AT_ONCE]))
     )
     return {row[0]: (HostId(row[1]), row[2], bool(row[3])) for row in tx.rows(query)}
+
+
+def hosts_disabled(tx: Tx, names: Collection[str]) -> dict[str, tuple[HostId, int, bool]]:
+    """Host → its provider, at which version, and whether it has the trait of hosts that are out of service."""
+    h, p, t = hosts.c, providers.c, provider_traits.c
+    query = (
+        sa.select(h.host, h.provider, p.version, t.trait)
+        .select_from(
+            hosts.join(providers, p.uuid == h.provider).outerjoin(
+                provider_traits, sa.and_(t.provider == h.provider, t.trait == DISABLED_TRAIT)
+            )
+        )
+        .where(h.host.in_(sorted(names)[:NAMES_AT_ONCE]))
+    )
+    return {row[0]: (HostId(row[1]), row[2], row[3] is not None) for row in tx.rows(query)}
 
 
 def host_levels(tx: Tx) -> list[tuple[str, str, int]]:

@@ -1,0 +1,78 @@
+"""Hosts that an administrator disabled or forced down: the cell's record is the truth, the region's is what claims are judged by.
+
+A request writes both before it is answered.  They differ after an upgrade, after a change by an earlier release, or when a request
+failed, or its process died, between the two; then the region follows the cell.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from moorage.model.ids import CellId, HostId
+from moorage.placement import inventory
+from moorage.placement.engine import Engine
+from moorage.sql import Database, Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.region.placement import providers
+from moorage.store.region.placement.tables import stamp
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Word:
+    """One thing that is said of hosts: where it stands in this process's picture, in the cell and in the region."""
+
+    name: str
+    drawn: Callable[[Engine, CellId], set[str]]
+    said: Callable[[cell_hosts.Said], frozenset[str]]
+    noted: Callable[[Tx, Collection[str]], dict[str, tuple[HostId, int, bool]]]
+    note: Callable[[Tx, HostId, bool, int], bool]
+    """False: not at this version any more."""
+
+
+_WORDS = (
+    _Word(
+        "forced down",
+        lambda engine, cell: engine.forced_down(cell),
+        lambda said: said.forced_down,
+        providers.hosts_forced_down,
+        lambda tx, host, forced, version: providers.force_down(tx, host, forced, stamp(tx), version),
+    ),
+    _Word(
+        "disabled",
+        lambda engine, cell: engine.picture.disabled(cell),
+        lambda said: said.disabled,
+        providers.hosts_disabled,
+        lambda tx, host, disabled, version: inventory.set_enabled(tx, host, not disabled, version),
+    ),
+)
+
+
+async def mirror(cell: CellId, said: cell_hosts.Said, database: Database, region: Database, engine: Engine) -> None:
+    """Bring the region to what the cell says, where this process's picture says that they differ."""
+    wrote = [await _mirror(cell, each, said, database, region, engine) for each in _WORDS]
+    if any(wrote):
+        await engine.catch_up()
+
+
+async def _mirror(
+    cell: CellId, word: _Word, said: cell_hosts.Said, database: Database, region: Database, engine: Engine
+) -> bool:
+    """The region is read first, then the cell, and written only at the version that was read: what a request wrote meanwhile stays."""
+    suspects = word.drawn(engine, cell) ^ {host for host in word.said(said) if engine.host_named(host) is not None}
+    if not suspects:
+        return False
+    seen = await region.read(lambda tx: word.noted(tx, suspects))
+    now = word.said(await database.read(cell_hosts.said))
+
+    def follow(tx: Tx) -> list[str]:
+        return [
+            host
+            for host, (provider, version, noted) in sorted(seen.items())
+            if noted != (host in now) and word.note(tx, provider, host in now, version)
+        ]
+
+    for host in await region.write(follow):
+        logger.warning("host %s of cell %s is %s or not, as its cell says: the region differed", host, cell, word.name)
+    return True

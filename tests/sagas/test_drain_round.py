@@ -1,0 +1,230 @@
+"""Rounds of a drain, one at a time: whose move it confirms, whom it moves, and what it does again after an accident."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from moorage.conductor.drains import Drains
+from moorage.model.clock import SystemClock
+from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus, Progress, Way
+from moorage.model.errors import Conflict
+from moorage.model.host import Host
+from moorage.model.ids import CellId, ConductorId, HostId, OperationId
+from moorage.model.operation import Accepted
+from moorage.model.resources import DISABLED_TRAIT
+from moorage.model.server import Server
+from moorage.operations import drain_moves
+from moorage.operations.all import SAGAS
+from moorage.operations.rooms import Rooms
+from moorage.placement.inventory import host_id
+from moorage.saga import Paper, first_lines, tell
+from moorage.sql import Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations
+from moorage.store.region import drains
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import providers
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_moved import MOVE, moved, recorded
+from moorage.testing.small_region import SERVER, SmallRegion
+from moorage.testing.small_stories import booted
+
+HOST, CELL = "host1", CellId("cell1")
+ROW = DrainServer(SERVER, "s", Way.COLD)
+DRAIN = Drain(
+    "7a1c1a0e-0000-4000-8000-00000000d001",
+    HOST,
+    CELL,
+    asked_at=1,
+    asked_by="admin",
+    project="admin",
+    asked=DrainAsked(live=False),
+    status=DrainStatus.RUNNING,
+    servers=(ROW,),
+)
+
+
+class Tellers:
+    """Nobody tells what is accepted; it is kept for the test, which does."""
+
+    def __init__(self) -> None:
+        self.begun_: list[Accepted] = []
+
+    async def choose(self, saga: str) -> ConductorId:
+        return ConductorId("conductor1")
+
+    async def begun(self, new: Accepted) -> None:
+        self.begun_.append(new)
+
+
+class Ground:
+    """A small region whose server nobody holds, and a drain of its first host."""
+
+    def __init__(self, small: SmallRegion) -> None:
+        self.small, self.tellers = small, Tellers()
+
+    @property
+    def rooms(self) -> Rooms:
+        return dataclasses.replace(self.small.rooms, tellers=cast("Any", self.tellers))
+
+    async def let_go(self, holder: OperationId = PROVED_OPERATION) -> None:
+        await self.small.region.write(lambda tx: region_servers.let_go(tx, SERVER, holder))
+
+    async def ask(self, drain: Drain = DRAIN) -> None:
+        await self.small.region.write(lambda tx: drains.ask(tx, drain))
+        await self.small.cells[CELL].write(lambda tx: cell_hosts.report(tx, a_host(), 1))
+
+    async def round(self) -> Drain:
+        """One, and what it wrote."""
+        await Drains(self.rooms, SystemClock()).run()
+        found = await self.small.region.read(lambda tx: drains.get(tx, DRAIN.id))
+        assert found is not None
+        return found
+
+    async def began(self) -> list[str]:
+        """The sagas that were accepted since this was asked last."""
+        began, self.tellers.begun_ = self.tellers.begun_, []
+        return [each.saga for each in began]
+
+    async def end(self, new: Accepted) -> None:
+        """Its operation comes to its good end."""
+        saga = SAGAS[new.saga]
+        asked = msgspec.json.decode(new.asked, type=saga.asked)
+        await tell(saga, new.id, asked, self.small.rooms, Paper(first_lines(saga), self.small.transact))
+
+
+def a_host() -> Host:
+    return Host(0, HostId(host_id(HOST)), "", HOST, HOST, CELL)
+
+
+@pytest_asyncio.fixture
+async def ground() -> AsyncIterator[Ground]:
+    small = await SmallRegion.open()
+    yield Ground(small)
+    await small.close()
+
+
+async def began_by(ground: Ground, request_id: str) -> None:
+    """What the record of the server's move says of who began it."""
+
+    def work(tx: Tx) -> None:
+        found = migrations.get(tx, MOVE)
+        assert found is not None
+        migrations.put(tx, msgspec.structs.replace(found, request_id=request_id))
+
+    await ground.small.cells[CELL].write(work)
+
+
+# ---------------------------------------------------------------------------------------------- whose move it is
+
+
+async def test_only_what_the_drain_moved_itself_is_confirmed(ground: Ground) -> None:
+    """A resize of its owner's stays to be confirmed or reverted, though it left the host that is emptied."""
+    await moved(ground.small)
+    await ground.let_go()
+    await ground.ask()
+    now = await ground.round()
+    assert await ground.began() == []
+    (row,) = now.servers
+    assert (row.progress, row.why) == (Progress.LEFT, "its owner moved it, and must confirm or revert that")
+    assert now.status is DrainStatus.INCOMPLETE
+
+
+async def test_what_the_drain_moved_is_confirmed(ground: Ground) -> None:
+    await moved(ground.small)
+    await ground.let_go()
+    await began_by(ground, f"req-{DRAIN.id}")
+    await ground.ask()
+    now = await ground.round()
+    assert await ground.began() == ["confirm_resize/1"]
+    assert [each.progress for each in now.servers] == [Progress.CONFIRMING]
+
+
+async def test_a_move_keeps_which_request_began_it(ground: Ground) -> None:
+    await moved(ground.small)
+    found = await ground.small.cells[CELL].read(lambda tx: migrations.get(tx, MOVE))
+    assert found is not None
+    assert found.request_id == "req-resize"
+
+
+async def test_a_confirm_is_of_the_move_that_was_seen(ground: Ground) -> None:
+    await moved(ground.small)
+    await ground.let_go()
+    seen = await recorded(ground.small)
+    assert seen.moved is not None
+    other = msgspec.structs.replace(seen, moved=msgspec.structs.replace(seen.moved, migration="another"))
+    with pytest.raises(Conflict, match="waits for no confirmation"):
+        await drain_moves.let_go(ground.rooms, other)
+    await drain_moves.let_go(ground.rooms, seen)
+    assert await ground.began() == ["confirm_resize/1"]
+
+
+async def test_a_server_that_left_the_host_meanwhile_is_not_moved_again(ground: Ground) -> None:
+    """It was on the host when the round looked, and its owner's move ended before the round came to it."""
+    await booted(ground.small)
+    await ground.let_go()
+    seen = await recorded(ground.small)
+    assert seen.host == HOST
+    for way, live in ((Way.COLD, False), (Way.LIVE, True)):
+        assert drain_moves.way_of(seen, live=live) is way
+        with pytest.raises(Conflict, match="is not on host host3 any more"):
+            await drain_moves.leave(ground.rooms, seen, "host3", "admin", "admin", live=live)
+    assert await ground.began() == []
+    await drain_moves.leave(ground.rooms, seen, HOST, "admin", "admin", live=False)
+    assert await ground.began() == ["resize/1"]
+
+
+# -------------------------------------------------------------------------------------------- after an accident
+
+
+async def test_a_host_that_is_half_disabled_is_disabled_in_the_region_too(ground: Ground) -> None:
+    """Whoever disabled it died after the cell had it: boots still came."""
+    await booted(ground.small)
+    await ground.let_go()
+    await ground.ask(msgspec.structs.replace(DRAIN, status=DrainStatus.WAITING))
+    cell, region = ground.small.cells[CELL], ground.small.region
+    await cell.write(lambda tx: cell_hosts.set_disabled(tx, HOST, True, "dust", 2))
+    await ground.round()
+    assert DISABLED_TRAIT in await region.read(lambda tx: providers.traits_of(tx, host_id(HOST)))
+    found = await cell.read(lambda tx: cell_hosts.named(tx, HOST))
+    assert found is not None
+    assert (found.disabled, found.disabled_reason) == (True, "dust")
+
+
+async def test_what_an_overtaken_round_began_comes_to_its_end_though_the_drain_is_cancelled(ground: Ground) -> None:
+    """The round begins a move, a cancel overtakes its write, and the move is confirmed all the same."""
+    await booted(ground.small)
+    await ground.let_go()
+    await ground.ask()
+    plain = drain_moves.leave
+
+    async def cancelled_meanwhile(rooms: Rooms, server: Server, *rest: Any, **more: Any) -> None:
+        await plain(rooms, server, *rest, **more)
+        await ground.small.region.write(lambda tx: drains.cancel(tx, DRAIN.id))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drain_moves, "leave", cancelled_meanwhile)
+        before = await ground.round()
+    assert (before.cancel, before.servers[0].progress) == (True, Progress.WAITING), "its write was too late"
+    (new,) = ground.tellers.begun_
+    assert await ground.began() == ["resize/1"]
+    now = await ground.round()
+    assert (now.status, now.servers[0].progress) == (DrainStatus.RUNNING, Progress.MOVING)
+    await ground.end(new)
+    now = await ground.round()
+    assert await ground.began() == ["confirm_resize/1"]
+    assert (now.status, now.servers[0].progress) == (DrainStatus.RUNNING, Progress.CONFIRMING)
+
+
+async def test_a_cancelled_drain_whose_servers_only_wait_is_over(ground: Ground) -> None:
+    await booted(ground.small)
+    await ground.let_go()
+    await ground.ask()
+    await ground.small.region.write(lambda tx: drains.cancel(tx, DRAIN.id))
+    now = await ground.round()
+    assert await ground.began() == []
+    assert (now.status, now.why) == (DrainStatus.CANCELLED, "1 servers stay")
