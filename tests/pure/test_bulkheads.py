@@ -20,6 +20,16 @@ def test_a_thousand_boots_leave_the_places_of_deletes_and_actions_alone() -> Non
     assert bulkheads.has_place(Berth("action", "p1"))
 
 
+def test_live_migrations_that_send_for_hours_leave_the_places_of_other_actions_alone() -> None:
+    bulkheads = Bulkheads(Places(live_migrations=4, actions=4))
+    live = berth_of("live_migrate/1", "p", "cell1")
+    assert fill(bulkheads, live, 100) == 2
+    for number in range(10):
+        fill(bulkheads, berth_of("live_migrate/1", f"p{number}", f"cell{number + 2}"), 10)
+    assert not bulkheads.has_place(berth_of("live_migrate/1", "another", "cell3"))
+    assert bulkheads.has_place(berth_of("power/1", "p", "cell1"))
+
+
 def test_one_project_gets_half_of_the_places_of_a_kind() -> None:
     bulkheads = Bulkheads(PLACES)
     assert fill(bulkheads, Berth("boot", "greedy"), 100) == 5

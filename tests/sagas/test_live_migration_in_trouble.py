@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from moorage.bus.messages import Verb
-from moorage.model.errors import HostFailed, NotFound
+from moorage.conductor.worker import hosts_tried
+from moorage.model.errors import HostFailed, NotFound, Problem, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.migration import MigrationStatus
 from moorage.model.network import BindRefused
 from moorage.model.server import Server, VmState
 from moorage.operations.all import SAGAS
+from moorage.operations.live_migrate import HOSTS_TRIED_MAX
 from moorage.operations.notifications.unversioned import event_type
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.saga import Paper, Unwound, first_lines, tell
@@ -91,6 +93,51 @@ async def test_nothing_arrives_from_a_source_that_was_silent_before(small: Small
     assert small.hosts.guests == AT_SOURCE
     assert small.hosts.waits == {}
     assert await status(small) is MigrationStatus.FAILED
+
+
+# ------------------------------------------------------------------------------------------------- the next host
+
+
+@pytest.mark.parametrize(
+    ("problem", "counts"),
+    [
+        (HostFailed("other processors", code="live_refused"), False),
+        (HostFailed("an earlier release", code="not_supported"), False),
+        (HostFailed("its hypervisor is out"), True),
+        (UnknownOutcome("its driver hangs"), True),
+    ],
+    ids=["refused", "not-supported", "failed", "hangs"],
+)
+async def test_the_next_host_is_tried_and_only_a_failure_counts_against_one(
+    small: SmallRegion, problem: Problem, counts: bool, monkeypatch: Any
+) -> None:
+    asked = await live_migrating(small)
+    ask, refused = small.hosts.ask, list[str]()
+    column, slots = small.engine.picture.columns.failures, small.engine.picture.slots_by_name
+    others = [name for name in slots if name != SOURCE]
+    for name in others:
+        column[slots[name]] = 2
+
+    async def asking(to: Any, server: Any, verb: Verb, payload: Any, kind: Any, patience_s: float = 20.0) -> Any:
+        if verb is Verb.LIVE_TARGET and not refused:
+            refused.append(to.host)
+            raise problem
+        return await ask(to, server, verb, payload, kind, patience_s)
+
+    monkeypatch.setattr(small.hosts, "ask", asking)
+    await told(small, asked)
+    server = await moved_all_the_same(small)
+    assert server.host is not None
+    assert server.host not in refused
+    assert column[slots[refused[0]]] == 2 + counts
+    assert column[slots[server.host]] == 0, "it took a guest"
+
+
+def test_more_hosts_are_tried_than_for_a_boot() -> None:
+    """Ten whose processors are others refuse in a moment."""
+    assert hosts_tried(SAGAS["live_migrate/1"], 3) == HOSTS_TRIED_MAX > 3
+    assert hosts_tried(SAGAS["live_migrate/1"], 50) == 50
+    assert hosts_tried(SAGAS["boot/1"], 1) == 1
 
 
 # ------------------------------------------------------------------------------------------------- after the switch

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from moorage.model.ids import OperationId
 
-KINDS = ("boot", "delete", "action")
+KINDS = ("boot", "delete", "live_migrate", "action")
 FEWER, MORE = 0.5, 1.25
 """What becomes of the places of a kind when a lease is lost, and at each renewal after that."""
 QUEUE_MAX = 5_000
@@ -30,6 +30,8 @@ class Places:
 
     boots: int = 500
     deletes: int = 250
+    live_migrations: int = 250
+    """They wait for as long as the memory of a guest is sent, which may be hours."""
     actions: int = 250
     """All other kinds together: power, attach, detach."""
     project_part: float = 0.5
@@ -39,7 +41,8 @@ class Places:
 
     def of(self, kind: str) -> int:
         """The places of this kind."""
-        return {"boot": self.boots, "delete": self.deletes}.get(kind, self.actions)
+        own = {"boot": self.boots, "delete": self.deletes, "live_migrate": self.live_migrations}
+        return own.get(kind, self.actions)
 
 
 @dataclass(frozen=True)

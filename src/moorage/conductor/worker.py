@@ -9,6 +9,7 @@ are executed at once, and whose, is decided by `bulkheads.py`.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -26,7 +27,8 @@ from moorage.model.operation import Accepted, Operation, OperationStatus
 from moorage.model.retry import Backoff, SeldomLog, jittered
 from moorage.operations.all import SAGAS
 from moorage.operations.rooms import Rooms
-from moorage.saga import Fenced, Stuck, Torn, Unwound, tell
+from moorage.saga import Fenced, Saga, Stuck, Torn, Unwound, tell
+from moorage.saga.step import ATTEMPTS_MAX
 from moorage.sql import Database, label
 from moorage.store.region import conductors, operations
 from moorage.store.region.journal import Journal
@@ -461,7 +463,7 @@ class Conductor:
             Journal(self.rooms.region, operation, held=self.lease.held),
             cancel_hint=cancel,
             adopted=adopted,
-            max_attempts=self.rooms.settings.max_attempts,
+            max_attempts=hosts_tried(saga, self.rooms.settings.max_attempts),
             herald=None if self.rooms.herald is None else self.rooms.herald.heard,
         )
         if cancel.is_set():
@@ -475,3 +477,9 @@ class Conductor:
                 return await self.rooms.region.read(lambda tx: operations.get(tx, operation))
             except Problem as problem:
                 self._log.warning("again", "operation %s cannot be read yet: %s", operation, problem)
+
+
+def hosts_tried(saga: Saga[Any, Any], setting: int) -> int:
+    """As many as a boot, unless the saga says itself that it tries more."""
+    own = 0 if saga.group is None else saga.group.max_attempts
+    return max(own, setting) if own > ATTEMPTS_MAX else setting

@@ -216,6 +216,8 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     boots_at_once: int = 500
     """Boots that one conductor executes at once; those that wait for a neighbour count too. The others wait in line."""
     deletes_at_once: int = 250
+    live_migrations_at_once: int = 250
+    """Live migrations that one conductor executes at once: each may send its guest's memory for hours."""
     actions_at_once: int = 250
     """All other operations together: power, attach, detach."""
     project_part_max: float = 0.5

@@ -230,6 +230,7 @@ async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awai
         places=Places(
             boots=config.compute.boots_at_once,
             deletes=config.compute.deletes_at_once,
+            live_migrations=config.compute.live_migrations_at_once,
             actions=config.compute.actions_at_once,
             project_part=config.compute.project_part_max,
             cell_part=config.compute.cell_part_max,

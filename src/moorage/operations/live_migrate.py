@@ -16,8 +16,9 @@ taken back and the guest was never touched; from then on the story only goes for
 
 import msgspec
 
+from moorage.bus.agents import NOT_SUPPORTED
 from moorage.bus.messages import TakeGuest, Verb
-from moorage.model.errors import HostFailed, NotFound, Problem, Unavailable
+from moorage.model.errors import BusOut, HostFailed, NotFound, Unavailable, UnknownOutcome
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.live import LiveSource
@@ -54,6 +55,10 @@ NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
 FORWARD_PATIENCE_S = 24 * 3600.0
 FAULT_CHARACTERS_MAX = 255
+HOSTS_TRIED_MAX = 10
+"""More than of a boot: a host with other processors, or of an older version, refuses at once, and nothing was sent yet."""
+REFUSALS = frozenset({"live_refused", NOT_SUPPORTED})
+"""Codes by which a healthy host says that the guest could not go on there."""
 ACTION = "live-migration"
 EVENTS = (
     "conductor_live_migrate_instance",
@@ -214,9 +219,15 @@ async def check_destination(run: LiveRun) -> MoveTarget:
     guest = await _guest(run, claim, cards.ports, {})
     try:
         return await live.target_at(run, claim, run[check_source], guest, block=run.asked.block)
-    except Problem:
-        run.rooms.placement.count_failure(claim.host, failed=True)
+    except HostFailed as failed:
+        if failed.code not in REFUSALS:
+            run.rooms.placement.count_failure(claim.host, failed=True)
         raise
+    except BusOut:
+        raise
+    except UnknownOutcome as hangs:  # nothing was begun there: the next host may answer
+        run.rooms.placement.count_failure(claim.host, failed=True)
+        raise HostFailed("the host did not answer in time", private=hangs.public, code="host_hangs") from hangs
 
 
 @step(host_local=True, needs=(read_ports, claim_host, check_destination), patience_s=NETWORK_PATIENCE_S)
@@ -292,6 +303,7 @@ async def prepare_guest(run: LiveRun) -> None:
     guest = await _guest(run, claim, bound.ports or run[read_ports].ports, run[export_volumes])
     order, to = TakeGuest(guest, run.asked.migration), End(claim.cell, claim.name).address
     await run.rooms.hosts.tell(to, errand(run, "prepare_guest"), guest.server, Verb.PREPARE_LIVE, order)
+    run.rooms.placement.count_failure(claim.host, failed=False)
 
 
 @prepare_guest.undo
@@ -516,6 +528,7 @@ LIVE_MIGRATE = Saga(
         export_volumes,
         prepare_guest,
         await_vifs,
+        max_attempts=HOSTS_TRIED_MAX,
         host=lambda claim: claim.host,
     ),
     switch_guest,
