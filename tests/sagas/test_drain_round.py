@@ -11,7 +11,7 @@ import pytest_asyncio
 from moorage.conductor.drains import Drains
 from moorage.model.clock import SystemClock
 from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus, Progress, Way
-from moorage.model.errors import Conflict
+from moorage.model.errors import Conflict, Unavailable
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ConductorId, HostId, OperationId
 from moorage.model.operation import Accepted
@@ -97,8 +97,8 @@ class Ground:
         await tell(saga, new.id, asked, self.small.rooms, Paper(first_lines(saga), self.small.transact))
 
 
-def a_host() -> Host:
-    return Host(0, HostId(host_id(HOST)), "", HOST, HOST, CELL)
+def a_host(name: str = HOST) -> Host:
+    return Host(0, HostId(host_id(name)), "", name, name, CELL)
 
 
 @pytest_asyncio.fixture
@@ -228,3 +228,53 @@ async def test_a_cancelled_drain_whose_servers_only_wait_is_over(ground: Ground)
     now = await ground.round()
     assert await ground.began() == []
     assert (now.status, now.why) == (DrainStatus.CANCELLED, "1 servers stay")
+
+
+async def test_who_left_the_host_before_and_may_come_back_is_named(ground: Ground) -> None:
+    """It was in VERIFY_RESIZE when the drain was asked for: what it keeps on the host is its owner's to give up."""
+    await moved(ground.small)
+    await ground.let_go()
+    await ground.ask(msgspec.structs.replace(DRAIN, servers=()))
+    now = await ground.round()
+    (row,) = now.servers
+    assert (row.server, row.way, row.progress, row.why) == (SERVER, Way.NONE, Progress.LEFT, drain_moves.OWNERS_MOVE)
+    assert (now.status, now.why) == (DrainStatus.INCOMPLETE, "1 servers stay")
+    assert await drain_moves.left_before(ground.rooms, CELL, HOST, {SERVER}) == []
+    assert await drain_moves.left_before(ground.rooms, CELL, "host3", ()) == []
+
+
+async def test_a_database_that_was_out_costs_no_attempt(ground: Ground) -> None:
+    await booted(ground.small)
+    await ground.let_go()
+    await ground.ask()
+
+    async def out(*_: Any, **__: Any) -> None:
+        raise Unavailable("out")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drain_moves, "leave", out)
+        now = await ground.round()
+    (row,) = now.servers
+    assert (row.progress, row.attempts, row.why) == (Progress.WAITING, 0, "out")
+    assert row.again_at > 0
+
+
+async def test_every_host_is_disabled_before_anybody_is_moved(ground: Ground) -> None:
+    """The first drain's server would go to the second's host otherwise."""
+    await booted(ground.small)
+    await ground.let_go()
+    await ground.ask(msgspec.structs.replace(DRAIN, status=DrainStatus.WAITING))
+    other = msgspec.structs.replace(DRAIN, id="other", host="host3", status=DrainStatus.WAITING, servers=(), asked_at=2)
+    await ground.small.region.write(lambda tx: drains.ask(tx, other))
+    await ground.small.cells[CELL].write(lambda tx: cell_hosts.report(tx, a_host("host3"), 1))
+    plain, closed = drain_moves.leave, list[bool]()
+
+    async def looks(*rest: Any, **more: Any) -> None:
+        traits = await ground.small.region.read(lambda tx: providers.traits_of(tx, host_id("host3")))
+        closed.append(DISABLED_TRAIT in traits)
+        await plain(*rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drain_moves, "leave", looks)
+        await ground.round()
+    assert closed == [True]

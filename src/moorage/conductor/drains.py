@@ -13,7 +13,7 @@ import msgspec
 
 from moorage.model.clock import Clock
 from moorage.model.drain import Drain, DrainServer, DrainStatus, Progress, Way
-from moorage.model.errors import NotFound, Problem, Unavailable
+from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.server import Server, VmState
 from moorage.operations import drain_moves
@@ -47,10 +47,13 @@ class Drains:
         self._rooms, self._clock = rooms, clock
 
     async def run(self) -> DrainsDone:
-        """One round: every host that is being emptied; one whose cell is out waits."""
-        looked_at = begun = ended = 0
-        for each in await self._rooms.region.read(drains.open_ones):
-            looked_at += 1
+        """One round: every host that is being emptied; one whose cell is out waits.
+
+        All that begin are disabled before anybody is moved, so that two hosts are not emptied into one another.
+        """
+        begun = ended = 0
+        found = await self._rooms.region.read(drains.open_ones)
+        for each in [each for each in found if await self._closed(each)]:
             try:
                 now, moves = await self._turn(each)
             except Unavailable as out:
@@ -58,7 +61,17 @@ class Drains:
                 continue
             begun += moves
             ended += now.ended_at is not None
-        return DrainsDone(looked_at, begun, ended)
+        return DrainsDone(len(found), begun, ended)
+
+    async def _closed(self, drain: Drain) -> bool:
+        """Whether the host takes nobody; False: that cannot be said to its cell now."""
+        if drain.status is DrainStatus.WAITING and not drain.cancel:
+            try:
+                await self._disable(drain)
+            except Unavailable as out:
+                logger.info("drain %s of host %s waits: %s", drain.id, drain.host, out)
+                return False
+        return True
 
     @property
     def _now_us(self) -> int:
@@ -66,7 +79,6 @@ class Drains:
 
     async def _turn(self, drain: Drain) -> tuple[Drain, int]:
         if drain.status is DrainStatus.WAITING and not drain.cancel:
-            await self._disable(drain)
             drain = changed(
                 drain_moves.retried(drain), status=DrainStatus.RUNNING, began_at=drain.began_at or self._now_us
             )
@@ -77,6 +89,7 @@ class Drains:
             for id, each in here.items()
             if id not in known
         ]
+        came += await drain_moves.left_before(self._rooms, drain.cell, drain.host, {*here, *known})
         rows = [await self._look(drain, each, here) for each in (*drain.servers, *came)]
         rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, here)
         going = changed(drain, servers=tuple(rows), why="")
@@ -160,8 +173,7 @@ class Drains:
         if held:
             return at
         if not await drain_moves.begun_as(self._rooms, server, _request(drain)):
-            why = "its owner moved it, and must confirm or revert that"
-            return changed(at, way=Way.NONE, progress=Progress.LEFT, why=why)
+            return changed(at, way=Way.NONE, progress=Progress.LEFT, why=drain_moves.OWNERS_MOVE)
         if not drain.asked.confirm:
             return changed(at, why="it waits for its owner to confirm")
         try:
@@ -208,6 +220,11 @@ class Drains:
             )
         except NotFound:
             return row  # it is being deleted; the next round sees that it is gone
+        except (Conflict, Unavailable) as later:
+            if isinstance(later, Conflict) and not await self._held(row.server):
+                return self._again(tried, later.public)
+            # nothing was tried: somebody else is at it, or a database was out for a moment
+            return changed(row, again_at=self._now_us + AGAIN_AFTER_US, why=later.public)
         except Problem as problem:
             return self._again(tried, problem.public)
         return changed(tried, progress=Progress.MOVING, why="")

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from moorage.model.asker import Asker
-from moorage.model.drain import DrainServer
+from moorage.model.drain import SERVERS_MAX, DrainServer
 from moorage.model.errors import Conflict
 from moorage.model.host import Host
 from moorage.operations import drain_moves
@@ -15,7 +15,7 @@ from moorage.store.region import drains
 
 class DrainDoorsProtocol(Protocol):
     async def drain_plan(self, asker: Asker, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
-        """Who goes where, and who stays. Raises Conflict: nobody hears the host."""
+        """Who goes where, and who stays. Raises Conflict: nobody hears the host, or it has more servers than are planned for."""
         ...
 
 
@@ -25,10 +25,15 @@ class DrainDoors:
     async def drain_plan(self, asker: Asker, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
         moving.refuse_silent(self.rooms, host.host)
         servers = await self.rooms.cells[host.cell].read(lambda tx: cell_servers.on_host(tx, host.host))
+        if len(servers) > SERVERS_MAX:  # before the work, not after it
+            raise Conflict(
+                f"Host {host.host} has {len(servers)} servers; at most {SERVERS_MAX} are moved by one drain."
+            )
         if asker.project is None:
             raise Conflict("A drain is asked for with a token of a project.")
         others = await self.rooms.region.read(drains.open_ones)
-        return await drain_moves.planned(
+        left = await drain_moves.left_before(self.rooms, host.cell, host.host, {each.id for each in servers})
+        rows = await drain_moves.planned(
             self.rooms,
             host.host,
             servers,
@@ -37,3 +42,4 @@ class DrainDoors:
             [each for each in others if each.host != host.host],
             live=live,
         )
+        return (*rows, *left)

@@ -1,12 +1,13 @@
 """How servers leave a host that is emptied, each by an operation of its own, and whether all of them have another place (N13)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from moorage.model.asker import Asker
-from moorage.model.drain import Drain, DrainServer, Progress, Way
+from moorage.model.drain import SERVERS_MAX, Drain, DrainServer, Progress, Way
 from moorage.model.errors import Conflict, Problem
+from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server, VmState
 from moorage.model.world import Ask
 from moorage.operations import confirm_resize, dry_run, live_migrate_request, resize_request, shelve
@@ -26,6 +27,9 @@ _COLD = {
     VmState.BUILDING: Way.COLD,  # when it is built
 }
 _LIVE = {**_COLD, VmState.ACTIVE: Way.LIVE, VmState.PAUSED: Way.LIVE, VmState.BUILDING: Way.LIVE}
+
+
+OWNERS_MOVE = "its owner moved it, and must confirm or revert that"
 
 
 def way_of(server: Server, *, live: bool) -> Way:
@@ -58,6 +62,19 @@ async def leave(
         await live_migrate_request.begin(rooms, asker, server, LiveWish(), check=check, request_id=request_id)
     else:
         await resize_request.begin(rooms, asker, server, ResizeWish(), check=check, request_id=request_id)
+
+
+async def left_before(rooms: Rooms, cell: CellId, host: str, known: Collection[ServerId]) -> list[DrainServer]:
+    """Servers that others moved away from the host and that wait to be confirmed or reverted: what they keep there stays with them."""
+    leaving = await rooms.cells[cell].read(lambda tx: migrations.leaving(tx, host))
+    found = list[DrainServer]()
+    for id in sorted(leaving.stay - set(known))[:SERVERS_MAX]:
+        server = (await records.find(rooms, id)).server
+        waits = server is not None and server.vm_state is VmState.RESIZED and server.moved is not None
+        if waits and server is not None and server.moved is not None and server.moved.host == host != server.host:
+            place = server.host or ""
+            found.append(DrainServer(id, server.name, Way.NONE, Progress.LEFT, host=place, why=OWNERS_MOVE))
+    return found
 
 
 async def begun_as(rooms: Rooms, server: Server, request_id: str) -> bool:
@@ -122,14 +139,20 @@ async def _planned(
     if row.way is Way.NONE:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
     ask: Ask | None = None
+    asked: msgspec.Struct | None = None
     try:
         await leave(previewing(rooms), server, host, user, project, live=live)
     except Previewed as previewed:
         (new,) = previewed.accepted
-        _, ask = await dry_run.wanted(rooms, msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked))
+        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
     except Conflict as busy:  # something is being done to it, which will be over
         return msgspec.structs.replace(row, why=busy.public)
     except Problem as refused:
+        return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
+    try:
+        if asked is not None:
+            _, ask = await dry_run.wanted(rooms, asked)
+    except Problem as refused:  # one server whose ports cannot be read is no reason to refuse the plan of the others
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     if ask is None:  # it needs no other host
         return row

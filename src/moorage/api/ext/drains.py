@@ -11,7 +11,7 @@ from moorage.api.hosts import host_named
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.when import micros, now_us
 from moorage.api.wire import Body
-from moorage.model.drain import CONCURRENCY_MAX, SERVERS_MAX, Drain, DrainAsked, DrainServer, DrainStatus
+from moorage.model.drain import CONCURRENCY_MAX, Drain, DrainAsked, DrainServer, DrainStatus
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId, new_uuid
 from moorage.operations.drain_moves import stays
@@ -55,12 +55,10 @@ async def create(call: Call[CreateBody]) -> Reply:
     )
     if wanted.dry_run:
         return Reply(200, {"drain": _whole(new) | {"id": None, "status": "planned"}}, finished=True)
-    if len(rows) > SERVERS_MAX:
-        raise Conflict(f"Host {host.host} has {len(rows)} servers; at most {SERVERS_MAX} are moved by one drain.")
     if not wanted.partial and (left := stays(rows)):
         raise Conflict(_refusal(host.host, left))
-    if (other := await call.desk.region.write(lambda tx: drains.ask(tx, new))) is not None:
-        raise Conflict(f"Host {host.host} is being emptied already, by drain {other}.")
+    if (refused := await call.desk.region.write(lambda tx: drains.ask(tx, new))) is not None:
+        raise refused
     return Reply(202, {"drain": _whole(new)}, finished=True)
 
 

@@ -7,7 +7,9 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus
+from moorage.model.errors import Conflict
 from moorage.sql import Ready, Tx
+from moorage.sql.dialect import insert
 from moorage.store.region.tables import region_metadata
 
 KEPT_MAX = 100
@@ -48,14 +50,18 @@ _OPEN = Ready(
 )
 
 
-def ask(tx: Tx, new: Drain) -> str | None:
-    """Somebody wants a host emptied; the conductor that leads does it. The id of the drain that is at it already, if one is."""
+def ask(tx: Tx, new: Drain) -> Conflict | None:
+    """Somebody wants a host emptied; the conductor that leads does it. Refused: another drain is at it already, or there are too many."""
     c = drains.c
-    if (other := tx.scalar(sa.select(c.id).where(c.host == new.host, c.ended_at.is_(None)))) is not None:
-        return str(other)
     values = {"id": new.id, "host": new.host, "cell": new.cell, "asked_at": new.asked_at, "asked_by": new.asked_by}
     values |= {"project": new.project, "asked": msgspec.json.encode(new.asked).decode()}
-    tx.run(drains.insert().values(**values, **_moving(new), cancel=False, version=0))
+    wanted = insert(tx.dialect, drains).values(**values, **_moving(new), cancel=False, version=0)
+    if tx.row(wanted.on_conflict_do_nothing().returning(c.id)) is None:
+        other = tx.scalar(sa.select(c.id).where(c.host == new.host, c.ended_at.is_(None)))
+        return Conflict(f"Host {new.host} is being emptied already, by drain {other or 'another'}.")
+    if (tx.scalar(sa.select(sa.func.count()).where(c.ended_at.is_(None))) or 0) > OPEN_MAX:
+        tx.run(drains.delete().where(c.id == new.id))
+        return Conflict(f"{OPEN_MAX} hosts are being emptied already; at most so many are at once.")
     return None
 
 
