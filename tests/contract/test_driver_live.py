@@ -136,3 +136,31 @@ async def test_a_place_waits_over_a_restart(tmp_path: Path) -> None:
     await first.force_live(ONE, "move", post_copy=True)
     await when(first, lambda now: now.state is LiveState.SWITCHED)
     assert await again.guests() == {ONE: PowerState.RUNNING}
+
+
+async def test_an_agent_that_is_killed_within_the_switch_leaves_the_guest_as_it_was(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    first, _ = await pair(tmp_path, Dials(live_mib_per_s=0.0, live_switch_s=3600.0))
+    deadline = time.monotonic() + PATIENCE_S
+    while (await first.guests())[ONE] is not PowerState.PAUSED:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    monkeypatch.setattr(first, "_keep", lambda guest: guest.power)  # it is dead: it writes no more
+    again = await host(tmp_path / "first")
+    assert await again.guests() == {ONE: PowerState.RUNNING}
+    assert (await again.live_status(ONE, "move")).state is LiveState.NONE
+    await first.abort_live(ONE, "move")
+
+
+async def test_a_place_whose_agent_was_killed_before_its_sign_was_there_gets_one(tmp_path: Path) -> None:
+    first, second = await host(tmp_path / "first"), await host(tmp_path / "second")
+    await first.start_guest(SPEC)
+    await second.prepare_live(SPEC, "move")
+    for sign in (tmp_path / "second" / "arriving").glob("*.ready"):
+        sign.unlink()
+    second = await host(tmp_path / "second")
+    await second.prepare_live(SPEC, "move")
+    await first.send_live(ONE, await second.live_target(SPEC, await first.live_source(ONE), None), "move")
+    await when(first, lambda now: now.state is not LiveState.RUNNING)
+    assert (await first.guests(), await second.guests()) == ({}, {ONE: PowerState.RUNNING})

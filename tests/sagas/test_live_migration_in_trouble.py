@@ -9,14 +9,16 @@ import pytest
 
 from moorage.bus.messages import Verb
 from moorage.conductor.worker import hosts_tried
-from moorage.model.errors import HostFailed, NotFound, Problem, UnknownOutcome
+from moorage.model.errors import HostFailed, NotFound, Problem, Stale, UnknownOutcome
 from moorage.model.guest import PowerState
-from moorage.model.migration import MigrationStatus
+from moorage.model.live import LiveNow, LiveState
+from moorage.model.migration import MigrationStatus, Progress
 from moorage.model.network import BindRefused
 from moorage.model.server import Server, VmState
 from moorage.operations.all import SAGAS
 from moorage.operations.live_migrate import HOSTS_TRIED_MAX
 from moorage.operations.notifications.unversioned import event_type
+from moorage.operations.steps import live
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.store.cell import migrations
@@ -93,6 +95,53 @@ async def test_nothing_arrives_from_a_source_that_was_silent_before(small: Small
     assert small.hosts.guests == AT_SOURCE
     assert small.hosts.waits == {}
     assert await status(small) is MigrationStatus.FAILED
+
+
+async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, monkeypatch: Any) -> None:
+    """The source aborts, and cannot say so at first: the step is tried again."""
+    asked = await live_migrating(small)
+    tell_host, ask, heard = small.hosts.tell, small.hosts.ask, list[Verb]()
+
+    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+        heard.append(verb)
+        return PowerState.RUNNING if verb is Verb.SEND_LIVE else await tell_host(to, errand, server, verb, payload)
+
+    async def asking(to: Any, server: Any, verb: Verb, payload: Any, kind: Any, patience_s: float = 20.0) -> Any:
+        if verb is Verb.LIVE_STATUS and heard.count(Verb.ABORT_LIVE) == 1:
+            raise HostFailed("its hypervisor is out")
+        return await ask(to, server, verb, payload, kind, patience_s)
+
+    async def cancelled(_: Any) -> bool:
+        return Verb.SEND_LIVE in heard
+
+    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "ask", asking)
+    monkeypatch.setattr(live, "is_cancelled", cancelled)
+    with pytest.raises(Unwound):
+        await told(small, asked)
+    assert heard.count(Verb.ABORT_LIVE) >= 2
+    assert heard.count(Verb.SEND_LIVE) == 1
+    assert small.hosts.guests == AT_SOURCE
+
+
+async def test_a_progress_that_cannot_be_written_stops_no_transfer(small: SmallRegion, monkeypatch: Any) -> None:
+    asked = await live_migrating(small)
+    ask, sending = small.hosts.ask, [LiveNow(LiveState.RUNNING, Progress(10, 5, 5, 0, 0, 0))] * 2
+
+    async def asking(to: Any, server: Any, verb: Verb, payload: Any, kind: Any, patience_s: float = 20.0) -> Any:
+        if verb is Verb.LIVE_STATUS and sending:
+            return sending.pop()
+        return await ask(to, server, verb, payload, kind, patience_s)
+
+    async def refuses(*_: Any, **__: Any) -> None:
+        raise Stale("somebody else wrote it")
+
+    monkeypatch.setattr(small.hosts, "ask", asking)
+    monkeypatch.setattr(live, "show", refuses)
+    monkeypatch.setattr(live, "SHOWN_EVERY_S", 0.0)
+    await told(small, asked)
+    assert not sending
+    await moved_all_the_same(small)
 
 
 # ------------------------------------------------------------------------------------------------- the next host

@@ -43,6 +43,8 @@ class SimulatedGuest(msgspec.Struct):
     """It is a place that waits for a guest that runs elsewhere; `move` says for which move."""
     leaving: tuple[str, str] | None = None
     """Where it is being sent while it runs: the other host's directory, and the move."""
+    stands_still: PowerState | None = None
+    """What it was before it stood still to change hosts."""
     silent_since: float = 0.0
     """When it stood still, to change hosts; by its host's clock."""
     silences: tuple[float, ...] = ()

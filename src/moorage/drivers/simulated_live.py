@@ -137,19 +137,27 @@ class SimulatedLive(ABC):
 
     async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
         async with self._trouble("prepare_live"):
+            self._see_arrivals()
             here = self._guests.get(spec.server)
             if here is not None:
                 if here.move != move:
                     raise HostFailed("an earlier guest is in the way", private=here.move, code="guest_in_the_way")
+                if here.incoming:  # an agent that was killed may have left it without its sign
+                    self._await(spec.server, move)
                 return here.power
             self._refuse_beyond_truth(spec)
-            ready = self._sign(self._room, spec.server, move, "ready")
+            self._sign(self._room, spec.server, move, "ready")  # refused before anything is kept
             self._drop_signs(spec.server)
             power = self._keep(SimulatedGuest(self._keep_drive(spec), PowerState.PAUSED, move=move, incoming=True))
-            ready.parent.mkdir(exist_ok=True)
-            ready.touch()
-            self._awaited[spec.server] = move
+            self._await(spec.server, move)
             return power
+
+    def _await(self, server: ServerId, move: str) -> None:
+        self._awaited[server] = move
+        ready = self._sign(self._room, server, move, "ready")
+        ready.parent.mkdir(exist_ok=True)
+        if not ready.with_suffix(".arrived").exists():
+            ready.touch()
 
     # ---- at the source ---------------------------------------------------------------------------------------------
 
@@ -179,7 +187,7 @@ class SimulatedLive(ABC):
                 guest = self._of(server)
                 power, guest.silent_since = guest.power, self._clock.now()
                 if switch_s := self._turned().dials.live_switch_s:
-                    guest.power = PowerState.PAUSED
+                    guest.stands_still, guest.power = power, PowerState.PAUSED
                     self._keep(guest)
                     await self._clock.sleep(switch_s)
                 self._switch(self._of(server), power, transfer)
@@ -193,7 +201,7 @@ class SimulatedLive(ABC):
         finally:
             guest_here = self._guests.get(server)
             if transfer.state is not LiveState.SWITCHED and guest_here is not None:
-                guest_here.leaving = None
+                guest_here.leaving = guest_here.stands_still = None
                 guest_here.power = guest_here.power if power is None else power
                 self._keep(guest_here)
 
@@ -214,7 +222,7 @@ class SimulatedLive(ABC):
         server, move = guest.spec.server, transfer.move
         ready, data = (self._sign(transfer.to, server, move, kind) for kind in ("ready", "live"))
         silences = (*guest.silences, self._clock.now() - guest.silent_since)
-        gone = msgspec.structs.replace(guest, power=power, leaving=None, silences=silences)
+        gone = msgspec.structs.replace(guest, power=power, leaving=None, stands_still=None, silences=silences)
         try:
             data.write_bytes(msgspec.json.encode(gone))
             os.rename(ready, ready.with_suffix(".arrived"))
@@ -337,7 +345,8 @@ class SimulatedLive(ABC):
                 if self._has_left(server, Path(where), move):
                     self._depart(server, move)
                 else:
-                    guest.leaving = None
+                    guest.power = guest.power if guest.stands_still is None else guest.stands_still
+                    guest.leaving = guest.stands_still = None
                     self._keep(guest)
         self._see_arrivals()
 

@@ -346,7 +346,8 @@ async def switch_guest(run: LiveRun) -> None:
     way = _way(run)
     await moving.shown(run, _cell(run), run.asked.migration, MigrationStatus.RUNNING)
     try:
-        await live.begin(run, way)
+        if not await live.is_cancelled(run):  # what an earlier try has aborted is not sent again
+            await live.begin(run, way)
     except HostFailed:  # it may have begun all the same
         if await live.stays(run, way):
             raise

@@ -10,7 +10,7 @@ import msgspec
 
 from moorage.bus.agents import Errand, HostAddress
 from moorage.bus.messages import ForceLive, LiveTarget, OfMove, SendLive, Verb
-from moorage.model.errors import Conflict, HostFailed, NotFound, Stale, Unavailable
+from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Stale, Unavailable
 from moorage.model.guest import GuestSpec, MoveTarget
 from moorage.model.live import OVER_AT_SOURCE, LiveNow, LiveSource, LiveState
 from moorage.model.migration import MigrationStatus, Progress
@@ -107,7 +107,7 @@ async def has_left(run: MoveRun, way: Way, timeout_s: float, *, post_copy: bool)
     until, look_in_s, shown_at, shown = loop.time() + timeout_s, LOOK_FIRST_S, loop.time(), Progress()
     forced, ending = False, ""
     while True:
-        if not ending and await _is_cancelled(run):
+        if not ending and await is_cancelled(run):
             ending = ABORTED
         elif not ending and loop.time() > until:
             ending = TIMED_OUT
@@ -125,7 +125,10 @@ async def has_left(run: MoveRun, way: Way, timeout_s: float, *, post_copy: bool)
         sent = None if now is None else now.progress
         if sent is not None and sent != shown and loop.time() - shown_at >= SHOWN_EVERY_S:
             shown_at, shown = loop.time(), sent
-            await show(run, way, MigrationStatus.RUNNING, progress=shown)
+            try:
+                await show(run, way, MigrationStatus.RUNNING, progress=shown)
+            except Problem as problem:  # who is overtaken hears so elsewhere; the transfer goes on
+                logger.warning("%s: the progress is not written: %s", run.operation, problem.public)
         await asyncio.sleep(look_in_s)
         look_in_s = min(look_in_s * 2, LOOK_MOST_S)
 
@@ -201,7 +204,8 @@ async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> se
                     await arrived.wait()
 
 
-async def _is_cancelled(run: MoveRun) -> bool:
+async def is_cancelled(run: MoveRun) -> bool:
+    """Whether somebody wants it no more."""
     found = await run.rooms.region.read(lambda tx: region_operations.get(tx, run.operation))
     return found is not None and found.cancel is not None
 
