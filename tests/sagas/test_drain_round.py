@@ -278,3 +278,26 @@ async def test_every_host_is_disabled_before_anybody_is_moved(ground: Ground) ->
         patch.setattr(drain_moves, "leave", looks)
         await ground.round()
     assert closed == [True]
+
+
+async def test_who_is_held_by_somebody_else_takes_nobodys_turn(ground: Ground) -> None:
+    """A snapshot may take an hour; a move of the drain's own that an earlier leader began is on its way."""
+    await booted(ground.small)
+    await ground.ask()
+    (row,) = (await ground.round()).servers
+    assert (row.progress, row.attempts, row.why) == (Progress.WAITING, 0, "another action on it is under way")
+    await ground.let_go()
+    (row,) = (await ground.round()).servers
+    assert (row.progress, row.attempts, row.why) == (Progress.MOVING, 1, "")
+    assert await ground.began() == ["resize/1"]
+
+
+async def test_a_move_that_an_earlier_leader_began_is_on_its_way(ground: Ground) -> None:
+    await booted(ground.small)
+    await ground.let_go()
+    await ground.ask()
+    seen = await recorded(ground.small)
+    await drain_moves.leave(ground.rooms, seen, HOST, "admin", "admin", live=False, request_id=f"req-{DRAIN.id}")
+    (row,) = (await ground.round()).servers
+    assert row.progress is Progress.MOVING
+    assert await ground.began() == ["resize/1"]

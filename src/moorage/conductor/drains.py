@@ -20,9 +20,10 @@ from moorage.operations import drain_moves
 from moorage.operations.nouns import hosts as host_writes
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
+from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import drains
+from moorage.store.region import drains, operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import providers
 
@@ -30,6 +31,7 @@ NAME = "drains"
 ATTEMPTS_MAX = 3
 AGAIN_AFTER_US = 5_000_000
 """After a move that failed; twice as long after the second."""
+BUSY = "another action on it is under way"
 US = 1_000_000
 
 logger = logging.getLogger(__name__)
@@ -154,6 +156,16 @@ class Drains:
         where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
         return where is not None and where.operation is not None
 
+    async def _ours(self, drain: Drain, server: ServerId) -> bool:
+        """Whether who holds it was begun by this drain."""
+
+        def work(tx: Tx) -> bool:
+            where = region_servers.find(tx, server)
+            holder = None if where is None or where.operation is None else operations.get(tx, where.operation)
+            return holder is not None and holder.request_id == _request(drain)
+
+        return await self._rooms.region.read(work)
+
     def _here(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
         """On the host still: on its way, or what was tried failed."""
         if held:
@@ -196,8 +208,11 @@ class Drains:
             if not ready or server is None or under_way >= drain.asked.concurrency:
                 found.append(row)
                 continue
-            if await self._held(row.server):  # by somebody else, or by a move that was begun before this process led
-                found.append(changed(row, progress=Progress.MOVING, why=""))
+            if await self._held(row.server):
+                if not await self._ours(drain, row.server):  # it may take long, and takes nobody's turn meanwhile
+                    found.append(changed(row, why=BUSY))
+                    continue
+                found.append(changed(row, progress=Progress.MOVING, why=""))  # begun before this process led
                 under_way += 1
                 continue
             moved = await self._move(drain, row, server)
