@@ -78,5 +78,5 @@ async def test_only_administrators_evacuate(servers: Any) -> None:
     for by in (MEMBER, READER):
         assert (await act(servers, {"evacuate": {}}, by=by)).status_code == 403
     assert (await act(servers, {"evacuate": {}}, by=ADMIN, number=2)).status_code == 404
-    assert (await act(servers, {"evacuate": {}}, by=ADMIN, number=3)).status_code == 400
+    assert (await act(servers, {"evacuate": {}}, by=ADMIN, number=3)).status_code == 409
     assert servers.book.evacuated == []

@@ -1,18 +1,25 @@
 """Evacuations of servers with volumes, with guarantees, on routed networks and that are off: each step fails."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
+from moorage.model.errors import Conflict, HostFailed
 from moorage.model.guest import PowerState
+from moorage.model.migration import MigrationStatus
+from moorage.model.network import BindRefused, Port
 from moorage.model.server import VmState
 from moorage.operations.all import SAGAS
+from moorage.operations.steps import fencing, moving
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations
+from moorage.store.region.placement import claims
 from moorage.testing.sagas import PARTS, PROVED_OPERATION, prove
 from moorage.testing.small_evacuated import CELL, DEAD, evacuable, evacuating
-from moorage.testing.small_moved import recorded
+from moorage.testing.small_moved import MOVE, recorded
 from moorage.testing.small_region import SERVER, SmallRegion
 from moorage.testing.stage import HeldClock
 
@@ -77,3 +84,116 @@ async def test_an_operator_who_takes_it_back_stops_the_start(small: SmallRegion,
     assert server.fault is not None
     assert "nothing proves that its guests are off" in server.fault.message
     assert not small.hosts.guests
+
+
+async def test_an_operators_word_is_of_one_outage(small: SmallRegion) -> None:
+    """Who says that a host is down says it of a host that is not heard after it; heard again, it is to be said again."""
+    await evacuable(small)
+    server, silence = await recorded(small), int(small.rooms.settings.host_silence_s * 1e6)
+    cell = small.cells[CELL]
+
+    async def heard_at(at: int) -> None:
+        await cell.write(lambda tx: cell_hosts.heard(tx, [DEAD], at))
+
+    async def said_down(at: int, by: str) -> None:
+        await cell.write(lambda tx: cell_hosts.set_forced_down(tx, DEAD, True, at, by))
+
+    await heard_at(2 + silence)
+    assert (await fencing.refuse_unfenced(small.rooms, server)).at == 2, "what was under way when it was said"
+    await heard_at(3 + silence)
+    with pytest.raises(Conflict, match="was heard after it was said to be down") as refused:
+        await fencing.refuse_unfenced(small.rooms, server)
+    assert refused.value.code == fencing.NOT_FENCED
+    again = 4 + silence
+    await said_down(again, "operator-2")
+    proof = await fencing.refuse_unfenced(small.rooms, server)
+    assert (proof.at, proof.who) == (again, "operator-2")
+    await said_down(again + 1, "operator-3")
+    assert (await fencing.refuse_unfenced(small.rooms, server)).who == "operator-2", "said first, and it holds"
+
+
+@pytest.mark.parametrize("why", ["taken back", "no host can"])
+async def test_an_old_host_that_comes_back_to_an_evacuation_that_is_undone_keeps_its_disk(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """`migrating` is what has it destroyed: it is said of no host that is not proved to be fenced, and taken back first."""
+    asked, bind, seen = await evacuating(small), small.network.bind_ports, list[MigrationStatus]()
+
+    async def status() -> MigrationStatus:
+        move = await small.cells[CELL].read(lambda tx: migrations.get(tx, MOVE))
+        assert move is not None
+        return move.status
+
+    async def watched(server: str, host: str, *args: Any, **named: Any) -> Any:
+        if host == DEAD:
+            seen.append(await status())
+        elif why == "taken back":
+            await small.cells[CELL].write(lambda tx: cell_hosts.set_forced_down(tx, DEAD, False, 3))
+        return await bind(server, host, *args, **named)
+
+    async def fails(*args: Any) -> Any:
+        seen.append(await status())
+        raise HostFailed("it cannot", code="guest_failed")
+
+    monkeypatch.setattr(small.network, "bind_ports", watched)
+    monkeypatch.setattr(small.hosts, "start_guest", fails)
+    shown, with_status = list[MigrationStatus](), moving.with_status
+
+    def showing(tx: Any, move: str, status: MigrationStatus, **changes: Any) -> None:
+        shown.append(status)
+        with_status(tx, move, status, **changes)
+
+    monkeypatch.setattr(moving, "with_status", showing)
+    with pytest.raises(Unwound):
+        await told(small, asked)
+    assert seen[-1] is MigrationStatus.PRE_MIGRATING
+    assert (MigrationStatus.MIGRATING in shown) is (why == "no host can")
+
+
+async def test_ports_that_cannot_be_bound_on_the_dead_host_hold_nothing_up(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its network agent is dead too: the ports stay the server's on no host, and the claim is what it was."""
+    asked, bind = await evacuating(small, guarantees=True), small.network.bind_ports
+    held = await small.region.read(lambda tx: claims.held(tx, SERVER))
+
+    async def dead(server: str, host: str, az: str, ports: Sequence[Port], **named: Any) -> Any:
+        if host != DEAD:
+            return await bind(server, host, az, ports, **named)
+        small.network.ports |= {
+            each.id: msgspec.structs.replace(small.network.ports[each.id], host=DEAD, vif_type="binding_failed")
+            for each in ports
+        }
+        raise BindRefused("nobody there binds it", code="binding_failed", host=DEAD)
+
+    async def fails(*args: Any) -> Any:
+        raise HostFailed("it cannot", code="guest_failed")
+
+    monkeypatch.setattr(small.network, "bind_ports", dead)
+    monkeypatch.setattr(small.hosts, "start_guest", fails)
+    with pytest.raises(Unwound):
+        await told(small, asked)
+    server = await recorded(small)
+    assert (server.host, server.vm_state) == (DEAD, VmState.ERROR)
+    mine = [each for each in small.network.ports.values() if each.device_id == SERVER]
+    assert mine
+    assert {each.host for each in mine} == {""}
+    assert held
+    assert await small.region.read(lambda tx: claims.held(tx, SERVER)) == held
+
+
+@pytest.mark.parametrize(("volumes", "state"), [(False, VmState.ACTIVE), (True, VmState.ERROR)])
+async def test_a_server_whose_volumes_are_exported_to_nobody_is_not_shown_active(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, volumes: bool, state: VmState
+) -> None:
+    """Proof that is taken back after the volumes went to the new host."""
+    asked, bind = await evacuating(small, volumes=volumes), small.network.bind_ports
+
+    async def then_up(*args: Any, **named: Any) -> Any:
+        await small.cells[CELL].write(lambda tx: cell_hosts.set_forced_down(tx, DEAD, False, 3))
+        return await bind(*args, **named)
+
+    monkeypatch.setattr(small.network, "bind_ports", then_up)
+    with pytest.raises(Unwound):
+        await told(small, asked)
+    assert (await recorded(small)).vm_state is state

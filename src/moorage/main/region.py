@@ -164,6 +164,7 @@ async def open_region(
             max_attempts=config.compute.max_attempts,
             auto_refusal=config.compute.auto_refusal,
             host_deadline_s=config.compute.host_deadline_s,
+            host_silence_s=config.compute.host_silence_s,
             reclaim_instance_interval_s=config.compute.reclaim_instance_interval,
             rescue_image=config.compute.rescue_image,
             default_availability_zone=config.compute.default_availability_zone,

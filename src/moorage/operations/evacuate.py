@@ -26,7 +26,8 @@ from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.network import Port
-from moorage.model.server import Fault, Server, TaskState, VmState
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations import evacuate_back as back
 from moorage.operations import move_claims
 from moorage.operations.boot import Claim
 from moorage.operations.evacuate_asked import Evacuate
@@ -45,14 +46,13 @@ from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import nics_of
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
-from moorage.saga import Cause, Run, Saga, on_some_host, step
+from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx
 from moorage.store.cell import actions, migrations
 from moorage.store.cell import servers as cell_servers
 
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
-FAULT_CHARACTERS_MAX = 255
 ACTION = "evacuate"
 EVENTS = ("rebuild_server", "compute_rebuild_instance")
 OVER = frozenset({MigrationStatus.DONE, MigrationStatus.COMPLETED})
@@ -112,17 +112,9 @@ async def fail_action(run: EvacuateRun) -> None:
     def after(server: Server) -> Server:
         if turned is None or run.cancelled is not None:
             return msgspec.structs.replace(server, task_state=None)
-        return failed(run.asked, server, turned)
+        return back.failed(run.asked, server, turned)
 
     await records.change(run.rooms, found.cell, found.server.id, records.fence(run), after, finish)
-
-
-def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
-    """The record when it could not be done: where proof was lacking it is as it was."""
-    now = doing.now_us()
-    fault = Fault(500, turned.public[:FAULT_CHARACTERS_MAX], now, turned.problem().private)
-    state = asked.server.vm_state if turned.code == fencing.NOT_FENCED else VmState.ERROR
-    return msgspec.structs.replace(server, vm_state=state, task_state=None, fault=fault, updated_at=now)
 
 
 @step(needs=(begin_action,), no_undo="a guest that was found running on a host that is said to be down stays off")
@@ -174,18 +166,7 @@ async def bind_ports_back(run: EvacuateRun) -> None:
     cards, claim = run.get(read_ports), run.get(claim_host)
     if cards is None or claim is None or not cards.ports:
         return
-    end = moving.here(run.asked.server)
-    await moving.not_overtaken(run, end.cell)
-    tried = (end.name, *names_of(run.rooms.placement.world(), run.tried), claim.name)
-    await run.rooms.network.bind_ports(
-        run.asked.server.id,
-        end.name,
-        end.availability_zone,
-        cards.ports,
-        profiles=moving.profiles_of(cards),
-        tried=tried,
-        unsure=True,
-    )
+    await back.bind_back(run, cards, claim)
 
 
 @step(moves=True, needs=(begin_action, claim_host, bind_ports), patience_s=VOLUME_PATIENCE_S)
@@ -216,13 +197,22 @@ async def record_destination(run: EvacuateRun) -> None:
 @step(
     moves=True,
     needs=(begin_action, claim_host, record_destination),
-    no_undo="proof is only read, and a guest that is off stays so",
     patience_s=HOST_PATIENCE_S,
 )
 async def prove_fenced(run: EvacuateRun) -> FenceProof:
-    """Recorded first, and proved then: an old host that comes back from now on is told to destroy its guest."""
+    """Recorded, and proved then: an old host that comes back from now on is told to destroy its guest.
+
+    It has the only disk, so that is recorded of no host that was not proved to be fenced before, too.
+    """
+    await fencing.prove(run, "prove_fenced", _server(run))
     await _show(run, TaskState.REBUILD_SPAWNING, MigrationStatus.MIGRATING)
     return await fencing.prove(run, "prove_fenced", _server(run))
+
+
+@prove_fenced.undo
+async def keep_old_guest(run: EvacuateRun) -> None:
+    """After the new guest is gone, and before volumes and ports."""
+    await back.keep_guest(run, moving.here(run.asked.server).cell)
 
 
 async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> None:

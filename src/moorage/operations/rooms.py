@@ -31,6 +31,8 @@ class Settings:
     auto_refusal: int = 409
     """Decision D1: what a refused `auto` is answered with; 400 is Nova's."""
     host_deadline_s: float = 60.0
+    host_silence_s: float = 30.0
+    """After so long without a sign of life a host is silent; so late may one arrive that was sent before an operator said that it is down."""
     reclaim_instance_interval_s: float = 0.0
     """How long a deleted server can be restored; 0: not at all."""
     rescue_image: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from moorage.model.server import Server, TaskState
-from moorage.operations import evacuate
+from moorage.operations import evacuate, evacuate_back
 from moorage.operations.evacuate_asked import Evacuate
 from moorage.operations.notifications.said import Said, Story, changed, trouble_of
 from moorage.operations.rooms import Rooms
@@ -39,7 +39,7 @@ def _heard(run: Run[Evacuate, Rooms], line: Line, seen: Server | None) -> Iterat
             tried = run.get(evacuate.claim_host)
             host = None if tried is None else tried.name
             yield Said("rebuild.error", busy, line.attempt, host, trouble=trouble_of(line.cause))
-            failed = evacuate.failed(run.asked, busy, line.cause)
+            failed = evacuate_back.failed(run.asked, busy, line.cause)
             yield changed(busy, failed, attempt=line.attempt, host=failed.host)
         case _:
             pass

@@ -28,10 +28,7 @@ async def refuse_unfenced(rooms: Rooms, server: Server) -> FenceProof:
     found = await _row(rooms, server)
     if found is not None and not found.forced_down and not rooms.hosts.is_silent(host.name):
         raise Invalid(f"Compute service of {host.name} is still in use.")
-    proof = await _known(rooms, server, found)
-    if proof is None:
-        raise _unproved(host.name)
-    return proof
+    return await _known(rooms, server, found)
 
 
 async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
@@ -50,10 +47,7 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
             if failed.code != HOST_SILENT:
                 why = f"the host that the server leaves is heard, and does not switch the guest off: {failed.public}"
                 raise Unavailable(why, private=failed.private) from failed
-    proof = await _known(run.rooms, server, await _row(run.rooms, server))
-    if proof is None:
-        raise _unproved(source.name)
-    return proof
+    return await _known(run.rooms, server, await _row(run.rooms, server))
 
 
 async def _row(rooms: Rooms, server: Server) -> Host | None:
@@ -61,15 +55,20 @@ async def _row(rooms: Rooms, server: Server) -> Host | None:
     return await rooms.cells[host.cell].read(lambda tx: cell_hosts.named(tx, host.name))
 
 
-async def _known(rooms: Rooms, server: Server, found: Host | None) -> FenceProof | None:
-    """The plug-in is asked first: it is a witness, and the operator's word is only that."""
+async def _known(rooms: Rooms, server: Server, found: Host | None) -> FenceProof:
+    """The plug-in is asked first: it is a witness, and the operator's word is only that. Raises Conflict: there is no proof.
+
+    The word is of one outage: a host that was heard after it has been on since.  When it was given must be known for that.
+    """
     host = here(server).name
     if rooms.fence is not None and await _confirmed(rooms, host):
         return FenceProof(host, FencedBy.PLUGIN, now_us(), rooms.fence.name)
-    if found is not None and found.forced_down:
-        at = found.forced_down_at or found.updated_at or now_us()
-        return FenceProof(host, FencedBy.OPERATOR, at, found.forced_down_by or "")
-    return None
+    if found is None or not found.forced_down:
+        raise _unproved(host)
+    said_at = found.forced_down_at
+    if said_at is None or found.seen_at > said_at + int(rooms.settings.host_silence_s * 1e6):
+        raise _heard_since(host)
+    return FenceProof(host, FencedBy.OPERATOR, said_at, found.forced_down_by or "")
 
 
 async def _confirmed(rooms: Rooms, host: str) -> bool:
@@ -86,5 +85,13 @@ def _unproved(host: str) -> Conflict:
     return Conflict(
         f"Host {host} is not heard, but nothing proves that its guests are off. Switch the machine off, and say so: "
         f"'openstack compute service set --down {host} nova-compute'; then evacuate again.",
+        code=NOT_FENCED,
+    )
+
+
+def _heard_since(host: str) -> Conflict:
+    return Conflict(
+        f"Host {host} was heard after it was said to be down, so nothing proves that its guests are off. Switch the machine off, and say so "
+        f"again: 'openstack compute service set --down {host} nova-compute'; then evacuate again.",
         code=NOT_FENCED,
     )

@@ -195,8 +195,9 @@ def set_disabled(tx: Tx, host: str, disabled: bool, reason: str | None, now: int
 
 
 def set_forced_down(tx: Tx, host: str, forced: bool, now: int, by: str | None = None) -> Host | None:
-    """`by`: the user who says so; who said it first is kept as long as it holds."""
-    again = sa.and_(hosts.c.forced_down, hosts.c.forced_down_at.is_not(None)) if forced else sa.false()
+    """`by`: the user who says so; who said it first is kept as long as it holds, which is until the host is heard again."""
+    holds = sa.and_(hosts.c.forced_down, hosts.c.forced_down_at.is_not(None), hosts.c.seen_at <= hosts.c.forced_down_at)
+    again = holds if forced else sa.false()
     said = {
         "forced_down_by": sa.case((again, hosts.c.forced_down_by), else_=by if forced else None),
         "forced_down_at": sa.case((again, hosts.c.forced_down_at), else_=now if forced else None),

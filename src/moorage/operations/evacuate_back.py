@@ -1,0 +1,77 @@
+"""What an evacuation that could not be done leaves: the server on its old host, which is silent, with its ports and its record."""
+
+import logging
+
+import msgspec
+
+from moorage.clients.network.ports import BINDING_FAILED
+from moorage.model.errors import NotFound
+from moorage.model.ids import CellId
+from moorage.model.migration import MigrationStatus
+from moorage.model.network import BindRefused
+from moorage.model.server import Fault, Server, VmState
+from moorage.operations.boot import Claim
+from moorage.operations.evacuate_asked import Evacuate
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing, fencing, moving
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.guest_again import Cards
+from moorage.operations.steps.hosts import names_of
+from moorage.saga import Cause, Run
+from moorage.sql import Tx
+from moorage.store.cell import migrations
+
+FAULT_CHARACTERS_MAX = 255
+UNTOUCHED_AT = "fence_source"
+"""The step that refuses before anything is touched."""
+
+logger = logging.getLogger(__name__)
+
+
+def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
+    """The record: as it was where proof was lacking before anything was touched.
+
+    Later its volumes are exported to nobody, while its host is silent; a server without any has lost nothing.
+    """
+    now = doing.now_us()
+    fault = Fault(500, turned.public[:FAULT_CHARACTERS_MAX], now, turned.problem().private)
+    as_it_was = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
+    state = asked.server.vm_state if as_it_was else VmState.ERROR
+    return msgspec.structs.replace(server, vm_state=state, task_state=None, fault=fault, updated_at=now)
+
+
+async def bind_back(run: Run[Evacuate, Rooms], cards: Cards, claim: Claim) -> None:
+    """On the old host.  What the network service cannot bind there is on no host: still the server's, with its addresses."""
+    end, server = moving.here(run.asked.server), run.asked.server.id
+    await moving.not_overtaken(run, end.cell)
+    try:
+        await run.rooms.network.bind_ports(
+            server,
+            end.name,
+            end.availability_zone,
+            cards.ports,
+            profiles=moving.profiles_of(cards),
+            tried=(end.name, *names_of(run.rooms.placement.world(), run.tried), claim.name),
+            unsure=True,
+        )
+    except BindRefused as refused:
+        if refused.code != BINDING_FAILED:
+            raise
+        # The network's agent there is as dead as the host: for as long as it is, nobody binds anything there.
+        logger.warning("%s: its ports are on no host: %s", server, refused.public)
+        await run.rooms.network.take_off_host(server, [port.id for port in cards.ports])
+
+
+async def keep_guest(run: Run[Evacuate, Rooms], cell: CellId) -> None:
+    """Nothing is started elsewhere any more: an old host that comes back from now on keeps its guest, off."""
+
+    def also(tx: Tx) -> None:
+        found = migrations.get(tx, run.asked.migration)
+        if found is not None and found.status is MigrationStatus.MIGRATING:
+            moving.with_status(tx, run.asked.migration, MigrationStatus.PRE_MIGRATING)
+
+    same = lambda now: now  # noqa: E731  the fence is asked
+    try:
+        await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), same, also)
+    except NotFound:
+        return  # with its record the move's goes
