@@ -80,3 +80,10 @@ async def test_only_administrators_evacuate(servers: Any) -> None:
     assert (await act(servers, {"evacuate": {}}, by=ADMIN, number=2)).status_code == 404
     assert (await act(servers, {"evacuate": {}}, by=ADMIN, number=3)).status_code == 409
     assert servers.book.evacuated == []
+
+
+async def test_a_server_in_error_that_is_on_no_host_is_not_evacuated(servers: Any) -> None:
+    """One that left its host, shelved, and was reset to `error`."""
+    await servers.keep(a_server(vm_state=VmState.ERROR, host=None, node=None))
+    assert (await act(servers, {"evacuate": {}}, by=ADMIN)).status_code == 409
+    assert servers.book.evacuated == []

@@ -10,7 +10,7 @@ from moorage.api.compute.servers import new_password
 from moorage.api.past import v2_014_servers, v2_095_servers
 from moorage.api.routes import Route
 from moorage.api.wire import Body, NovaBool
-from moorage.model.errors import Invalid
+from moorage.model.errors import Conflict, Invalid
 from moorage.model.server import Server, VmState
 from moorage.operations.evacuate_request import EvacuateWish
 
@@ -59,8 +59,8 @@ async def evacuate(call: Call[EvacuateBody]) -> Reply:
 def _check(server: Server) -> None:
     """A server that is locked is evacuated too, as in Nova."""
     in_state(server, "evacuate", FROM)
-    if server.moved is not None:
-        raise Invalid("Instance was moved, and that is neither confirmed nor reverted.")
+    if server.host is None:
+        raise Conflict(f"Cannot 'evacuate' instance {server.id}: it is on no host")
 
 
 ROUTES = (Route("POST", "/servers/{id}/action", evacuate, takes=EvacuateBody, action="evacuate"),)
