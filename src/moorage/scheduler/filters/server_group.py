@@ -10,7 +10,8 @@ def server_group(ask: Ask, world: World) -> Refusals | None:
     group = ask.group
     if group is None or (known := world.groups.get(group.id)) is None:
         return None
-    if group.policy == "affinity" and known.home is not None and sum(known.hosts.values()) > group.own:
+    alone = group.own > 0 and sum(known.hosts.values()) <= group.own
+    if group.policy == "affinity" and known.home is not None and not alone:
         mask = np.ones(world.size, dtype=np.bool_)
         if known.home in world.slots:
             mask[world.slots[known.home]] = False
