@@ -16,7 +16,7 @@ from moorage.model.errors import NoCapacity, Problem, Stale, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.network import BindRefused, NetworkFacts, Port
-from moorage.model.server import Fault, Server, TaskState, VmState
+from moorage.model.server import Server, TaskState, VmState
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
 from moorage.model.world import Ask, Choice
 from moorage.operations import late_ports
@@ -26,6 +26,7 @@ from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import connecting, hold_volumes, with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
+from moorage.operations.steps.failures import fault_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
@@ -52,7 +53,6 @@ from moorage.store.region import servers as region_servers
 LOST_KEPT_MAX = 20
 CLAIM_ROUNDS_MAX = 50
 """Ranked anew this often at most; each round but the first follows a lost claim."""
-FAULT_CHARACTERS_MAX = 255
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
 logger = logging.getLogger(__name__)
@@ -411,7 +411,7 @@ def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
     if reason == "cancel":
         return
     now = _now()
-    fault = Fault(500, problem.public[:FAULT_CHARACTERS_MAX], now, problem.private)
+    fault = fault_of(problem, now)
     where = region_servers.find(tx, run.asked.server.id)
     order = run.asked.server if where is None or where.order is None else where.order
     region_servers.write_order(

@@ -46,7 +46,7 @@ ConfirmRun = Run[ConfirmResize, Rooms]
 @step
 async def begin_confirm(run: ConfirmRun) -> Found:
     found = await doing.begun(run, ACTION)
-    await moving.show(run, found, MigrationStatus.CONFIRMING)
+    await moving.show_moved(run, found, MigrationStatus.CONFIRMING)
     return found
 
 
@@ -56,7 +56,7 @@ async def fail_confirm(run: ConfirmRun) -> None:
     await doing.failed(run, EVENT)
     found = await records.find(run.rooms, run.asked.server.id)
     if found.server is not None and found.server.moved is not None:
-        await moving.show(run, found, MigrationStatus.FINISHED)
+        await moving.show_moved(run, found, MigrationStatus.FINISHED)
 
 
 @step(needs=(begin_confirm,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)

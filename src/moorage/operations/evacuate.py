@@ -20,11 +20,11 @@ A failure leaves the server in ERROR on its old host, with the claim it had.
 import msgspec
 
 from moorage.model.action import Event
-from moorage.model.errors import NoCapacity, NotFound, Problem
+from moorage.model.errors import NoCapacity, Problem
 from moorage.model.fence import FenceProof
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import CellId
-from moorage.model.migration import Migration, MigrationStatus, MigrationType
+from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.network import Port
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations import evacuate_back as back
@@ -35,7 +35,7 @@ from moorage.operations.resize_asked import ask_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing, fencing, moving, offload
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
@@ -43,7 +43,6 @@ from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
-from moorage.operations.steps.ports import nics_of
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
 from moorage.saga import Run, Saga, on_some_host, step
@@ -64,34 +63,7 @@ EvacuateRun = Run[Evacuate, Rooms]
 @step
 async def begin_action(run: EvacuateRun) -> Found:
     """The action and the move's record show from the start."""
-    found = await records.find(run.rooms, run.asked.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
-    server, now, asked = found.server, doing.now_us(), run.asked
-    move = Migration(
-        uuid=asked.migration,
-        server=server.id,
-        type=MigrationType.EVACUATION,
-        status=MigrationStatus.ACCEPTED,
-        user=asked.user,
-        project=asked.by_project,
-        created_at=now,
-        updated_at=now,
-        source_host=str(server.host),
-        source_node=server.node or "",
-        source_provider=server.provider,
-        old_flavor=server.flavor,
-        new_flavor=server.flavor,
-        request_id=asked.request_id,
-    )
-
-    def also(tx: Tx) -> None:
-        moving.put(tx, move)
-        actions.write(tx, doing.action_of(run, ACTION))
-
-    same = lambda now: now  # noqa: E731  the fence is asked
-    written = await records.change(run.rooms, found.cell, server.id, records.fence(run), same, also)
-    return Found(written, found.cell)
+    return await moving.begun(run, ACTION, MigrationType.EVACUATION, MigrationStatus.ACCEPTED)
 
 
 @begin_action.undo
@@ -216,23 +188,8 @@ async def keep_old_guest(run: EvacuateRun) -> None:
 
 
 async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> None:
-    claim = run[claim_host]
-
-    def also(tx: Tx) -> None:
-        found = migrations.get(tx, run.asked.migration)
-        if found is None or found.status not in OVER:
-            moving.with_status(
-                tx,
-                run.asked.migration,
-                status,
-                dest_host=claim.name,
-                dest_node=claim.node,
-                dest_address=claim.name,
-                dest_provider=claim.host,
-            )
-
-    by, change = records.fence(run), lambda server: msgspec.structs.replace(server, task_state=task)
-    await records.change(run.rooms, _cell(run), run.asked.server.id, by, change, also)
+    to = move_claims.destination(run[claim_host])
+    await moving.show(run, _cell(run), run.asked.migration, status, task, unless=OVER, **to)
 
 
 @step(
@@ -294,9 +251,7 @@ async def record_evacuated(run: EvacuateRun) -> None:
     events = tuple(Event(each, now, now, "Success", claim.name) for each in EVENTS)
 
     def also(tx: Tx) -> None:
-        found = migrations.get(tx, run.asked.migration)
-        if found is not None and found.status not in OVER:
-            moving.with_status(tx, run.asked.migration, MigrationStatus.DONE)
+        moving.with_status(tx, run.asked.migration, MigrationStatus.DONE, unless=OVER)
         actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None)
 
     by, changed = records.fence(run), lambda server: evacuated(run, server, now)
@@ -323,22 +278,10 @@ def evacuated(run: EvacuateRun, server: Server, now: int) -> Server:
     """The record of a server on its new host. What its teller forgot stays as it is."""
     claim, cards = run[claim_host], run.get(read_ports)
     ports, attachments, state = run.get(bind_ports), run.get(connect_volumes), run.get(start_guest)
-    nics = server.nics
-    if ports and cards is not None:
-        floating = {nic.port: nic.floating for nic in server.nics}
-        bound = nics_of(ports, cards.networks)
-        nics = tuple(msgspec.structs.replace(each, floating=floating.get(each.port, ())) for each in bound)
     return msgspec.structs.replace(
-        with_attachments(server, attachments),
-        host=claim.name,
-        node=claim.node,
-        provider=claim.host,
-        availability_zone=claim.availability_zone,
-        nics=nics,
+        move_claims.on_claimed(server, claim, cards, ports, attachments, state),
         vm_state=run.asked.becomes,
         task_state=None,
-        power_state=server.power_state if state is None else int(state),
-        fault=None,
         launched_at=now,
         updated_at=now,
     )

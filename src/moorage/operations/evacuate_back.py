@@ -9,19 +9,19 @@ from moorage.model.errors import NotFound
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
 from moorage.model.network import BindRefused
-from moorage.model.server import Fault, Server, VmState
+from moorage.model.server import Server, VmState
 from moorage.operations.boot import Claim
 from moorage.operations.evacuate_asked import Evacuate
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing, fencing, moving
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import as_it_was
 from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.hosts import names_of
 from moorage.saga import Cause, Run
 from moorage.sql import Tx
 from moorage.store.cell import migrations
 
-FAULT_CHARACTERS_MAX = 255
 UNTOUCHED_AT = "fence_source"
 """The step that refuses before anything is touched."""
 
@@ -34,10 +34,9 @@ def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
     Later its volumes are exported to nobody, while its host is silent; a server without any has lost nothing.
     """
     now = doing.now_us()
-    fault = Fault(500, turned.public[:FAULT_CHARACTERS_MAX], now, turned.problem().private)
-    as_it_was = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
-    state = asked.server.vm_state if as_it_was else VmState.ERROR
-    return msgspec.structs.replace(server, vm_state=state, task_state=None, fault=fault, updated_at=now)
+    untouched = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
+    state = asked.server.vm_state if untouched else VmState.ERROR
+    return msgspec.structs.replace(as_it_was(server, turned, now), vm_state=state)
 
 
 async def bind_back(run: Run[Evacuate, Rooms], cards: Cards, claim: Claim) -> None:

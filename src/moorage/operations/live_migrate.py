@@ -22,9 +22,9 @@ from moorage.model.errors import BusOut, HostFailed, NotFound, Unavailable, Unkn
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.live import LiveSource
-from moorage.model.migration import Migration, MigrationStatus, MigrationType
+from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.network import Port
-from moorage.model.server import Fault, Server
+from moorage.model.server import Server
 from moorage.model.verdict import Row
 from moorage.model.world import World
 from moorage.operations import move_claims
@@ -34,16 +34,15 @@ from moorage.operations.live_migrate_asked import LiveMigrate, ask_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing, live, moving
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.drives import with_drive
-from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import HOST_SILENT, destroy_or_leave, errand
 from moorage.operations.steps.live import Way
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S
-from moorage.operations.steps.ports import nics_of
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
 from moorage.saga import Run, Saga, on_some_host, step
@@ -54,7 +53,6 @@ from moorage.store.region import inbox
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
 FORWARD_PATIENCE_S = 24 * 3600.0
-FAULT_CHARACTERS_MAX = 255
 HOSTS_TRIED_MAX = 10
 """More than of a boot: a host with other processors, or of an older version, refuses at once, and nothing was sent yet."""
 REFUSALS = frozenset({"live_refused", NOT_SUPPORTED})
@@ -85,38 +83,7 @@ class Bound(msgspec.Struct, frozen=True):
 @step
 async def begin_action(run: LiveRun) -> Found:
     """The action and the move's record show from the start."""
-    found = await records.find(run.rooms, run.asked.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
-    server = found.server
-
-    def also(tx: Tx) -> None:
-        moving.put(tx, _migration(run, server))
-        actions.write(tx, doing.action_of(run, ACTION))
-
-    same = lambda now: now  # noqa: E731  the fence is asked
-    return Found(await records.change(run.rooms, found.cell, server.id, records.fence(run), same, also), found.cell)
-
-
-def _migration(run: LiveRun, server: Server) -> Migration:
-    now, asked = doing.now_us(), run.asked
-    assert server.host is not None
-    return Migration(
-        uuid=asked.migration,
-        server=server.id,
-        type=MigrationType.LIVE_MIGRATION,
-        status=MigrationStatus.ACCEPTED,
-        user=asked.user,
-        project=asked.by_project,
-        created_at=now,
-        updated_at=now,
-        source_host=server.host,
-        source_node=server.node or "",
-        source_provider=server.provider,
-        old_flavor=server.flavor,
-        new_flavor=server.flavor,
-        request_id=asked.request_id,
-    )
+    return await moving.begun(run, ACTION, MigrationType.LIVE_MIGRATION, MigrationStatus.ACCEPTED)
 
 
 @begin_action.undo
@@ -139,13 +106,8 @@ async def fail_action(run: LiveRun) -> None:
         moving.with_status(tx, run.asked.migration, status)
         actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
 
-    def as_it_was(server: Server) -> Server:
-        if turned is None or stopped:
-            return msgspec.structs.replace(server, task_state=None)
-        fault = Fault(500, turned.public[:FAULT_CHARACTERS_MAX], now, turned.problem().private)
-        return msgspec.structs.replace(server, task_state=None, fault=fault, updated_at=now)
-
-    await records.change(run.rooms, found.cell, found.server.id, records.fence(run), as_it_was, finish)
+    changed = lambda server: as_it_was(server, None if stopped else turned, now)  # noqa: E731
+    await records.change(run.rooms, found.cell, found.server.id, records.fence(run), changed, finish)
 
 
 def was_stopped(run: LiveRun) -> bool:
@@ -194,7 +156,7 @@ async def check_source(run: LiveRun) -> LiveSource:
     if any(each.attachment is None for each in _server(run).volumes):
         raise HostFailed("a volume of the server is not exported to its host", code="volume_not_exported")
     source = await live.source_of(run, _here(run).address)
-    await moving.shown(run, _cell(run), run.asked.migration, MigrationStatus.QUEUED)
+    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.QUEUED)
     return source
 
 
@@ -259,17 +221,8 @@ async def _second(run: LiveRun, claim: Claim, cards: Cards) -> bool:
 )
 async def record_destination(run: LiveRun) -> None:
     """The move's record says where it goes, and that the host prepares."""
-    claim = run[claim_host]
-    await moving.shown(
-        run,
-        _cell(run),
-        run.asked.migration,
-        MigrationStatus.PREPARING,
-        dest_host=claim.name,
-        dest_node=claim.node,
-        dest_address=run[check_destination].address or claim.name,
-        dest_provider=claim.host,
-    )
+    to = move_claims.destination(run[claim_host], run[check_destination].address)
+    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.PREPARING, **to)
 
 
 @step(host_local=True, needs=(begin_action, claim_host, check_destination), patience_s=VOLUME_PATIENCE_S)
@@ -344,7 +297,7 @@ async def await_vifs(run: LiveRun) -> None:
 async def switch_guest(run: LiveRun) -> None:
     """The source sends the guest, and at the switch it goes on at the destination. Who wants it back is heard until then."""
     way = _way(run)
-    await moving.shown(run, _cell(run), run.asked.migration, MigrationStatus.RUNNING)
+    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.RUNNING)
     try:
         if not await live.is_cancelled(run):  # what an earlier try has aborted is not sent again
             await live.begin(run, way)
@@ -439,22 +392,8 @@ def moved(run: LiveRun, server: Server) -> Server:
     """The record of a server that is on its new host."""
     claim, cards = run[claim_host], run.get(read_ports)
     ports, state, attachments = run.get(activate_bindings), run.get(land_guest), run.get(complete_volumes)
-    nics = server.nics
-    if ports is not None and cards is not None:
-        floating = {nic.port: nic.floating for nic in server.nics}
-        bound = nics_of(ports, cards.networks)
-        nics = tuple(msgspec.structs.replace(each, floating=floating.get(each.port, ())) for each in bound)
-    return msgspec.structs.replace(
-        with_attachments(server, attachments),
-        host=claim.name,
-        node=claim.node,
-        provider=claim.host,
-        availability_zone=claim.availability_zone,
-        nics=nics,
-        power_state=server.power_state if state is None else int(state),
-        fault=None,
-        updated_at=doing.now_us(),
-    )
+    placed = move_claims.on_claimed(server, claim, cards, ports, attachments, state)
+    return msgspec.structs.replace(placed, updated_at=doing.now_us())
 
 
 @step(needs=(begin_action, record_moved), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)

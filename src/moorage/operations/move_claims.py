@@ -1,34 +1,26 @@
 """The claim of a move: what a server holds goes to the move, and what it is to hold elsewhere is taken, in one transaction (RULES §11)."""
 
-from typing import Protocol
+from typing import Any
 
 import msgspec
 
 from moorage.model.errors import NoCapacity
+from moorage.model.guest import PowerState
+from moorage.model.network import Port
+from moorage.model.server import Server
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
 from moorage.model.world import Ask, Choice
 from moorage.operations.boot import Claim
-from moorage.operations.rooms import Rooms
 from moorage.operations.steps import groups
-from moorage.operations.steps.doing import Asked
+from moorage.operations.steps.boot_volumes import with_attachments
 from moorage.operations.steps.guest_again import Cards
-from moorage.operations.steps.ports import VIF_PLUGGED
+from moorage.operations.steps.moving import MovingRun
+from moorage.operations.steps.ports import VIF_PLUGGED, nics_after
 from moorage.operations.unshelve import addresses_of
-from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.region import inbox
 
 ROUNDS_MAX = 50
-
-
-class Moving(Asked, Protocol):
-    """What is asked of a move."""
-
-    @property
-    def migration(self) -> str: ...
-
-
-MovingRun = Run[Moving, Rooms]
 
 
 async def claimed(run: MovingRun, ask: Ask, cards: Cards) -> Claim:
@@ -96,6 +88,37 @@ async def given_back(run: MovingRun) -> None:
 
     await run.commit(work)
     run.rooms.placement.settle(rows)
+
+
+def destination(claim: Claim, address: str = "") -> dict[str, Any]:
+    """What the move's record says of the host that was claimed; `address`: where it takes guests, its name if it does not say."""
+    return {
+        "dest_host": claim.name,
+        "dest_node": claim.node,
+        "dest_address": address or claim.name,
+        "dest_provider": claim.host,
+    }
+
+
+def on_claimed(
+    server: Server,
+    claim: Claim,
+    cards: Cards | None,
+    ports: tuple[Port, ...] | None,
+    attachments: dict[str, str] | None,
+    state: PowerState | None,
+) -> Server:
+    """The record of a server on the host that was claimed. What is None, because it was forgotten, stays as it is."""
+    return msgspec.structs.replace(
+        with_attachments(server, attachments),
+        host=claim.name,
+        node=claim.node,
+        provider=claim.host,
+        availability_zone=claim.availability_zone,
+        nics=server.nics if ports is None or cards is None else nics_after(server, ports, cards.networks),
+        power_state=server.power_state if state is None else int(state),
+        fault=None,
+    )
 
 
 def _claim_of(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:

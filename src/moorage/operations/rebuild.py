@@ -19,7 +19,7 @@ from moorage.model.ids import ImageId, OperationId
 from moorage.model.image import Image
 from moorage.model.operation import Accepted
 from moorage.model.resources import needs_of
-from moorage.model.server import Fault, Server, TaskState, VmState
+from moorage.model.server import Server, TaskState, VmState
 from moorage.model.volume import IN_USE
 from moorage.model.world import Ask
 from moorage.operations.accept import accepted, tell_later
@@ -30,7 +30,7 @@ from moorage.operations.steps import doing, reimage, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
-from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
@@ -51,7 +51,6 @@ ACTION = "rebuild"
 EVENTS = ("rebuild_server", "compute_rebuild_instance")
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 600.0
-FAULT_CHARACTERS_MAX = 255
 UNTOUCHED = frozenset({"not_supported", "too_late", "guest_in_the_way", "turn_is_past", "garbled"})
 """With these a host says that it has not begun."""
 
@@ -157,11 +156,7 @@ def _begun_at_host(run: RebuildRun) -> bool:
 
 def _broken(server: Server, run: RebuildRun) -> Server:
     assert run.turned is not None
-    said = run.turned.problem()
-    fault = Fault(500, said.public[:FAULT_CHARACTERS_MAX], doing.now_us(), said.private)
-    return msgspec.structs.replace(
-        server, vm_state=VmState.ERROR, task_state=None, fault=fault, updated_at=doing.now_us()
-    )
+    return msgspec.structs.replace(as_it_was(server, run.turned, doing.now_us()), vm_state=VmState.ERROR)
 
 
 @step(needs=(begin_action,), patience_s=NETWORK_PATIENCE_S, no_undo="reads only")

@@ -21,12 +21,12 @@ import msgspec
 
 from moorage.bus.messages import SendGuest, TakeGuest, Verb
 from moorage.model.action import Event
-from moorage.model.errors import HostFailed, NotFound, Problem, Unavailable
+from moorage.model.errors import HostFailed, Problem, Unavailable
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import CellId
-from moorage.model.migration import Migration, MigrationStatus, MigrationType
+from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.network import Port
-from moorage.model.server import Fault, FlavorCopy, Moved, Server, TaskState, VmState
+from moorage.model.server import FlavorCopy, Moved, Server, TaskState, VmState
 from moorage.operations import move_claims
 from moorage.operations.boot import Claim
 from moorage.operations.resize_asked import Resize, ask_of
@@ -34,15 +34,14 @@ from moorage.operations.rooms import Rooms
 from moorage.operations.snapshot import IMAGE_PATIENCE_S
 from moorage.operations.steps import doing, moving, offload
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.drives import with_drive
-from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import HOST_SILENT, errand
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
-from moorage.operations.steps.ports import nics_of
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, disk_of, or_left_to_delete
 from moorage.saga import Run, Saga, on_some_host, step
@@ -53,7 +52,6 @@ from moorage.store.region import quotas
 
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
-FAULT_CHARACTERS_MAX = 255
 HOST_UNREACHABLE, DISK_SHRINKS = "host_unreachable", "disk_shrinks"
 """Codes of hosts: the new one cannot be reached from the old one; the disk would lose data, wherever it goes."""
 EVENTS = ("cold_migrate", "compute_prep_resize", "compute_resize_instance", "compute_finish_resize")
@@ -65,39 +63,9 @@ ResizeRun = Run[Resize, Rooms]
 @step
 async def begin_action(run: ResizeRun) -> Found:
     """The action and the move's record show from the start."""
-    found = await records.find(run.rooms, run.asked.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
-    server, word = found.server, "resize" if run.asked.kind is MigrationType.RESIZE else "migrate"
-
-    def also(tx: Tx) -> None:
-        moving.put(tx, _migration(run, server))
-        actions.write(tx, doing.action_of(run, word))
-
-    same = lambda now: now  # noqa: E731  the fence is asked
-    written = await records.change(run.rooms, found.cell, server.id, records.fence(run), same, also)
-    return Found(written, found.cell)
-
-
-def _migration(run: ResizeRun, server: Server) -> Migration:
-    now, asked = doing.now_us(), run.asked
-    assert server.host is not None
-    return Migration(
-        uuid=asked.migration,
-        server=server.id,
-        type=asked.kind,
-        status=MigrationStatus.PRE_MIGRATING,
-        user=asked.user,
-        project=asked.by_project,
-        created_at=now,
-        updated_at=now,
-        source_host=server.host,
-        source_node=server.node or "",
-        source_provider=server.provider,
-        old_flavor=server.flavor,
-        new_flavor=asked.flavor,
-        request_id=asked.request_id,
-    )
+    kind = run.asked.kind
+    word = "resize" if kind is MigrationType.RESIZE else "migrate"
+    return await moving.begun(run, word, kind, MigrationStatus.PRE_MIGRATING, run.asked.flavor)
 
 
 @begin_action.undo
@@ -113,14 +81,9 @@ async def fail_action(run: ResizeRun) -> None:
         moving.with_status(tx, run.asked.migration, MigrationStatus.ERROR)
         actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
 
-    def as_it_was(server: Server) -> Server:
-        turned = run.turned
-        if turned is None or run.cancelled is not None:
-            return msgspec.structs.replace(server, task_state=None)
-        fault = Fault(500, turned.public[:FAULT_CHARACTERS_MAX], now, turned.problem().private)
-        return msgspec.structs.replace(server, task_state=None, fault=fault, updated_at=now)
-
-    await records.change(run.rooms, found.cell, found.server.id, records.fence(run), as_it_was, finish)
+    cause = None if run.cancelled is not None else run.turned
+    changed = lambda server: as_it_was(server, cause, now)  # noqa: E731
+    await records.change(run.rooms, found.cell, found.server.id, records.fence(run), changed, finish)
 
 
 @step(needs=(begin_action,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
@@ -198,28 +161,9 @@ async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
 )
 async def record_destination(run: ResizeRun) -> None:
     """The move's record says where it goes."""
-    claim = run[claim_host]
-
-    def also(tx: Tx) -> None:
-        moving.with_status(
-            tx,
-            run.asked.migration,
-            MigrationStatus.MIGRATING,
-            dest_host=claim.name,
-            dest_node=claim.node,
-            dest_address=run[prepare_host].address or claim.name,
-            dest_provider=claim.host,
-        )
-
-    task = TaskState.RESIZE_MIGRATING
-    await records.change(
-        run.rooms,
-        _cell(run),
-        run.asked.server.id,
-        records.fence(run),
-        lambda server: msgspec.structs.replace(server, task_state=task),
-        also,
-    )
+    to = move_claims.destination(run[claim_host], run[prepare_host].address)
+    move, status, task = run.asked.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
+    await moving.show(run, _cell(run), move, status, task, **to)
 
 
 @step(host_local=True, needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=IMAGE_PATIENCE_S)
@@ -433,25 +377,13 @@ def resized(run: ResizeRun, server: Server, now: int) -> Server:
         second_bindings=second,
         profiles={} if second else moving.profiles_of(cards),
     )
-    nics = server.nics
-    if ports is not None:
-        floating = {nic.port: nic.floating for nic in server.nics}
-        bound = nics_of(ports, cards.networks)
-        nics = tuple(msgspec.structs.replace(each, floating=floating.get(each.port, ())) for each in bound)
     return msgspec.structs.replace(
-        with_attachments(server, attachments),
+        move_claims.on_claimed(server, claim, cards, ports, attachments, state),
         flavor=asked.flavor,
-        host=claim.name,
-        node=claim.node,
-        provider=claim.host,
-        availability_zone=claim.availability_zone,
-        nics=nics,
         moved=moved,
         disk_config=asked.disk_config or server.disk_config,
         vm_state=VmState.RESIZED,
         task_state=None,
-        power_state=server.power_state if state is None else int(state),
-        fault=None,
         launched_at=now,
         updated_at=now,
     )

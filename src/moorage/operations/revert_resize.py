@@ -28,7 +28,7 @@ from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import errand
-from moorage.operations.steps.ports import nics_of
+from moorage.operations.steps.ports import nics_after
 from moorage.operations.steps.servers import Found, StateCheck
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
@@ -57,7 +57,7 @@ RevertRun = Run[RevertResize, Rooms]
 @step
 async def begin_revert(run: RevertRun) -> Found:
     found = await doing.begun(run, ACTION)
-    await moving.show(run, found, MigrationStatus.REVERTING)
+    await moving.show_moved(run, found, MigrationStatus.REVERTING)
     return found
 
 
@@ -67,7 +67,7 @@ async def fail_revert(run: RevertRun) -> None:
     await doing.failed(run, EVENTS[0])
     found = await records.find(run.rooms, run.asked.server.id)
     if found.server is not None and found.server.moved is not None:
-        await moving.show(run, found, MigrationStatus.FINISHED)
+        await moving.show_moved(run, found, MigrationStatus.FINISHED)
 
 
 @step(needs=(begin_revert,), no_undo="a guest that is off stays off", patience_s=HOST_PATIENCE_S)
@@ -193,9 +193,7 @@ def reverted(run: RevertRun, server: Server, moved: Moved, now: int) -> Server:
     ports, cards, state = run.get(return_ports), run.get(read_ports), run.get(start_source)
     nics = server.nics
     if ports is not None and cards is not None:
-        floating = {nic.port: nic.floating for nic in server.nics}
-        bound = nics_of(ports, cards.networks)
-        nics = tuple(msgspec.structs.replace(each, floating=floating.get(each.port, ())) for each in bound)
+        nics = nics_after(server, ports, cards.networks)
     return msgspec.structs.replace(
         with_attachments(server, run.get(return_volumes)),
         flavor=moved.flavor,

@@ -26,7 +26,7 @@ from moorage.model.ids import CellId, HostId, ImageId, OperationId
 from moorage.model.network import BindRefused, NetworkFacts, Port
 from moorage.model.operation import Accepted
 from moorage.model.resources import IPV4_ADDRESS, Needs
-from moorage.model.server import Fault, Nic, Server, TaskState, VmState
+from moorage.model.server import Nic, Server, TaskState, VmState
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk
 from moorage.model.world import NicAsk as SegmentAsk
@@ -39,7 +39,7 @@ from moorage.operations.steps import doing, groups, offload, slot, snapshot_imag
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
-from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.failures import failed_event, fault_of
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
@@ -66,7 +66,6 @@ NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
 PATIENCE_S = 24 * 3600.0
 CLAIM_ROUNDS_MAX = 50
-FAULT_CHARACTERS_MAX = 255
 PORTS_ARRIVE_BOUND = 3
 ACTION, EVENT = "unshelve", "compute_unshelve_instance"
 IMAGE_GONE = "shelved_image_gone"
@@ -121,7 +120,7 @@ async def fail_action(run: UnshelveRun) -> None:
         id, same = run.asked.server.id, lambda server: server  # the fence is ours: who was overtaken binds no port
         await records.change(run.rooms, found.cell, id, records.fence(run), same, finish)
         return
-    fault = Fault(500, run.turned.public[:FAULT_CHARACTERS_MAX], now)
+    fault = fault_of(run.turned.problem(), now)
     await records.change(
         run.rooms,
         found.cell,

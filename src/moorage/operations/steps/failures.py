@@ -1,10 +1,14 @@
 """How a failed action is told: in Nova's sentence, with the cause behind it for whoever may see details of events."""
 
+import msgspec
+
 from moorage.model.action import Event
 from moorage.model.errors import Problem
+from moorage.model.server import Fault, Server
 from moorage.saga import Cause
 
 DETAILS_CHARACTERS_MAX = 1000
+FAULT_CHARACTERS_MAX = 255
 LEDGER_START = '{"considered"'
 
 
@@ -14,6 +18,18 @@ def failed_event(name: str, now: int, host: str | None, cause: Cause | None, sai
     `said` is the refusal as its asker was told it, where it was told in other words than the cause's own.
     """
     return Event(name, now, now, "Error", host, details=None if cause is None else _details(cause.problem(), said))
+
+
+def fault_of(problem: Problem, now: int) -> Fault:
+    """What the server's record says of it."""
+    return Fault(500, problem.public[:FAULT_CHARACTERS_MAX], now, problem.private)
+
+
+def as_it_was(server: Server, cause: Cause | None, now: int) -> Server:
+    """The record of a server that nothing came to; why is its fault. `cause` None: nobody wanted it any more."""
+    if cause is None:
+        return msgspec.structs.replace(server, task_state=None)
+    return msgspec.structs.replace(server, task_state=None, fault=fault_of(cause.problem(), now), updated_at=now)
 
 
 def _details(cause: Problem, said: Problem | None) -> str:

@@ -217,7 +217,7 @@ async def _is_forced(run: MoveRun, move: str) -> bool:
 
 async def show(run: MoveRun, way: Way, status: MigrationStatus, **changes: Any) -> None:
     """The move's record says how far it is, if this teller is still the one."""
-    await moving.shown(run, way.source.cell, way.move, status, **changes)
+    await moving.show(run, way.source.cell, way.move, status, **changes)
 
 
 # ------------------------------------------------------------------------------------------------------------ ports

@@ -15,19 +15,19 @@ from moorage.bus.messages import OfMove, Verb
 from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import MoveTarget
 from moorage.model.ids import CellId
-from moorage.model.migration import Migration, MigrationStatus
+from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.network import Port
 from moorage.model.request_groups import ALLOCATION
-from moorage.model.server import Moved, Server
+from moorage.model.server import FlavorCopy, Moved, Server, TaskState
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import doing
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.doing import now_us
 from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
 from moorage.operations.steps.servers import AboutServer, Found
 from moorage.saga import Run
 from moorage.sql import Tx
-from moorage.store.cell import migrations
+from moorage.store.cell import actions, migrations
 
 PROVIDERS_AND_DEVICES = (ALLOCATION, "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number",
                          "pf_mac_address", "vf_num", "device_mac_address")  # fmt: skip
@@ -55,7 +55,23 @@ class End(msgspec.Struct, frozen=True):
         return HostAddress(self.cell, self.name)
 
 
+class Moving(doing.Asked, Protocol):
+    """What is asked of a move that begins."""
+
+    @property
+    def migration(self) -> str:
+        """The UUID of the move."""
+        ...
+
+    @property
+    def by_project(self) -> str:
+        """The project of who asks."""
+        ...
+
+
 MoveRun = Run[AboutServer, Rooms]
+"""Of what a move is part of: its beginning, its confirmation, its revert."""
+MovingRun = Run[Moving, Rooms]
 
 
 def moved_of(server: Server) -> Moved:
@@ -87,11 +103,13 @@ def on_one_host(server: Server) -> bool:
 # -------------------------------------------------------------------------------------------------------- the record
 
 
-def with_status(tx: Tx, move: str, status: MigrationStatus, **changes: Any) -> None:
-    """The move's record says how far it is; one without a record stays without."""
+def with_status(
+    tx: Tx, move: str, status: MigrationStatus, *, unless: frozenset[MigrationStatus] = frozenset(), **changes: Any
+) -> None:
+    """The move's record says how far it is, `unless` it is there already; one without a record stays without."""
     found = migrations.get(tx, move)
-    if found is not None:
-        migrations.put(tx, msgspec.structs.replace(found, status=status, updated_at=now_us(), **changes))
+    if found is not None and found.status not in unless:
+        migrations.put(tx, msgspec.structs.replace(found, status=status, updated_at=doing.now_us(), **changes))
 
 
 def put(tx: Tx, migration: Migration) -> None:
@@ -102,25 +120,63 @@ def put(tx: Tx, migration: Migration) -> None:
     migrations.put(tx, migration)
 
 
-async def show(run: MoveRun, found: Found, status: MigrationStatus) -> None:
-    """The record of the server's move says how far it is. Raises Stale."""
+async def begun(
+    run: MovingRun, word: str, kind: MigrationType, status: MigrationStatus, new: FlavorCopy | None = None
+) -> Found:
+    """The action `word` and the move's record show from here on; `new`: the flavor that it is to have. Raises NotFound, Stale."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    server, asked, now = found.server, run.asked, doing.now_us()
+    migration = Migration(
+        uuid=asked.migration,
+        server=server.id,
+        type=kind,
+        status=status,
+        user=asked.user,
+        project=asked.by_project,
+        created_at=now,
+        updated_at=now,
+        source_host=found.server.host,
+        source_node=server.node or "",
+        source_provider=server.provider,
+        old_flavor=server.flavor,
+        new_flavor=new or server.flavor,
+        request_id=asked.request_id,
+    )
+
+    def also(tx: Tx) -> None:
+        put(tx, migration)
+        actions.write(tx, doing.action_of(run, word))
+
+    written = await records.change(run.rooms, found.cell, server.id, records.fence(run), _same, also)
+    return Found(written, found.cell)
+
+
+async def show(
+    run: MoveRun, cell: CellId, move: str, status: MigrationStatus, task: TaskState | None = None, **changes: Any
+) -> None:
+    """The move's record says that, and the server's what is being done (`task`). Raises Stale."""
+    also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
+    changed = _same if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
+    await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), changed, also)
+
+
+async def show_moved(run: MoveRun, found: Found, status: MigrationStatus) -> None:
+    """The record of the move that the server waits in says that. Raises Stale."""
     assert found.server is not None
     assert found.cell is not None
-    move, same = moved_of(found.server).migration, lambda server: server
-    by, id = records.fence(run), run.asked.server.id
-    await records.change(run.rooms, found.cell, id, by, same, lambda tx: with_status(tx, move, status))
+    await show(run, found.cell, moved_of(found.server).migration, status)
 
 
-async def shown(run: MoveRun, cell: CellId, move: str, status: MigrationStatus, **changes: Any) -> None:
-    """The move's record says that, under the fence."""
-    by, same = records.fence(run), lambda server: server
-    also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
-    await records.change(run.rooms, cell, run.asked.server.id, by, same, also)
+def _same(server: Server) -> Server:
+    """Only the fence is asked."""
+    return server
 
 
 async def not_overtaken(run: MoveRun, cell: CellId) -> None:
     """Ask the fence before anything is done at the network or the volume service. Raises Stale."""
-    await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), lambda server: server)
+    await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), _same)
 
 
 # --------------------------------------------------------------------------------------------------------- the hosts

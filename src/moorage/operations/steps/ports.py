@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from moorage.clients.http import CREDENTIALS
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ProviderId, ServerId
@@ -11,7 +13,7 @@ from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
 from moorage.model.plumbing import vif_of
 from moorage.model.request_groups import ALLOCATION, amounts_held, groups_of, providers_in
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.model.server import Address, Nic, TaskState
+from moorage.model.server import Address, Nic, Server, TaskState
 from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.rooms import Rooms
 from moorage.placement.claims import amounts_of
@@ -119,6 +121,12 @@ def held_by(nic: Nic) -> dict[Key, int]:
 
 def nics_of(ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tuple[Nic, ...]:
     return tuple(nic_of(port, networks.get(port.network)) for port in ports)
+
+
+def nics_after(server: Server, ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tuple[Nic, ...]:
+    """Of ports that were bound anew: what the record knows of their floating addresses stays."""
+    floating = {nic.port: nic.floating for nic in server.nics}
+    return tuple(msgspec.structs.replace(nic, floating=floating.get(nic.port, ())) for nic in nics_of(ports, networks))
 
 
 def held_by_all(nics: Sequence[Nic]) -> dict[Key, int]:
