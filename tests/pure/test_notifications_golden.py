@@ -91,6 +91,7 @@ CASES: dict[str, Notification] = {
     "lock": said("lock", replaced(locked=True, locked_reason="global warming"), service="api", host="rack1"),
     "interface_attach.end": said("interface_attach.end", SERVER),
     "volume_attach.end": said("volume_attach.end", SERVER, volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113"),
+    "volume_attach.start": said("volume_attach.start", SERVER, volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113"),
     "volume_swap.end": said(
         "volume_swap.end",
         SERVER,
@@ -141,7 +142,7 @@ def test_each_format_goes_to_its_topics_alone() -> None:
     assert queues("both") == ["notifications.error", "for-ceilometer.error", "versioned_notifications.error"]
 
 
-@pytest.mark.parametrize("name", ["lock", "interface_attach.end", "volume_attach.end", "volume_swap.end"])
+@pytest.mark.parametrize("name", ["lock", "interface_attach.end", "volume_attach.start", "volume_swap.end"])
 def test_what_nova_tells_in_one_format_only(name: str) -> None:
     assert [each.topic for each in messages_of(CASES[name], WORDING)] == ["versioned_notifications"]
 
@@ -226,7 +227,7 @@ CEILOMETER_TRAITS = (
 )  # fmt: skip
 
 
-ONE_FORMAT_ONLY = ("lock", "interface_attach.end", "volume_attach.end", "volume_swap.end")
+ONE_FORMAT_ONLY = ("lock", "interface_attach.end", "volume_attach.start", "volume_swap.end")
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ONE_FORMAT_ONLY])

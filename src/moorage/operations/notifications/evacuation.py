@@ -1,4 +1,6 @@
-"""What is said of evacuations: `evacuate`, once, by the API; then `rebuild` with start and end or error, as Nova's new host says it."""
+"""What is said of evacuations: `evacuate`, once, by the API; of each host that is tried `rebuild_scheduled`, by the conductor, and
+`rebuild` with start and end or error, as Nova's new host says it.
+"""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ def _busy(asked: Evacuate) -> Server:
 def _accepted(asked: Evacuate) -> Iterator[Said]:
     busy = _busy(asked)
     yield changed(asked.server, busy, host=busy.host, service="api")
-    yield Said("evacuate", busy, host=busy.host, service="api")
+    yield Said("evacuate", busy, service="api")
 
 
 def _heard(run: Run[Evacuate, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
@@ -30,6 +32,7 @@ def _heard(run: Run[Evacuate, Rooms], line: Line, seen: Server | None) -> Iterat
     match line:
         case Result(step=evacuate.claim_host.name):
             claim = evacuate.claim_host.decode(line.value)
+            yield Said("rebuild_scheduled", busy, line.attempt, claim.name, for_host="conductor")
             yield Said("rebuild.start", busy, line.attempt, claim.name)
         case Ended(status="done"):
             done = evacuate.evacuated(run, seen or busy, time.time_ns() // 1000)

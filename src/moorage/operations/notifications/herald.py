@@ -124,7 +124,7 @@ class Herald:
                 event=each.event,
                 at=now,
                 server=without_secrets(each.server),
-                service=each.service if each.host is None else "compute",
+                service=each.service if each.host is None else each.for_host,
                 host=each.host or self.host,
                 request_id=getattr(asked, "request_id", ""),
                 global_request_id=getattr(asked, "global_request_id", ""),

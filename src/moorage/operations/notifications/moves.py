@@ -83,7 +83,8 @@ def _confirm_heard(run: Run[confirm_resize.ConfirmResize, Rooms], line: Line, se
 def _revert_accepted(asked: revert_resize.RevertResize) -> Iterator[Said]:
     busy = _busy(asked.server, TaskState.RESIZE_REVERTING)
     yield changed(asked.server, busy, host=busy.host, service="api")
-    yield Said("resize_revert.start", busy, host=busy.host)
+    moved = asked.server.moved  # the host that it goes back to says so
+    yield Said("resize_revert.start", busy, host=busy.host if moved is None else moved.host)
 
 
 def _revert_heard(run: Run[revert_resize.RevertResize, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
@@ -124,7 +125,7 @@ def _live_heard(run: Run[LiveMigrate, Rooms], line: Line, seen: Server | None) -
             yield Said("live_migration_post_dest.start", busy, host=done.host)
             yield changed(busy, done, host=done.host)
             yield Said("live_migration_post_dest.end", done, host=done.host)
-            yield Said("live_migration_post.end", done, host=server.host)
+            yield Said("live_migration_post.end", busy, host=server.host)  # the old host knows no better yet
         case Turn():
             yield from _live_turned(run, line, busy)
         case _:
@@ -136,13 +137,13 @@ def _live_turned(run: Run[LiveMigrate, Rooms], line: Turn, busy: Server) -> Iter
     stopped = line.reason == "cancel" or line.cause.problem().code == live.ABORTED
     if stopped:
         yield Said("live_migration_abort.start", busy, host=server.host)
+        yield Said("live_migration_abort.end", busy, host=server.host)
     if claim is not None:
-        for word, host in (("live_migration_rollback", server.host), ("live_migration_rollback_dest", claim.name)):
-            yield Said(f"{word}.start", busy, host=host)
-            yield Said(f"{word}.end", server, host=host)
+        yield Said("live_migration_rollback.start", busy, host=server.host)
+        yield Said("live_migration_rollback.end", server, host=server.host)
+        yield Said("live_migration_rollback_dest.start", busy, host=claim.name)
+        yield Said("live_migration_rollback_dest.end", busy, host=claim.name)
     yield changed(busy, server, host=server.host)
-    if stopped:
-        yield Said("live_migration_abort.end", server, host=server.host)
 
 
 STORIES_OF_MOVES: dict[str, Story] = {

@@ -21,6 +21,8 @@ class Said:
     """Of the host that would have said it; None: it was not at any host."""
     service: Service = "conductor"
     """Who says it where no host does."""
+    for_host: Service = "compute"
+    """Who says it where there is a host: its own agent, as a rule."""
     trouble: Trouble | None = None
     update: StateUpdate | None = None
     image: str = ""

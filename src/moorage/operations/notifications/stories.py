@@ -269,7 +269,7 @@ def _rebuild_accepted(asked: rebuild.Rebuild) -> Iterator[Said]:
     """As Nova's: the new image is in the record from the start; what is scheduled is where it was."""
     server = _rebuild_server(asked)
     yield changed(asked.server, server, host=server.host, service="api")
-    yield Said("rebuild_scheduled", server, host=server.host)
+    yield Said("rebuild_scheduled", server, host=server.host, for_host="conductor")
     yield Said("rebuild.start", server, host=server.host)
 
 

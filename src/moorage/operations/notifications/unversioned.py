@@ -13,12 +13,35 @@ VERSIONED_ONLY = frozenset(
         "interface_attach",
         "interface_detach",
         "trigger_crash_dump",
-        "volume_attach",
-        "volume_detach",
         "volume_swap",
     }
 )
 """Actions that Nova tells in its newer format only."""
+
+ENDS_ONLY = {"volume_attach": "volume.attach", "volume_detach": "volume.detach"}
+"""Actions that Nova tells in this format when they are done, in one word."""
+WITH_ADDRESSES = frozenset(
+    {
+        "create.end",
+        "rebuild.end",
+        "resize_confirm.end",
+        *(
+            f"{action}.{phase}"
+            for action in (
+                "rescue",
+                "unrescue",
+                "resize",
+                "resize_finish",
+                "live_migration_pre",
+                "live_migration_post",
+                "live_migration_post_dest",
+                "live_migration_rollback_dest",
+            )
+            for phase in ("start", "end")
+        ),
+    }
+)
+"""Events that have `fixed_ips`."""
 
 OLDER_WORDS = {
     "rebuild_scheduled": "rebuild.scheduled",
@@ -43,13 +66,17 @@ def event_type(notification: Notification) -> str | None:
     if action in VERSIONED_ONLY:
         return None
     _, dot, phase = notification.event.partition(".")
+    if action in ENDS_ONLY:
+        return f"compute.instance.{ENDS_ONLY[action]}" if phase == "end" else None
     word = OLDER_WORDS.get(notification.event) or OLDER_WORDS.get(action, action) + dot + phase
     return f"compute.instance.{word}"
 
 
 def publisher_id(notification: Notification) -> str:
-    """Nova's API speaks of deletes in the name of `compute`, of tags as `nova-api`."""
+    """Nova's API speaks of deletes in the name of `compute`, of tags as `nova-api`; its conductor of a rebuild too."""
     service: str = notification.service
+    if notification.event == "rebuild_scheduled":
+        service = "compute"
     if service == "api":
         service = "nova-api" if notification.event == "update" else "compute"
     return f"{service}.{notification.host}"
@@ -59,11 +86,14 @@ def payload(notification: Notification, image_url: str) -> dict[str, Any]:
     """`image_url`: where the image service is; the payload has the address of the server's image."""
     server = notification.server
     body = _server(server, image_url)
-    if notification.event == "create.start":
+    if notification.event in ("create.start", "rebuild.start", "rebuild.end"):
         body["image_name"] = server.image_name
     if notification.event == "create.end":
         body["message"] = "Success"
+    if notification.event in WITH_ADDRESSES:
         body["fixed_ips"] = _fixed_ips(server)
+    if notification.volume is not None:
+        body["volume_id"] = notification.volume
     if notification.event == "resize_prep.end" and notification.new_flavor is not None:
         body |= {
             "new_instance_type": notification.new_flavor.name,
