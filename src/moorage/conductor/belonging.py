@@ -27,7 +27,8 @@ from moorage.store.cell.servers import Placed
 from moorage.store.region.standings import Standing, standings
 
 LAST_ATTEMPT = 1 << 20
-RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.PAUSED, VmState.RESCUED})
+RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.RESCUED})
+"""Of servers that are started again after their host was off; what was paused would run, though its owner wants it to stand still."""
 
 
 class Judged(msgspec.Struct, frozen=True):

@@ -373,7 +373,8 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves, SimulatedL
         self._own, self._dials_seen = dials, None
 
     def crash_host(self) -> None:
-        """The power fails and comes back: guests are there, and off."""
+        """The power fails and comes back: guests are there, and off; nothing waits any more for one that is sent here."""
+        self._lose_places()
         for guest in self._guests.values():
             guest.power = PowerState.SHUTDOWN
             self._keep(guest)

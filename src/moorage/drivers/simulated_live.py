@@ -319,6 +319,15 @@ class SimulatedLive(ABC):
             del self._awaited[server]
             self._drop_signs(server)
 
+    def _lose_places(self) -> None:
+        """What waited in memory is gone with the power; a guest that came before that is here."""
+        self._see_arrivals()
+        for server in list(self._awaited):
+            del self._awaited[server]
+            self._drop_signs(server)
+            self._remove(server)
+            self._disks.remove(server)
+
     # ---- files -----------------------------------------------------------------------------------------------------
 
     @staticmethod

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import OperationId, ServerId
+from moorage.model.migration import MigrationType
 from moorage.model.server import PowerState, Server, VmState
 from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
@@ -249,7 +250,7 @@ _POWER_STATES = Ready(
 
 
 _LEFT_BEHIND = Ready(
-    sa.select(migrations.c.source_host, migrations.c.server)
+    sa.select(migrations.c.source_host, migrations.c.server, migrations.c.type)
     .select_from(migrations.join(servers, servers.c.id == migrations.c.server))
     .where(
         migrations.c.is_open,
@@ -263,11 +264,14 @@ _LEFT_BEHIND = Ready(
 def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int]]:
     """Host → the servers that have a guest there, as was last observed, and how it is: two statements for many hosts.
 
-    A server that was moved away and may come back has a second guest, which is off, on the host that it left.
+    A server that was moved away and may come back has a second guest, which is off, on the host that it left.  One that was evacuated has
+    one of which nothing is known, so that no beat of a host that is back agrees, with that guest or without it, until its whole report
+    has settled what was evacuated from it.
     """
     found: dict[str, dict[ServerId, int]] = {host: {} for host in hosts}
     for row in tx.rows(_LEFT_BEHIND, {"b_hosts": list(hosts)}):
-        found[row.source_host][row.server] = PowerState.SHUTDOWN
+        evacuated = row.type == MigrationType.EVACUATION.value
+        found[row.source_host][row.server] = PowerState.NOSTATE if evacuated else PowerState.SHUTDOWN
     for row in tx.rows(_POWER_STATES, {"b_hosts": list(hosts)}):
         found[row.host][row.id] = row.power_state
     return found

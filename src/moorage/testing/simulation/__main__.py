@@ -19,6 +19,7 @@ def _parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog="moorage.testing.simulation", description=__doc__)
     options.add_argument("--seed", type=int, action="append", default=[], help="run this seed and show its trace")
     options.add_argument("--seeds", help="run these and say which fail: 0-299")
+    options.add_argument("--scene", help="of --seed and --seeds: with this scene in their plans")
     options.add_argument("--but", type=int, action="append", default=[], help="of --seeds: not this one")
     options.add_argument(
         "--plan", type=Path, action="append", default=[], help="run the plan in this file (JSON) and show its trace"
@@ -36,8 +37,9 @@ def main(argv: list[str]) -> int:
         os.execve(sys.executable, [sys.executable, "-m", "moorage.testing.simulation", *argv], environment)
     if arguments.seeds:
         first, _, last = arguments.seeds.partition("-")
-        return _many([each for each in range(int(first), int(last or first) + 1) if each not in arguments.but])
-    plans = [drawn(seed) for seed in arguments.seed]
+        seeds = range(int(first), int(last or first) + 1)
+        return _many([each for each in seeds if each not in arguments.but], arguments.scene)
+    plans = [drawn(seed, arguments.scene) for seed in arguments.seed]
     plans += [msgspec.json.decode(each.read_bytes(), type=Plan) for each in arguments.plan]
     failed = [_one(plan, arguments) for plan in plans]
     return int(any(failed))
@@ -63,13 +65,13 @@ def said(outcome: Outcome) -> str:
     return "\n".join([*lines, *verdict, f"trace {outcome.digest}, {outcome.events} events, {outcome.virtual_s:.0f} s"])
 
 
-def _many(seeds: list[int]) -> int:
+def _many(seeds: list[int], scene: str | None) -> int:
     began, virtual_s, events = time.process_time(), 0.0, 0
     failed: list[int] = []
     first: Outcome | None = None
     whole = hashlib.blake2b(digest_size=16)
     for seed in seeds:
-        outcome = simulate(drawn(seed))
+        outcome = simulate(drawn(seed, scene))
         virtual_s += outcome.virtual_s
         events += outcome.events
         whole.update(outcome.digest.encode())

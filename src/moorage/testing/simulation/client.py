@@ -48,12 +48,14 @@ class Client:
         self._cloud = cloud
         self.token = token
 
-    async def ask(self, service: str, method: str, path: str, body: Any = None, **params: str) -> Reply:
+    async def ask(
+        self, service: str, method: str, path: str, body: Any = None, *, version: str = VERSION, **params: str
+    ) -> Reply:
         """One call, given up after a minute."""
         url = getattr(self._cloud.config.api, service).url + PREFIXES[service]
         headers = {"X-Auth-Token": self.token, "Content-Type": "application/json"}
         if service == "compute":
-            headers["OpenStack-API-Version"] = f"compute {VERSION}"
+            headers["OpenStack-API-Version"] = f"compute {version}"
         if service == "volume":
             headers["OpenStack-API-Version"] = f"volume {VOLUME_VERSION}"
         if service == "placement":

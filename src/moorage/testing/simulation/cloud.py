@@ -51,6 +51,8 @@ class Role:
         self.woke_at = -math.inf
         self.barred = False
         """It must not be started now, whoever wants it."""
+        self.powerless = False
+        """Its machine is off."""
 
     @property
     def is_well(self) -> bool:
@@ -69,7 +71,7 @@ class Role:
     def start(self) -> None:
         """A new process of this name."""
         self.wanted = True
-        if self.process is not None or self.barred:
+        if self.process is not None or self.barred or self.powerless:
             return
         process = self.process = MachineProcess(self.name, self.machine)
         self.cloud.processes.append(process)
@@ -151,6 +153,8 @@ class Cloud:
         self.storage = Storage(self)
         self.lost: set[ServerId] = set()
         """Servers whose machine was taken away."""
+        self.evacuates = False
+        """Servers are evacuated in this plan, so nobody says of a host that it is off when it is not."""
         self.half_done: set[str] = set()
         """Hosts whose hypervisors may have done what they say they did not."""
         self.violations: list[str] = []

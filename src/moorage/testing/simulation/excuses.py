@@ -5,7 +5,9 @@ import re
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.plan import Event, Plan
 
-HOST_FAULTS = frozenset({"host", "kill", "freeze", "restart", "upgrade", "power_cut", "bus_cut", "bus_weather", "twin"})
+HOST_FAULTS = frozenset(
+    {"host", "kill", "freeze", "restart", "upgrade", "power_cut", "bus_cut", "bus_weather", "twin", "outage"}
+)
 ADMINISTRATORS = frozenset({"service", "force_down", "zone", "trait", "inventory"})
 NEIGHBOURS = frozenset({"neighbour"})
 SCARCE = frozenset({"routed", "assured", "direct", "guaranteed", "two"})
@@ -14,7 +16,7 @@ BOOTS_THAT_FIT = 8
 """Of the smallest flavor, on two of the four hosts."""
 
 EXCUSES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
-    (re.compile(r"(?i)not been heard of|did not answer in time|the host"), HOST_FAULTS),
+    (re.compile(r"(?i)not been heard of|did not answer in time|the host|proves that its guests"), HOST_FAULTS),
     (re.compile(r"(?i)port|network|address|image|identity|service"), NEIGHBOURS | HOST_FAULTS),
 )
 """What a fault's sentence is about, and which events may have led to it. A database that is out is no excuse: who needs it waits."""

@@ -9,6 +9,7 @@ import msgspec
 from moorage.drivers.dials import VerbDial
 from moorage.testing.simulation.bus import Weather
 from moorage.testing.simulation.cloud import Cloud, Role
+from moorage.testing.simulation.orders import named_host
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, HOSTS, Arguments, Draft
 from moorage.testing.simulation.roles import USUAL, AgentRole, RegionRole
 
@@ -28,11 +29,7 @@ def _for_s(dice: random.Random, least_s: float = 1.0, most_s: float = 60.0) -> f
 
 def _role(cloud: Cloud, name: str) -> Role:
     """`host of N`: the host that server N has claimed; `left by N`: the one before that. One of all hosts, if it has none."""
-    if name.startswith("host of "):
-        name = cloud.watch.host_of(int(name.removeprefix("host of "))) or HOSTS[0]
-    if name.startswith("left by "):
-        name = cloud.watch.left_by(int(name.removeprefix("left by "))) or HOSTS[0]
-    return cloud.roles[name]
+    return cloud.roles[named_host(cloud, name)]
 
 
 def _said(cloud: Cloud, what: str) -> None:
@@ -295,7 +292,7 @@ async def neighbour(cloud: Cloud, args: Arguments) -> None:
 VERBS = (
     "start_guest", "start_guest", "destroy_guest", "power_off", "attach_interface", "*",
     "attach_volume", "detach_volume", "take_snapshot", "upload_snapshot", "rebuild_guest", "rescue_guest",
-    "send_guest", "take_guest",
+    "send_guest", "take_guest", "prepare_live", "send_live", "live_transfer", "land_live",
 )  # fmt: skip
 
 
@@ -402,7 +399,9 @@ def heal(cloud: Cloud) -> None:
         door.heal()
     for role in cloud.roles.values():
         if isinstance(role, AgentRole):
-            role.turn(msgspec.structs.replace(role.dials, verbs=USUAL, crash=()))
+            at_once = {"live_mib_per_s": 0.0, "live_dirty_mib_per_s": 0.0, "live_switch_s": 0.0}
+            role.turn(msgspec.structs.replace(role.dials, verbs=USUAL, crash=(), **at_once))
+        role.powerless = False
         _up(role)
 
 

@@ -14,8 +14,8 @@ MOVED_S = 7.0
 OVER_S = 20.0
 
 
-def _booted(dice: random.Random, draft: Draft, at_s: float) -> tuple[int, list[Event]]:
-    """A server that is to be moved; sometimes off, sometimes with a volume."""
+def booted(dice: random.Random, draft: Draft, at_s: float, *, off: bool = True) -> tuple[int, list[Event]]:
+    """A server that is to be moved; sometimes off, if that may be, sometimes with a volume."""
     server, said = draft.boots, Arguments(server=draft.boots, network=dice.choice(NETWORKS))
     draft.boots += 1
     if kept := root(dice):
@@ -24,7 +24,7 @@ def _booted(dice: random.Random, draft: Draft, at_s: float) -> tuple[int, list[E
     if dice.random() < 0.3:
         events.append(event(at_s + BUILT_S, "attach_volume", server=server, volume=draft.volumes, goes=False))
         draft.volumes += 1
-    if dice.random() < 0.25:
+    if off and dice.random() < 0.25:
         events.append(event(at_s + BUILT_S + 4.0, "power", server=server, action="os-stop"))
     return server, events
 
@@ -60,7 +60,7 @@ def _host_trouble(dice: random.Random, at_s: float, role: str, most_s: float) ->
             return event(at_s, what, role=role, for_s=for_s)
 
 
-def _lasts(draft: Draft, at_s: float) -> None:
+def lasts(draft: Draft, at_s: float) -> None:
     draft.span_s = max(draft.span_s, round(at_s, 3))
 
 
@@ -69,11 +69,11 @@ def servers_move(dice: random.Random, draft: Draft) -> list[Event]:
     """Two of them at once, and nothing goes wrong unless it was drawn besides."""
     at_s, events = begins(dice), list[Event]()
     for number in range(2):
-        server, booted = _booted(dice, draft, at_s + number * 0.3)
+        server, first = booted(dice, draft, at_s + number * 0.3)
         moved_s = at_s + BUILT_S + 8.0 + dice.uniform(0.0, 1.0)
-        events += [*booted, _move(dice, moved_s, server), _after(dice, moved_s + MOVED_S, server)]
+        events += [*first, _move(dice, moved_s, server), _after(dice, moved_s + MOVED_S, server)]
         events.append(_after(dice, moved_s + MOVED_S * dice.choice((0.2, 1.1, 2.0)), server))
-    _lasts(draft, at_s + 40.0)
+    lasts(draft, at_s + 40.0)
     return events
 
 
@@ -81,7 +81,7 @@ def servers_move(dice: random.Random, draft: Draft) -> list[Event]:
 def a_move_breaks_at_its_switch(dice: random.Random, draft: Draft) -> list[Event]:
     """One of its hosts, or both, at some moment between its claim and its end."""
     at_s = begins(dice)
-    server, events = _booted(dice, draft, at_s)
+    server, events = booted(dice, draft, at_s)
     moved_s = at_s + BUILT_S + 8.0
     events.append(_move(dice, moved_s, server))
     for role in dice.choice((["host of"], ["left by"], ["host of", "left by"])):
@@ -90,7 +90,7 @@ def a_move_breaks_at_its_switch(dice: random.Random, draft: Draft) -> list[Event
     if dice.random() < 0.3:
         events.append(event(moved_s + dice.uniform(1.0, 30.0), "force_down", host=f"host of {server}", on=True))
     events.append(_after(dice, moved_s + dice.uniform(3.0, 90.0), server))
-    _lasts(draft, moved_s + 95.0)
+    lasts(draft, moved_s + 95.0)
     return events
 
 
@@ -98,7 +98,7 @@ def a_move_breaks_at_its_switch(dice: random.Random, draft: Draft) -> list[Event
 def a_source_returns_during_a_revert(dice: random.Random, draft: Draft) -> list[Event]:
     """It stands still, or is cut off, before the revert is ordered, and is back in the middle of it; or the new host is."""
     at_s = begins(dice)
-    server, events = _booted(dice, draft, at_s)
+    server, events = booted(dice, draft, at_s)
     moved_s = at_s + BUILT_S + 8.0
     ordered_s = moved_s + MOVED_S + 5.0
     events.append(_move(dice, moved_s, server))
@@ -108,7 +108,7 @@ def a_source_returns_during_a_revert(dice: random.Random, draft: Draft) -> list[
     events.append(event(ordered_s, dice.choice(("revert_resize", "revert_resize", "confirm_resize")), server=server))
     if dice.random() < 0.6:
         events.append(_after(dice, ordered_s + dice.uniform(0.5, 45.0), server))
-    _lasts(draft, ordered_s + 60.0)
+    lasts(draft, ordered_s + 60.0)
     return events
 
 
@@ -116,7 +116,7 @@ def a_source_returns_during_a_revert(dice: random.Random, draft: Draft) -> list[
 def conductors_die_in_a_move(dice: random.Random, draft: Draft) -> list[Event]:
     """Or stand still for longer than their lease, and come back as twins of those that have adopted it."""
     at_s = begins(dice)
-    server, events = _booted(dice, draft, at_s)
+    server, events = booted(dice, draft, at_s)
     moved_s = at_s + BUILT_S + 8.0
     ordered_s = moved_s + MOVED_S + dice.choice((0.0, 25.0))
     events += [_move(dice, moved_s, server), _after(dice, ordered_s, server)]
@@ -126,7 +126,7 @@ def conductors_die_in_a_move(dice: random.Random, draft: Draft) -> list[Event]:
             more: Arguments = {"sleeps": dice.random() < 0.3} if what == "freeze" else {}
             broken_s = began_s + dice.choice((dice.uniform(0.0, 0.4), dice.uniform(0.0, 4.0)))
             events.append(event(broken_s, what, role=role, for_s=round(dice.uniform(0.5, most_s), 3), **more))
-    _lasts(draft, ordered_s + 45.0)
+    lasts(draft, ordered_s + 45.0)
     return events
 
 
@@ -134,7 +134,7 @@ def conductors_die_in_a_move(dice: random.Random, draft: Draft) -> list[Event]:
 def a_neighbour_or_a_store_fails_in_a_move(dice: random.Random, draft: Draft) -> list[Event]:
     """The network service, the volume service, the region's database or a cell's."""
     at_s = begins(dice)
-    server, events = _booted(dice, draft, at_s)
+    server, events = booted(dice, draft, at_s)
     moved_s = at_s + BUILT_S + 8.0
     ordered_s = moved_s + MOVED_S + dice.choice((0.0, 20.0))
     events += [_move(dice, moved_s, server), _after(dice, ordered_s, server)]
@@ -155,7 +155,7 @@ def a_neighbour_or_a_store_fails_in_a_move(dice: random.Random, draft: Draft) ->
                 more = {"store": dice.choice(("region", "cell1")), "for_s": for_s}
                 more |= {"why": "full"} if what == "database_refuses" else {}
         events.append(event(broken_s, what, **more))
-    _lasts(draft, ordered_s + 45.0)
+    lasts(draft, ordered_s + 45.0)
     return events
 
 
@@ -165,12 +165,12 @@ def a_fleet_moves(dice: random.Random, draft: Draft) -> list[Event]:
     at_s, events = begins(dice), list[Event]()
     host = dice.choice(HOSTS)
     for number in range(3):
-        server, booted = _booted(dice, draft, at_s + number * 0.2)
+        server, first = booted(dice, draft, at_s + number * 0.2)
         moved_s = at_s + BUILT_S + 8.0 + dice.uniform(0.0, 1.5)
-        events += [*booted, _move(dice, moved_s, server), _after(dice, moved_s + MOVED_S, server)]
+        events += [*first, _move(dice, moved_s, server), _after(dice, moved_s + MOVED_S, server)]
     what = dice.choice(("service", "force_down", "zone"))
     events.append(event(at_s + BUILT_S + 8.0 + dice.uniform(0.0, 1.5), what, host=host, on=True))
-    _lasts(draft, at_s + OVER_S + 15.0)
+    lasts(draft, at_s + OVER_S + 15.0)
     return events
 
 

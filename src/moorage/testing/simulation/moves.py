@@ -83,4 +83,9 @@ def wrong_moves(cloud: "Cloud", seen: Census) -> list[str]:
         for file in sorted((cloud.room / "hosts").glob("*/arriving/*"))
         if file.parent.parent.name in cloud.roles
     ]
+    wrong += [
+        f"{file.parent.parent.name} keeps in mind that {file.name} left it"
+        for file in sorted((cloud.room / "hosts").glob("*/departed/*"))
+        if file.parent.parent.name in cloud.roles
+    ]
     return wrong

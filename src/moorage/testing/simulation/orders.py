@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from moorage.testing.simulation.book import Booked, Word
-from moorage.testing.simulation.client import Reply
+from moorage.testing.simulation.client import VERSION, Reply
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.invariants import Watch
 from moorage.testing.simulation.plan import HOSTS, ORDERS_BY_NAME, Arguments, Draft
@@ -151,13 +151,14 @@ async def power(cloud: Cloud, args: Arguments) -> None:
     await act(cloud, args, name, {"type": how or "HARD"} if name == "reboot" else None)
 
 
-async def act(cloud: Cloud, args: Arguments, action: str, said: Any) -> Reply | None:
+async def act(cloud: Cloud, args: Arguments, action: str, said: Any, *, version: str = VERSION) -> Reply | None:
     """An action of a server's; None: there is no such server."""
     watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
     if not booked.id:
         return None
-    reply = await watch.admin.ask("compute", "POST", f"/servers/{booked.id}/action", {action: said})
+    path = f"/servers/{booked.id}/action"
+    reply = await watch.admin.ask("compute", "POST", path, {action: said}, version=version)
     watch.answered(f"{action} s{booked.ref}", reply)
     return reply
 
@@ -245,14 +246,30 @@ async def service(cloud: Cloud, args: Arguments) -> None:
 
 @order("force_down", 1, _draw_host)
 async def force_down(cloud: Cloud, args: Arguments) -> None:
-    """Force a host down, or let it be up; `host of N`: the one that server N has claimed by then."""
-    host: str = args["host"]
-    if host.startswith("host of "):
-        host = watch_of(cloud).host_of(int(host.removeprefix("host of "))) or HOSTS[0]
-    asked = watch_of(cloud).admin.ask(
-        "compute", "PUT", f"/os-services/{cloud.known.services[host]}", {"forced_down": args["on"]}
-    )
-    await _say(cloud, host, "forced_down", args["on"], asked)
+    """Force a host down, or let it be up; `host of N`: the one that server N has claimed by then.
+
+    It may be a lie, which nobody tells where servers are evacuated: there only `outage` says it, of a machine that is off.
+    """
+    if cloud.evacuates and args["on"]:
+        return
+    await say_down(cloud, named_host(cloud, args["host"]), on=args["on"])
+
+
+def named_host(cloud: Cloud, name: str) -> str:
+    """`host of N`: the host that server N has claimed; `left by N`: the one before that. One of all hosts, if it has none."""
+    watch = watch_of(cloud)
+    if name.startswith("host of "):
+        return watch.host_of(int(name.removeprefix("host of "))) or HOSTS[0]
+    if name.startswith("left by "):
+        return watch.left_by(int(name.removeprefix("left by "))) or HOSTS[0]
+    return name
+
+
+async def say_down(cloud: Cloud, host: str, *, on: bool) -> None:
+    """The operator's word."""
+    path = f"/os-services/{cloud.known.services[host]}"
+    asked = watch_of(cloud).admin.ask("compute", "PUT", path, {"forced_down": on})
+    await _say(cloud, host, "forced_down", on, asked)
 
 
 @order("zone", 2, _draw_host)

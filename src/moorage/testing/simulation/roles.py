@@ -12,6 +12,7 @@ from moorage.conductor.rounds import Rounds
 from moorage.drivers.dials import Dials, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
+from moorage.drivers.simulated_live import Transfer
 from moorage.main.api import make_frontdesk
 from moorage.main.config import Config
 from moorage.main.embedded import Embedded, open_embedded
@@ -137,13 +138,23 @@ class WatchedDriver(SimulatedDriver):
         return power
 
     @override
-    async def destroy_guest(self, server: ServerId) -> None:
-        try:
-            await super().destroy_guest(server)
-        finally:
-            if server not in self._guests:
-                self._cloud.guest_is(self._host, server, None)
-                self._cloud.storage.writes(self._host, server, None, ())
+    def _remove(self, server: ServerId) -> None:
+        super()._remove(server)
+        self._cloud.guest_is(self._host, server, None)
+        self._cloud.storage.writes(self._host, server, None, ())
+
+    @override
+    def _switch(self, guest: SimulatedGuest, power: PowerState, transfer: Transfer) -> None:
+        """It runs there from this instant on, whether or not the other driver looks."""
+        super()._switch(guest, power, transfer)
+        there, server = transfer.to.name, guest.spec.server
+        self._cloud.guest_is(there, server, power)
+        self._cloud.storage.writes(there, server, power, guest.spec.volumes)
+
+    def lose_power(self) -> None:
+        """All of its guests are off, also when this driver's process is dead or had not begun."""
+        self._load()
+        self.crash_host()
 
     def guest(self, server: ServerId) -> SimulatedGuest | None:
         """As the host has it."""

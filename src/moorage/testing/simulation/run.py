@@ -20,11 +20,11 @@ from moorage.testing.census_stores import HALF_MADE
 from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation
 from moorage.testing.simulation.determinism import determined
 from moorage.testing.simulation.excuses import lost_images, lost_interfaces, without_excuse
-from moorage.testing.simulation.faults import heal
 from moorage.testing.simulation.invariants import Watch
 from moorage.testing.simulation.life_orders import every_order
+from moorage.testing.simulation.live_orders import heal
+from moorage.testing.simulation.live_scenes import scene
 from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
-from moorage.testing.simulation.move_scenes import scene
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
 from moorage.testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
 from moorage.testing.simulation.restores import Restores, tidy_up
@@ -88,6 +88,7 @@ def _simulated(plan: Plan) -> Outcome:
             cloud.known = whole.known
             cloud.restores = Restores(cloud)
             cloud.watch = Watch(cloud)
+            cloud.evacuates = any(event.what == "evacuate" for event in plan.events)
             people(cloud)
             try:
                 loop.run(_story(cloud, plan))
