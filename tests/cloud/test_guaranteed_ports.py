@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Start
+from conftest import Running, Start
 from guaranteed import (
     EGR,
     IGR,
@@ -24,7 +24,7 @@ from guaranteed import (
 )
 
 from moorage.drivers.dials import VerbDial
-from moorage.main.config import Hosts, UpgradeLevels
+from moorage.main.config import Cell, Hosts, UpgradeLevels
 from moorage.model.ids import ServerId, new_uuid
 from moorage.testing.person import Person
 
@@ -381,11 +381,29 @@ async def test_a_pinned_fleet_refuses_a_networks_policy_as_nova_does(start: Star
         await admin.gone(refused["id"])
 
 
+async def unshelved_elsewhere(running: Running, server: str, found: dict[str, str]) -> None:
+    """S1.4, S1.5: its port names the provider of its new host, bound by an agent of level 2, or for one of level 3."""
+    admin, bridges = running.admin, {each: f"{each}:Open vSwitch agent:br-physnet1" for each in ("host2", "host3")}
+    assert (await admin.compute("POST", f"/servers/{server}/action", {"shelve": None})).status_code == 202
+    assert (await admin.settled(server))["status"] == "SHELVED_OFFLOADED"
+    assert [await used(admin, found[each]) for each in bridges.values()] == [{EGR: 0, IGR: 0}] * 2
+    running.dial("host2", start_guest=VerbDial(fail_times=9))
+    assert (await admin.compute("POST", f"/servers/{server}/action", {"unshelve": None})).status_code == 202
+    seen = await admin.settled(server)
+    assert (seen["status"], seen["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "host3"), await explained(admin, server)
+    running.dial("host2")
+    (port,) = (await admin.network("GET", "/ports", device_id=server)).json()["ports"]
+    assert (port["binding:host_id"], port["status"]) == ("host3", "ACTIVE")
+    assert list(port["binding:profile"]["allocation"].values()) == [found[bridges["host3"]]]
+    assert await used(admin, found[bridges["host3"]]) == {EGR: 6_000, IGR: 0}
+    assert await used(admin, found[bridges["host2"]]) == {EGR: 0, IGR: 0}
+
+
 @pytest.mark.parametrize("level", [2, 3])
 async def test_while_a_gate_is_shut_a_networks_policy_is_guaranteed_on_hosts_that_can(start: Start, level: int) -> None:
     """One host is of level 1, so ports are made late; those of a network with a policy are made early, for the other host."""
     wires = Hosts(count=3, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS, levels=(1, level, level))
-    async with start(hosts=wires) as running:
+    async with start(hosts=wires, cells=(Cell("cell1"),)) as running:
         admin, found = running.admin, await providers(running.admin)
         gates = {
             each["name"]: each["open"] for each in (await admin.compute("GET", "/ext/gates")).json()["gates"]["gates"]
@@ -405,6 +423,8 @@ async def test_while_a_gate_is_shut_a_networks_policy_is_guaranteed_on_hosts_tha
             assert port["binding:profile"]["allocation"] == {group["id"]: bridge}
             assert await used(admin, bridge) == {EGR: 6_000, IGR: 0}
         assert await used(admin, found["host1:Open vSwitch agent:br-physnet1"]) == {EGR: 0, IGR: 0}
+        await admin.gone(servers.pop(0)["id"])
+        await unshelved_elsewhere(running, servers[0]["id"], found)
         for each in servers:
             await admin.gone(each["id"])
         assert not (await admin.network("GET", "/ports", network_id=network)).json()["ports"]

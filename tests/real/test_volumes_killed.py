@@ -17,7 +17,7 @@ from moorage.operations.all import SAGAS
 from moorage.operations.delete import Delete
 from moorage.operations.rebuild import Rebuild
 from moorage.operations.shelve import Shelve, ShelveOffload
-from moorage.operations.unshelve import Unshelve
+from moorage.operations.unshelve_asked import Unshelve
 from moorage.testing.peers.fixtures import RealService
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
 from moorage.testing.small_moved import about_moved, movable, moved, resizing

@@ -17,3 +17,9 @@ matrix_part = pytest.mark.parametrize(
     "part", [pytest.param(part, id=part.name, marks=pytest.mark.matrix) for part in PARTS]
 )
 """For what they do in other worlds: other ports, other hosts, another network service."""
+
+quick_part = pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, id=part.name, marks=pytest.mark.matrix if part.quick else pytest.mark.soak) for part in PARTS],
+)
+"""For what differs from an operation that is proved whole in one step only: the rest of it is proved in `make soak`."""

@@ -17,13 +17,14 @@ from moorage.model.network import BindRefused
 from moorage.model.server import Server, VmState
 from moorage.operations.all import SAGAS
 from moorage.operations.live_migrate import HOSTS_TRIED_MAX
+from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.notifications.unversioned import event_type
 from moorage.operations.steps import live
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.store.cell import migrations
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_moved import MOVE, live_migrating, recorded
+from moorage.testing.small_moved import MOVE, live_migrating, recorded, resizing
 from moorage.testing.small_region import CELLS, SERVER, SmallRegion
 from moorage.testing.stage import HeldClock
 
@@ -39,7 +40,7 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 
 async def told(small: SmallRegion, asked: Any) -> None:
-    saga = SAGAS["live_migrate/1"]
+    saga = SAGAS["live_migrate/1" if isinstance(asked, LiveMigrate) else "resize/1"]
     await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact), clock=HeldClock())
 
 
@@ -338,9 +339,12 @@ async def test_a_destination_that_falls_silent_after_the_switch_has_the_server(
 
 
 @pytest.mark.parametrize("old", ["source", "pin"])
-async def test_guarantees_need_hosts_that_understand_them(small: SmallRegion, old: str, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("move", [live_migrating, resizing])
+async def test_guarantees_need_hosts_that_understand_them(
+    small: SmallRegion, move: Any, old: str, monkeypatch: Any
+) -> None:
     """S1.11, S1.12: refused before anything is touched, by the level of the host and by the pin that is used."""
-    asked = await live_migrating(small, guarantees=True)
+    asked = await move(small, guarantees=True)
     if old == "pin":
         settings = dataclasses.replace(small.rooms.settings, level_pin=2)
         small.rooms = dataclasses.replace(small.rooms, settings=settings)

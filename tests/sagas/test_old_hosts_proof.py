@@ -5,17 +5,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from parts import matrix_part
+from parts import matrix_part, quick_part
 
 from moorage.model.ids import OperationId
 from moorage.model.network import mint_mac
 from moorage.operations.all import SAGAS
 from moorage.operations.boot import Boot
 from moorage.operations.delete import Delete
+from moorage.operations.unshelve_asked import Unshelve
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.testing.old_hosts import OldRegion
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
+from moorage.testing.small_moved import recorded
 from moorage.testing.small_region import SERVER, USERS_PORT, a_boot, a_server
+from moorage.testing.small_shelves import shelved, unshelving
 
 BOOTED = OperationId("booted")
 BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/2"]
@@ -72,6 +75,42 @@ async def test_a_delete_is_proved(name: str, part: Part, old: OldRegion) -> None
     await world(old, name)
     asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete", gates=old.gates())
     await prove(DELETE, asked, lambda: booted(old), part)
+
+
+async def offloaded(old: OldRegion) -> OldRegion:
+    """It was on a host of level 3; the other host of its cell is of level 2."""
+    await old.of({"host1": 3, "host2": 2, "host3": 2})
+    await shelved(old, offload=True, guarantees=True)
+    return old
+
+
+def to_the_other(old: OldRegion) -> Unshelve:
+    world = old.engine.world()
+    left = world.host_ids[world.slots_by_name["host1"]]
+    return msgspec.structs.replace(unshelving(), gates=old.gates(), different_host=(left,))
+
+
+async def test_an_agent_of_level_2_binds_what_an_unshelve_brings(old: OldRegion) -> None:
+    """With the provider that was claimed on its host (S1.5), and the record says what it bound."""
+    await offloaded(old)
+    saga = SAGAS["unshelve/1"]
+    await tell(saga, PROVED_OPERATION, to_the_other(old), old.rooms, Paper(first_lines(saga), old.transact))
+    ((host, order),) = old.hosts.ordered
+    assert (host, order.how) == ("host3", "bind")
+    assert {each.id for each in order.ports} == {each.id for each in old.network.ports.values() if each.host == host}
+    assert order.profiles
+    bound = {each.id: each.profile for each in old.network.ports.values() if each.host == host}
+    record = await recorded(old)
+    assert {nic.port for nic in record.nics} == set(bound)
+    assert any("allocation" in profile for profile in bound.values())
+
+
+@quick_part
+async def test_an_unshelve_is_proved(part: Part, old: OldRegion) -> None:
+    """To hosts of level 3 and of level 2, which binds the ports that are there (S1.4, S1.5)."""
+    await offloaded(old)
+    asked = msgspec.structs.replace(unshelving(), gates=old.gates())
+    await prove(SAGAS["unshelve/1"], asked, lambda: offloaded(old), part)
 
 
 @pytest.mark.parametrize("name", sorted(WORLDS))

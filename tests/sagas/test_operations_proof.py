@@ -19,7 +19,7 @@ from moorage.operations.rebuild import Rebuild
 from moorage.operations.rescue import Rescue, Unrescue
 from moorage.operations.shelve import Shelve, ShelveOffload
 from moorage.operations.soft_delete import Restore, SoftDelete
-from moorage.operations.unshelve import Unshelve
+from moorage.operations.unshelve_asked import Unshelve
 from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
 from moorage.testing.small_evacuated import evacuable, evacuating

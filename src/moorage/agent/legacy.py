@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-
 from moorage.agent.authority import AuthorityOver
 from moorage.agent.verbs import VERBS, Answer, payload_of
 from moorage.bus.messages import Command, DestroyGuest, GuestNow, StartGuest, Verb
@@ -23,9 +21,8 @@ from moorage.drivers.driver import Driver
 from moorage.model.errors import HostFailed, Internal, Problem, Unavailable, UnknownOutcome
 from moorage.model.guest import GuestSpec
 from moorage.model.ids import ServerId
-from moorage.model.instance_metadata import interface_of_port
 from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
-from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed, vif_of
+from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed, with_ports
 
 T = TypeVar("T")
 
@@ -149,13 +146,7 @@ class Plumbing:
             )
         )
         self._keep(guest.server, bound, facts)
-        networks = {**order.networks, **facts}
-        drive = guest.drive
-        if drive is not None:  # whoever sent it could not know the ports
-            told = tuple(interface_of_port(port, networks.get(port.network)) for port in bound)
-            drive = msgspec.structs.replace(drive, interfaces=told)
-        vifs = tuple(vif_of(port, networks.get(port.network)) for port in bound)
-        return msgspec.structs.replace(guest, vifs=vifs, drive=drive)
+        return with_ports(guest, bound, {**order.networks, **facts})
 
     async def _made(self, guest: GuestSpec, order: PortOrder) -> tuple[Port, ...]:
         """Those we were given, as they are, and the missing ones."""

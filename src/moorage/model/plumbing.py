@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from moorage.model.errors import HostFailed
-from moorage.model.guest import VifAddress, VifData
+from moorage.model.guest import GuestSpec, VifAddress, VifData
+from moorage.model.instance_metadata import interface_of_port
 from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetFacts, SubnetsBeside
 
 MTU_DEFAULT = 1500
@@ -60,6 +61,16 @@ def refuse_unclaimed(made: Sequence[Port]) -> None:
                 f"Using networks with QoS policy is not supported until all hosts are upgraded. (Network ID is {port.network})",
                 code="guarantee_not_claimed",
             )
+
+
+def with_ports(guest: GuestSpec, bound: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> GuestSpec:
+    """A guest that was described before its ports were bound: its interfaces, and what its config drive says of them."""
+    drive = guest.drive
+    if drive is not None:
+        told = tuple(interface_of_port(port, networks.get(port.network)) for port in bound)
+        drive = msgspec.structs.replace(drive, interfaces=told)
+    vifs = tuple(vif_of(port, networks.get(port.network)) for port in bound)
+    return msgspec.structs.replace(guest, vifs=vifs, drive=drive)
 
 
 def vif_of(port: Port, facts: NetworkFacts | None) -> VifData:

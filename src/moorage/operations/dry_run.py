@@ -14,7 +14,7 @@ from moorage.model.operation import Accepted
 from moorage.model.server import Server
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, Choice
-from moorage.operations import live_migrate_asked, resize, resize_asked, unshelve
+from moorage.operations import live_migrate_asked, resize, resize_asked, unshelve_asked
 from moorage.operations.all import SAGAS
 from moorage.operations.boot_asked import Boot
 from moorage.operations.boot_asked import ask_of as ask_of_boot
@@ -25,7 +25,7 @@ from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.resize_asked import Resize
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.guest_again import Cards, cards_of
-from moorage.operations.unshelve import Unshelve
+from moorage.operations.unshelve_asked import Unshelve
 from moorage.scheduler.trial import Trial
 
 
@@ -103,7 +103,7 @@ async def wanted(rooms: Rooms, asked: Any) -> tuple[Cards, Ask | None]:
 _MOVES: Mapping[type[Any], Callable[..., Ask]] = {
     Resize: resize_asked.ask_of,
     LiveMigrate: live_migrate_asked.ask_of,
-    Unshelve: unshelve.ask_of,
+    Unshelve: unshelve_asked.ask_of,
     Evacuate: resize_asked.ask_of,
 }
 

@@ -9,7 +9,7 @@ from moorage.model.server import VmState
 from moorage.operations.boot_asked import Boot
 from moorage.operations.resize_asked import Resize
 from moorage.operations.steps.guest_again import Cards
-from moorage.operations.unshelve import Unshelve
+from moorage.operations.unshelve_asked import Unshelve
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from moorage.operations.rooms import Rooms
 from moorage.operations.steps import fencing, slot
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.servers import StateCheck
-from moorage.operations.unshelve import needs_of_server
+from moorage.operations.unshelve_asked import needs_of_server
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.region import server_groups
 

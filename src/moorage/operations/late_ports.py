@@ -8,7 +8,7 @@
 Until a port is made, it stands in the story as it will be: with its NIC and its minted MAC, without an id.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -19,13 +19,13 @@ from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import CellId, HostId, NetworkId, PortId
 from moorage.model.network import NetworkFacts, NicAsk, Port
-from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed
+from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed, with_ports
 from moorage.model.server import Nic
 from moorage.model.turn import UNDO, Turn
 from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.hosts import names_of
-from moorage.operations.steps.ports import nics_of, subnets_beside, vif_of
+from moorage.operations.steps.ports import nics_of, subnets_beside
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Cause, Run
 
@@ -181,39 +181,58 @@ async def start(
     to = HostAddress(place.cell, place.name)
     if not host_plumbs(run.asked, place):
         return await run.rooms.hosts.start_guest(to, errand, guest)
-    bare = msgspec.structs.replace(guest, vifs=())
+    made = (lambda: made_late(run, ports)) if run.asked.gates.credentials else None
+    return await build(run, errand, place, order_for(run, place, ports), guest, made)
+
+
+async def build(
+    run: Run[AboutServer, Rooms],
+    errand: Errand,
+    place: Place,
+    order: PortOrder,
+    guest: GuestSpec,
+    made: Callable[[], Awaitable[tuple[Port, ...]]] | None,
+) -> Built:
+    """Have a host see to the ports and start the guest.
+
+    Where it was brought to level 3 since it was claimed, the conductor sees to them, `made` by then: nothing is lost but a message.
+    It has no way to the network service: `made` is None.
+    """
+    to, bare = HostAddress(place.cell, place.name), msgspec.structs.replace(guest, vifs=())
     try:
-        now = await run.rooms.hosts.build_guest(to, errand, bare, order_for(run, place, ports))
+        now = await run.rooms.hosts.build_guest(to, errand, bare, order)
     except HostFailed as failed:
-        if failed.code != NO_NETWORK_CLIENT or not run.asked.gates.credentials:
+        if failed.code != NO_NETWORK_CLIENT or made is None:
             raise
-        return await _start_bound(run, errand, place, ports, bare)
+        return await _start_bound(run, errand, place, order, bare, await made())
     return Built(now.power_state, now.plumbed or Plumbed())
 
 
 async def _start_bound(
-    run: Run[AsksPorts, Rooms], errand: Errand, place: Place, ports: tuple[Port, ...], guest: GuestSpec
+    run: Run[AboutServer, Rooms],
+    errand: Errand,
+    place: Place,
+    order: PortOrder,
+    guest: GuestSpec,
+    ports: tuple[Port, ...],
 ) -> Built:
-    """The host was brought to level 3 since it was claimed: the conductor sees to its ports, and nothing is lost but a message."""
-    network, boot = run.rooms.network, run.asked
+    network = run.rooms.network
     bound_now = await network.bind_ports(
-        boot.server.id,
+        run.asked.server.id,
         place.name,
         place.availability_zone,
-        await made_late(run, ports),
-        subnets=place.subnets,
-        beside=subnets_beside(ports, boot.networks, place.subnets),
-        profiles=place.profiles,
-        tried=names_of(run.rooms.placement.world(), run.tried),
+        ports,
+        subnets=order.subnets,
+        beside=order.beside,
+        profiles=order.profiles,
+        tried=order.tried,
         unsure=True,
     )
-    unknown = {port.network for port in bound_now} - boot.networks.keys()
+    unknown = {port.network for port in bound_now} - order.networks.keys()
     facts = {each: await network.network(each) for each in unknown}
-    networks = {**boot.networks, **facts}
-    vifs = tuple(vif_of(port, networks.get(port.network)) for port in bound_now)
     told = msgspec.structs.replace(errand, step=f"{errand.step}/bound")
     to = HostAddress(place.cell, place.name)
-    state = await run.rooms.hosts.start_guest(to, told, msgspec.structs.replace(guest, vifs=vifs))
+    state = await run.rooms.hosts.start_guest(to, told, with_ports(guest, bound_now, {**order.networks, **facts}))
     return Built(state, Plumbed(bound_now, facts))
 
 

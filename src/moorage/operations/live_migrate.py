@@ -26,10 +26,8 @@ from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.network import Port
 from moorage.model.server import Server
 from moorage.model.verdict import Row
-from moorage.model.world import World
 from moorage.operations import move_claims
 from moorage.operations.boot import Claim
-from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.live_migrate_asked import LiveMigrate, ask_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing, live, moving
@@ -133,21 +131,8 @@ async def read_ports(run: LiveRun) -> Cards:
             private=why,
             code="no_second_bindings",
         )
-    pin = run.rooms.settings.level_pin
-    level = level_of(run.rooms.placement.world(), source)
-    if level < PORTS_ARRIVE_BOUND or (pin is not None and pin < PORTS_ARRIVE_BOUND):
-        raise HostFailed(
-            "Ports with a resource request cannot be live migrated before all of the hosts concerned are upgraded.",
-            private=f"{source} has level {level}, the pin is {pin}",
-            code="host_too_old",
-        )
+    moving.refuse_old_hosts(run.rooms, source, "live migrated")
     return cards
-
-
-def level_of(world: World, host: str) -> int:
-    """Of a host's agent; 0: there is no such host."""
-    at = world.slots_by_name.get(host)
-    return 0 if at is None else int(world.level[at])
 
 
 @step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=HOST_PATIENCE_S)

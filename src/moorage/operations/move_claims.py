@@ -16,7 +16,7 @@ from moorage.operations.steps.boot_volumes import with_attachments
 from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.moving import MovingRun
 from moorage.operations.steps.ports import VIF_PLUGGED, nics_after
-from moorage.operations.unshelve import addresses_of
+from moorage.operations.unshelve_asked import addresses_of
 from moorage.sql import Tx
 from moorage.store.region import inbox
 

@@ -104,8 +104,11 @@ def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
 
 @step(needs=(begin_action, check_source), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
 async def read_ports(run: ResizeRun) -> Cards:
-    """One reading for the whole move: what the ports ask, and how they are bound (S1.16)."""
-    return await cards_of(run.rooms, _server(run))
+    """One reading for the whole move: what the ports ask, and how they are bound (S1.16). Guarantees need hosts that understand them."""
+    cards = await cards_of(run.rooms, _server(run))
+    if any(port.resource_request for port in cards.ports):
+        moving.refuse_old_hosts(run.rooms, str(run.asked.server.host), "moved")
+    return cards
 
 
 @step(region=True, moves=True, needs=(begin_action, read_ports))

@@ -13,9 +13,10 @@ from moorage.model.migration import MigrationType
 from moorage.model.resources import Needs
 from moorage.model.server import FlavorCopy, Server
 from moorage.model.world import Ask, GroupAsk
+from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.steps import groups
 from moorage.operations.steps.guest_again import Cards
-from moorage.operations.unshelve import PORTS_ARRIVE_BOUND, segments_of
+from moorage.operations.unshelve_asked import segments_of
 
 
 class Resize(msgspec.Struct, frozen=True):

@@ -4,10 +4,10 @@ from typing import Protocol
 
 from moorage.model.asker import Asker
 from moorage.model.server import Server
-from moorage.operations import shelve, unshelve
+from moorage.operations import shelve, unshelve_request
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.servers import StateCheck
-from moorage.operations.unshelve import UnshelveWish
+from moorage.operations.unshelve_request import UnshelveWish
 
 
 class ShelveDoorsProtocol(Protocol):
@@ -35,4 +35,4 @@ class ShelveDoors:
     async def unshelve(
         self, asker: Asker, server: Server, wish: UnshelveWish, *, check: StateCheck, request_id: str
     ) -> None:
-        await unshelve.begin(self.rooms, asker, server, wish, check=check, request_id=request_id)
+        await unshelve_request.begin(self.rooms, asker, server, wish, check=check, request_id=request_id)

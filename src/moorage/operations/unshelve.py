@@ -12,30 +12,23 @@ A failure gives it back as it was: SHELVED_OFFLOADED with the same image, addres
 cell, so only hosts of that cell are asked.  A server that is SHELVED is on its host still: `unshelve_in_place` starts it there.
 """
 
-from collections.abc import Iterable, Mapping
-
 import msgspec
 
 from moorage.bus.agents import HostAddress
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
-from moorage.model.asker import Asker
-from moorage.model.errors import Conflict, Invalid, NoCapacity, NotFound, Problem, Unavailable
+from moorage.model.errors import Conflict, NoCapacity, NotFound, Problem
 from moorage.model.guest import PowerState
-from moorage.model.ids import CellId, HostId, ImageId, OperationId
-from moorage.model.network import BindRefused, NetworkFacts, Port
-from moorage.model.operation import Accepted
-from moorage.model.resources import IPV4_ADDRESS, Needs
+from moorage.model.ids import CellId
+from moorage.model.network import BindRefused, Port
+from moorage.model.plumbing import PortOrder
 from moorage.model.server import Nic, Server, TaskState, VmState
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage
-from moorage.model.world import Ask, Choice, GroupAsk
-from moorage.model.world import NicAsk as SegmentAsk
-from moorage.operations import unshelve_in_place
-from moorage.operations.accept import accepted, tell_later
+from moorage.model.world import Ask, Choice
+from moorage.operations import late_ports
 from moorage.operations.boot import Claim
-from moorage.operations.boot_request import hinted_hosts, needs_of_flavor
+from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import doing, groups, offload, slot, snapshot_image
+from moorage.operations.steps import doing, groups, offload, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
@@ -46,48 +39,25 @@ from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import (
     VIF_PLUGGED,
-    held_by_all,
     nics_of,
-    refuse_without_credentials,
-    segments_for,
     subnets_beside,
 )
 from moorage.operations.steps.segments import note_exhausted, without_exhausted
-from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
+from moorage.operations.unshelve_asked import Unshelve, addresses_of, ask_of, host_may_bind
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import inbox, server_groups
-from moorage.store.region.placement.claims import Key
+from moorage.store.region import inbox
 
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
 PATIENCE_S = 24 * 3600.0
 CLAIM_ROUNDS_MAX = 50
-PORTS_ARRIVE_BOUND = 3
 ACTION, EVENT = "unshelve", "compute_unshelve_instance"
 IMAGE_GONE = "shelved_image_gone"
-
-
-class Unshelve(msgspec.Struct, frozen=True):
-    server: Server
-    seq: int
-    image: ImageId | None = None
-    """Of its disk."""
-    zone: str | None = None
-    """Where it may be, and is pinned to afterwards."""
-    host: str | None = None
-    """Only there."""
-    needs: Needs = Needs({})
-    group: GroupAsk | None = None
-    same_host: tuple[HostId, ...] | None = None
-    different_host: tuple[HostId, ...] = ()
-    request_id: str = ""
-    user: str = ""
-    global_request_id: str = ""
-    by_project: str = ""
 
 
 UnshelveRun = Run[Unshelve, Rooms]
@@ -222,6 +192,17 @@ async def bind_ports(run: UnshelveRun) -> tuple[Port, ...]:
     """Set the host on each port; refusals are found here. Who was overtaken binds nothing: the fence is asked before."""
     claim, cards = run[claim_host], run[read_ports]
     await records.change(run.rooms, _cell(run), run.asked.server.id, records.fence(run), lambda server: server)
+    if host_binds(run, claim):
+        return cards.ports
+    return await _bound(run, claim, cards)
+
+
+def host_binds(run: UnshelveRun, claim: Claim) -> bool:
+    """It is of level 2, and the unshelve was begun while that was the way: the binding is made where the guest is (S1.5)."""
+    return bool(run[read_ports].ports) and host_may_bind(run.asked.gates) and claim.level < PORTS_ARRIVE_BOUND
+
+
+async def _bound(run: UnshelveRun, claim: Claim, cards: Cards) -> tuple[Port, ...]:
     try:
         return await run.rooms.network.bind_ports(
             run.asked.server.id,
@@ -309,22 +290,47 @@ def _kept(server: Server, nic: Nic) -> Nic:
 
 
 @step(host_local=True, needs=(claim_host, bind_ports, connect_volumes, record_host), patience_s=HOST_PATIENCE_S)
-async def start_guest(run: UnshelveRun) -> PowerState:
-    """The host makes the guest from the image of its disk."""
+async def start_guest(run: UnshelveRun) -> PowerState | late_ports.Built:
+    """The host makes the guest from the image of its disk; one of level 2 binds its ports first, and tells what became of them."""
     claim, cards, server = run[claim_host], run[read_ports], run[record_host]
     ports: tuple[Port, ...] = run[bind_ports]
     guest = guest_of(server, cards.networks, ports, claim.availability_zone)
     guest = await with_drive(run.rooms, server, guest, cards.networks, ports)
     guest = msgspec.structs.replace(guest, image=run.asked.image or guest.image)
     guest = await with_disks(run.rooms, server, guest, run[connect_volumes])
-    to = HostAddress(claim.cell, claim.name)
+    to, mine = HostAddress(claim.cell, claim.name), errand(run, "start_guest")
+    state: PowerState | late_ports.Built
     try:
-        state = await run.rooms.hosts.start_guest(to, errand(run, "start_guest"), guest)
+        if host_binds(run, claim):
+            order = _order(run, claim, cards)
+            state = await late_ports.build(run, mine, claim, order, guest, lambda: _same(cards.ports))
+        else:
+            state = await run.rooms.hosts.start_guest(to, mine, guest)
     except Problem:
         run.rooms.placement.count_failure(claim.host, failed=True)
         raise
     run.rooms.placement.count_failure(claim.host, failed=False)
     return state
+
+
+def _order(run: UnshelveRun, claim: Claim, cards: Cards) -> PortOrder:
+    return PortOrder(
+        how="bind",
+        project=run.asked.server.project,
+        availability_zone=claim.availability_zone,
+        ports=cards.ports,
+        networks=cards.networks,
+        subnets=claim.subnets,
+        beside=subnets_beside(cards.ports, cards.networks, claim.subnets),
+        profiles=claim.profiles,
+        tried=names_of(run.rooms.placement.world(), run.tried),
+        unsure=run.unsure or run.attempt > 1,
+    )
+
+
+async def _same(ports: tuple[Port, ...]) -> tuple[Port, ...]:
+    """They are there: only a boot makes any."""
+    return ports
 
 
 @start_guest.undo
@@ -341,21 +347,21 @@ async def destroy_guest(run: UnshelveRun) -> None:
 )
 async def await_vifs(run: UnshelveRun) -> None:
     """Wait until the network says that what was bound is plugged, as a boot does."""
-    ports = run[bind_ports]
+    ports = late_ports.bound(run.get(start_guest), run[bind_ports])
     await await_plugged(run, ports, run[claim_host].name)
 
 
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(claim_host, start_guest))
 async def announce(run: UnshelveRun) -> None:
     """ACTIVE, on its host, no longer shelved; the action is finished with it."""
-    claim, state, now = run[claim_host], run.get(start_guest), doing.now_us()
+    claim, now = run[claim_host], doing.now_us()
     events = (Event(EVENT, now, now, "Success", claim.name),)
     await records.change(
         run.rooms,
         _asked_cell(run),
         run.asked.server.id,
         records.fence(run),
-        lambda server: unshelved(run.asked, server, state, now),
+        lambda server: unshelved(run, server, now),
         lambda tx: actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None),
     )
 
@@ -371,14 +377,17 @@ async def was_announced(run: UnshelveRun) -> bool:
     return shown
 
 
-def unshelved(asked: Unshelve, server: Server, state: PowerState | None, now: int) -> Server:
-    """The record of a server that runs again."""
+def unshelved(run: UnshelveRun, server: Server, now: int) -> Server:
+    """The record of a server that runs again; where its host bound the ports, they are as it said."""
+    cards = run.get(read_ports)
+    state, by_host = late_ports.answered(run.get(start_guest), {} if cards is None else cards.networks)
     return msgspec.structs.replace(
         server,
         vm_state=VmState.ACTIVE,
         task_state=None,
         power_state=server.power_state if state is None else int(state),
-        pinned_az=asked.zone,
+        nics=server.nics if by_host is None else tuple(_kept(server, each) for each in by_host),
+        pinned_az=run.asked.zone,
         shelved=None,
         fault=None,
         launched_at=now,
@@ -419,49 +428,6 @@ UNSHELVE = Saga(
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
-
-
-def needs_of_server(server: Server) -> Needs:
-    """What its flavor and its image ask of a host."""
-    return needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
-
-
-def ask_of(asked: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str]) -> Ask:
-    """As a boot asks, of its own cell: another cell would need its record moved."""
-    wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
-    return Ask(
-        resources=asked.needs.resources,
-        required=asked.needs.required,
-        forbidden=asked.needs.forbidden,
-        nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
-        availability_zone=asked.zone,
-        host=asked.host,
-        not_on=tuple(HostId(host) for host in not_on),
-        same_host=asked.same_host,
-        different_host=asked.different_host,
-        group=asked.group,
-        groups=wanted.groups,
-        same_subtree=wanted.same_subtree,
-        same_device=wanted.same_device,
-        group_policy=wanted.group_policy,
-        project=server.project,
-        extra_specs=dict(server.flavor.extra_specs),
-        image_properties=dict(server.image_properties),
-        min_level=PORTS_ARRIVE_BOUND,
-        cells=(cell,),
-        seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,
-    )
-
-
-def segments_of(port: Port, networks: Mapping[str, NetworkFacts]) -> SegmentAsk:
-    """An address that it has is claimed by it: there need not be another one, but the host must reach its segment."""
-    asked = segments_for(port, networks.get(port.network))
-    return msgspec.structs.replace(asked, addresses=0) if asked.segments and port.fixed_ips else asked
-
-
-def addresses_of(cards: Cards) -> dict[Key, int]:
-    """Segment → the IPv4 addresses that its ports have of it."""
-    return {key: n for key, n in held_by_all(nics_of(cards.ports, cards.networks)).items() if key[1] == IPV4_ADDRESS}
 
 
 def _claim_of(run: UnshelveRun, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
@@ -512,75 +478,3 @@ def _asked_cell(run: UnshelveRun) -> CellId:
     cell = run.asked.server.cell
     assert cell is not None
     return cell
-
-
-# --------------------------------------------------------------------------------------------------- beginning
-
-
-class UnshelveWish(msgspec.Struct, frozen=True):
-    """Where it is to be."""
-
-    zone: str | msgspec.UnsetType | None = msgspec.UNSET
-    """None: it is pinned to no zone any more; unset: to the one it was."""
-    host: str | None = None
-
-
-async def begin(
-    rooms: Rooms, asker: Asker, server: Server, wish: UnshelveWish, *, check: StateCheck, request_id: str = ""
-) -> None:
-    """Accept an unshelve. Raises Invalid (no such zone or host), Conflict and NotFound."""
-    if server.vm_state is VmState.SHELVED:
-        await unshelve_in_place.begin(rooms, asker, server, check=check, request_id=request_id)
-        return
-    zone = server.pinned_az if isinstance(wish.zone, msgspec.UnsetType) else wish.zone
-    check_place(rooms, wish, zone)
-    refuse_without_credentials(rooms)
-    same, different = await hinted_hosts(rooms, server.hints)
-    group = await _group(rooms, server)
-    owner = await rooms.tellers.choose(UNSHELVE.name)
-
-    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
-        check(now)
-        if now.vm_state is VmState.SHELVED:
-            raise Unavailable("The instance is being changed; try again.")
-        asked = Unshelve(
-            server=now,
-            seq=seq,
-            image=None if now.shelved is None else now.shelved.image,
-            zone=zone,
-            host=wish.host,
-            needs=needs_of_server(now),
-            group=group,
-            same_host=same,
-            different_host=different,
-            request_id=request_id,
-            user=asker.user,
-            global_request_id=carried.get(),
-            by_project=asker.project or "",
-        )
-        return accepted(UNSHELVE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
-
-    new = await slot.accept(rooms, server.id, ACTION, make, task=TaskState.UNSHELVING)
-    await tell_later(rooms, new)
-
-
-def check_place(rooms: Rooms, wish: UnshelveWish, zone: str | None) -> None:
-    """Raises Invalid for a zone or host that is not there, Conflict for a host of another zone, in Nova's words."""
-    world = rooms.placement.world()
-    if isinstance(wish.zone, str) and wish.zone not in world.zone_names:
-        raise Invalid("The requested availability zone is not available")
-    if wish.host is None:
-        return
-    at = world.slots_by_name.get(wish.host)
-    if at is None:
-        raise Invalid(f"Compute host {wish.host} could not be found.")
-    if zone is not None and world.zone_names[int(world.zone[at])] != zone:
-        raise Conflict(f'Host "{wish.host}" is not in the availability zone "{zone}".')
-
-
-async def _group(rooms: Rooms, server: Server) -> GroupAsk | None:
-    if server.group is None:
-        return None
-    wanted = server.group
-    group = await rooms.region.read(lambda tx: server_groups.get(tx, wanted))
-    return None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)

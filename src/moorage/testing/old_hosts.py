@@ -142,7 +142,7 @@ class OldRegion(SmallRegion):
         network.ports = self.network.ports
         self.network = network
         levels = dict.fromkeys(self.levels, PORTS_ARRIVE_BOUND) if self.upgraded else self.levels
-        self.hosts = OldHosts(levels=levels, network=network)
+        self.hosts = OldHosts(levels=levels, network=network, images=self.images)
         self.rooms = replace(
             self._rooms(),
             network=cast("Any", network if self.credentials else NoWay()),

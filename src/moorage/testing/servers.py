@@ -19,7 +19,7 @@ from moorage.operations.boot_request import BootRights
 from moorage.operations.power import PowerVerb
 from moorage.operations.snapshot import Wish
 from moorage.operations.steps.servers import StateCheck
-from moorage.operations.unshelve import UnshelveWish
+from moorage.operations.unshelve_request import UnshelveWish
 from moorage.sql import Database, Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers

@@ -8,7 +8,7 @@ from moorage.model.server import Server, Shelved, VmState
 from moorage.operations.all import SAGAS
 from moorage.operations.shelve import Shelve, ShelveOffload
 from moorage.operations.steps import servers as records
-from moorage.operations.unshelve import Unshelve
+from moorage.operations.unshelve_asked import Unshelve
 from moorage.operations.unshelve_in_place import UnshelveInPlace
 from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION

@@ -12,7 +12,7 @@ from moorage.api.wire import Body
 from moorage.model.errors import Conflict
 from moorage.model.server import Server, VmState
 from moorage.operations.steps.servers import StateCheck
-from moorage.operations.unshelve import UnshelveWish
+from moorage.operations.unshelve_request import UnshelveWish
 
 PATH = "/servers/{id}/action"
 RULE = "os_compute_api:os-shelve:"

@@ -13,7 +13,7 @@ from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Nic, Server, VmState
 from moorage.operations.port_truth import asks_itself
 from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_guarantees
-from moorage.operations.unshelve import needs_of_server
+from moorage.operations.unshelve_asked import needs_of_server
 from moorage.store.region.audited import Held, Mapped
 from moorage.store.region.placement.claims import Key
 

@@ -13,6 +13,7 @@ from moorage.operations import shelve, unshelve, unshelve_in_place
 from moorage.operations.notifications.said import Said, Story, changed
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import offload
+from moorage.operations.unshelve_asked import Unshelve
 from moorage.saga import Line, Run
 from moorage.saga.log import Ended, Result
 
@@ -65,11 +66,11 @@ def _offload_heard(run: Run[shelve.ShelveOffload, Rooms], line: Line, seen: Serv
         yield from _offloaded(run.asked.server)
 
 
-def _unshelve_accepted(asked: unshelve.Unshelve) -> Iterator[Said]:
+def _unshelve_accepted(asked: Unshelve) -> Iterator[Said]:
     yield changed(asked.server, _busy(asked.server, TaskState.UNSHELVING), service="api")
 
 
-def _unshelve_heard(run: Run[unshelve.Unshelve, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
+def _unshelve_heard(run: Run[Unshelve, Rooms], line: Line, seen: Server | None) -> Iterator[Said]:
     """The host begins with it, so the start is told when there is one."""
     busy = _busy(run.asked.server, TaskState.UNSHELVING)
     match line:
@@ -79,7 +80,7 @@ def _unshelve_heard(run: Run[unshelve.Unshelve, Rooms], line: Line, seen: Server
         case Ended(status="done"):
             claim, record = run[unshelve.claim_host], run.get(unshelve.record_host)
             now = _now()
-            done = seen or unshelve.unshelved(run.asked, record or busy, run.get(unshelve.start_guest), now)
+            done = seen or unshelve.unshelved(run, record or busy, now)
             done = msgspec.structs.replace(done, host=claim.name, node=claim.node)
             yield changed(_busy(run.asked.server, TaskState.SPAWNING), done, attempt=run.attempt, host=claim.name)
             yield Said("unshelve.end", done, run.attempt, claim.name)
@@ -106,7 +107,7 @@ def _in_place_heard(
 STORIES_OF_SHELVING: dict[str, Story] = {
     "shelve": Story(shelve.Shelve, _shelve_accepted, _shelve_heard),
     "shelve_offload": Story(shelve.ShelveOffload, _offload_accepted, _offload_heard),
-    "unshelve": Story(unshelve.Unshelve, _unshelve_accepted, _unshelve_heard),
+    "unshelve": Story(Unshelve, _unshelve_accepted, _unshelve_heard),
     "unshelve_in_place": Story(unshelve_in_place.UnshelveInPlace, _in_place_accepted, _in_place_heard),
 }
 

@@ -19,6 +19,8 @@ from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.network import Port
 from moorage.model.request_groups import ALLOCATION
 from moorage.model.server import FlavorCopy, Moved, Server, TaskState
+from moorage.model.world import World
+from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing
 from moorage.operations.steps import servers as records
@@ -245,6 +247,27 @@ def refuse_silent(rooms: Rooms, host: str) -> None:
     at = world.slots_by_name.get(host)
     if at is None or not bool(world.alive[at]):
         raise Conflict("Service is unavailable at this time.")
+
+
+def refuse_old_hosts(rooms: Rooms, source: str, done: str) -> None:
+    """Of ports with a resource request: raises HostFailed where the server's host, or the pin, is of before they arrive bound.
+
+    The other host is one that is new enough, for that is asked of it when it is claimed (S1.11); the pin is what is used toward
+    it, whatever it could (S1.12).
+    """
+    pin, level = rooms.settings.level_pin, _level_of(rooms.placement.world(), source)
+    if level < PORTS_ARRIVE_BOUND or (pin is not None and pin < PORTS_ARRIVE_BOUND):
+        raise HostFailed(
+            f"Ports with a resource request cannot be {done} before all of the hosts concerned are upgraded.",
+            private=f"{source} has level {level}, the pin is {pin}",
+            code="host_too_old",
+        )
+
+
+def _level_of(world: World, host: str) -> int:
+    """Of a host's agent; 0: there is no such host."""
+    at = world.slots_by_name.get(host)
+    return 0 if at is None else int(world.level[at])
 
 
 # --------------------------------------------------------------------------------------------------------- the ports

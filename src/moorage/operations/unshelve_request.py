@@ -1,0 +1,91 @@
+"""Accept an unshelve: where it may be is asked and checked before anything is begun."""
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.asker import Asker
+from moorage.model.errors import Conflict, Invalid, Unavailable
+from moorage.model.ids import OperationId
+from moorage.model.operation import Accepted
+from moorage.model.server import Server, TaskState, VmState
+from moorage.model.world import GroupAsk
+from moorage.operations import unshelve_in_place
+from moorage.operations.accept import accepted, tell_later
+from moorage.operations.boot_request import hinted_hosts
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import slot
+from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.servers import StateCheck
+from moorage.operations.unshelve import ACTION, UNSHELVE
+from moorage.operations.unshelve_asked import Unshelve, needs_of_server
+from moorage.store.region import server_groups
+
+
+class UnshelveWish(msgspec.Struct, frozen=True):
+    """Where it is to be."""
+
+    zone: str | msgspec.UnsetType | None = msgspec.UNSET
+    """None: it is pinned to no zone any more; unset: to the one it was."""
+    host: str | None = None
+
+
+async def begin(
+    rooms: Rooms, asker: Asker, server: Server, wish: UnshelveWish, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept an unshelve. Raises Invalid (no such zone or host), Conflict and NotFound."""
+    if server.vm_state is VmState.SHELVED:
+        await unshelve_in_place.begin(rooms, asker, server, check=check, request_id=request_id)
+        return
+    zone = server.pinned_az if isinstance(wish.zone, msgspec.UnsetType) else wish.zone
+    check_place(rooms, wish, zone)
+    refuse_without_credentials(rooms)
+    same, different = await hinted_hosts(rooms, server.hints)
+    group = await _group(rooms, server)
+    owner, gates = await rooms.tellers.choose(UNSHELVE.name), rooms.gates().made_early()
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        if now.vm_state is VmState.SHELVED:
+            raise Unavailable("The instance is being changed; try again.")
+        asked = Unshelve(
+            server=now,
+            seq=seq,
+            image=None if now.shelved is None else now.shelved.image,
+            zone=zone,
+            host=wish.host,
+            needs=needs_of_server(now),
+            group=group,
+            same_host=same,
+            different_host=different,
+            request_id=request_id,
+            user=asker.user,
+            global_request_id=carried.get(),
+            by_project=asker.project or "",
+            gates=gates,
+        )
+        return accepted(UNSHELVE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
+
+    new = await slot.accept(rooms, server.id, ACTION, make, task=TaskState.UNSHELVING)
+    await tell_later(rooms, new)
+
+
+def check_place(rooms: Rooms, wish: UnshelveWish, zone: str | None) -> None:
+    """Raises Invalid for a zone or host that is not there, Conflict for a host of another zone, in Nova's words."""
+    world = rooms.placement.world()
+    if isinstance(wish.zone, str) and wish.zone not in world.zone_names:
+        raise Invalid("The requested availability zone is not available")
+    if wish.host is None:
+        return
+    at = world.slots_by_name.get(wish.host)
+    if at is None:
+        raise Invalid(f"Compute host {wish.host} could not be found.")
+    if zone is not None and world.zone_names[int(world.zone[at])] != zone:
+        raise Conflict(f'Host "{wish.host}" is not in the availability zone "{zone}".')
+
+
+async def _group(rooms: Rooms, server: Server) -> GroupAsk | None:
+    if server.group is None:
+        return None
+    wanted = server.group
+    group = await rooms.region.read(lambda tx: server_groups.get(tx, wanted))
+    return None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)
