@@ -25,7 +25,19 @@ from msgspec import Struct
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
 from moorage.model.ids import OperationId
 from moorage.saga import Fenced, Killed, Limits, Paper, Saga, Step, Stuck, Unwound, first_lines, tell
-from moorage.testing.stage import CANCEL_WORD, Fault, HeldClock, Springs, StagedLog, Trapdoor, When, is_commit, staged
+from moorage.testing.plots import Case, Plot, Tried
+from moorage.testing.stage import (
+    CANCEL_WORD,
+    Fault,
+    HeldClock,
+    Onlooker,
+    Springs,
+    StagedLog,
+    Trapdoor,
+    When,
+    is_commit,
+    staged,
+)
 
 AskedT = TypeVar("AskedT", bound=Struct)
 RoomsT = TypeVar("RoomsT")
@@ -41,7 +53,7 @@ WHEN: tuple[When, ...] = ("before", "after")
 
 @dataclass(frozen=True)
 class Part:
-    """One way of breaking a saga, and which of its cases: those at `share` of every `of`."""
+    """One way of breaking a saga, and which of its cases: at `share` of every `of` points of a telling, whatever the plot."""
 
     way: Way
     share: int = 0
@@ -97,6 +109,8 @@ class Proof:
 
     saga: str
     cases: Counter[str] = field(default_factory=Counter)
+    spared: int = 0
+    """Cases that are another one under a second name."""
     commits: int = 0
     """Of one telling to its good end, the commit that began it included."""
 
@@ -140,7 +154,9 @@ class _Act(Generic[RoomsT]):
     """One case: a world, a journal, faults, and the tellers that come one after the other."""
 
     def __init__(self, prover: "_Prover[Any, Any]", world: World[Any], faults: Sequence[Fault], repeat: bool) -> None:
-        self.prover, self.world, self.faults, self.repeat = prover, world, faults, repeat
+        self.prover, self.world, self.repeat = prover, world, repeat
+        self.onlooker = Onlooker()
+        self.faults = (self.onlooker, *faults)
         lines, transact = first_lines(prover.saga), getattr(world, "transact", None)
         self.lease = Paper(lines) if transact is None else Paper(lines, transact)
         self.log: StagedLog | None = None
@@ -187,18 +203,7 @@ class _Act(Generic[RoomsT]):
         return await held if inspect.isawaitable(held) else held
 
 
-@dataclass(frozen=True)
-class _Plot:
-    """A way a telling may go: which faults it meets, and whether it comes to its good end."""
-
-    name: str
-    faults: Callable[[], Sequence[Fault]]
-    whole: bool
-    told_on: bool | None = None
-    """The same, when the next teller ends it; None: either (the fault may lie before what is durable already)."""
-
-
-_Point: TypeAlias = tuple[_Plot, int, bool]
+_Point: TypeAlias = tuple[Plot, int, bool]
 """In which plot, the how manyth, and whether a cancel may interrupt there."""
 
 
@@ -210,6 +215,7 @@ class _Prover(Generic[AskedT, RoomsT]):
         self.proof = Proof(saga.name)
         self.empty: Any = None
         self.whole: Any = None
+        self.tried = Tried()
         no_return = [at for at, each in enumerate(saga.steps) if each.point_of_no_return]
         self.no_return_at = -1 if saga.forward_only else no_return[0] if no_return else len(saga.steps)
 
@@ -283,6 +289,10 @@ class _Prover(Generic[AskedT, RoomsT]):
         """The teller dies at every point; the next one brings the story to the same end."""
         for plot, at, _ in points:
             for then_cancel in (False, True):
+                well = None if then_cancel else plot.told_on
+                case = Case("killed, then cancelled" if then_cancel else "killed", at, plot, well)
+                if not self._is_new(case):
+                    continue
                 act, door = await self.act(plot.faults()), Trapdoor(at, "kill")
                 died = await act.tell(door)
                 if not died.killed:
@@ -292,14 +302,17 @@ class _Prover(Generic[AskedT, RoomsT]):
                 act.adopt()
                 outcome = await act.tell()
                 what = f"{plot.name}, killed {door.sprung}, {'cancelled, ' if then_cancel else ''}told by the next"
-                await self._judge(act, outcome, what, None if then_cancel else plot.told_on)
-                self.proof.cases["killed, then cancelled" if then_cancel else "killed"] += 1
+                await self._judge(act, outcome, what, well)
+                self._was_tried(case, act)
 
     async def cancelling(self, points: Sequence[_Point]) -> None:
         """A cancel lands at every point: found at the next commit, or at once in a do that waits for ever."""
         springs: tuple[Springs, ...] = ("cancel", "interrupt")
         for plot, at, may_stop in points:
             for way in springs if may_stop else springs[:1]:
+                case = Case(way, at, plot, None)
+                if not self._is_new(case):
+                    continue
                 act, door = await self.act(plot.faults()), Trapdoor(at, way)
                 outcome = await asyncio.wait_for(act.tell(door), WAIT_S_MAX)
                 what = f"{plot.name}, {way} {door.sprung}"
@@ -308,13 +321,16 @@ class _Prover(Generic[AskedT, RoomsT]):
                 if way == "interrupt" and outcome.unwound is None:
                     raise Disproved(f"{what}: a waiting step was to be interrupted, and was not")
                 await self._judge(act, outcome, what, None)
-                self.proof.cases[way] += 1
+                self._was_tried(case, act)
 
     async def overtaken(self, points: Sequence[_Point]) -> None:
         """A teller falls asleep at every point, another adopts and ends the story, the first wakes: it changes nothing."""
         for plot, at, _ in points:
             for cancelled in (False, True):
-                await self._overtakes(plot, at, cancelled)
+                well = None if cancelled else plot.told_on
+                case = Case("overtaken, cancelled" if cancelled else "overtaken", at, plot, well)
+                if self._is_new(case):
+                    await self._overtakes(case, cancelled)
 
     # ------------------------------------------------------------------------------------------------ how they are tried
 
@@ -323,28 +339,36 @@ class _Prover(Generic[AskedT, RoomsT]):
         world: Any = await made if inspect.isawaitable(made) else made
         return _Act(self, world, faults, repeat)
 
+    def _is_new(self, case: Case) -> bool:
+        if self.tried.same(case) is not None:
+            self.proof.spared += 1
+            return False
+        return True
+
+    def _was_tried(self, case: Case, act: _Act[RoomsT]) -> None:
+        self.proof.cases[case.way] += 1
+        self.tried.add(case, act.onlooker)
+
     def _elsewhere(self, at: int) -> bool:
         return at in self.saga.group_at and at != self.saga.group_at.start
 
-    def _moving(self) -> Problem:
+    @property
+    def _moving(self) -> Callable[[], Problem]:
         """What another attempt is made after: a refusal, or where there is one attempt, one that says what to go without."""
-        refused = _refusal()
-        if self.saga.group is not None and self.saga.group.max_attempts == 1:
-            refused.without = ("planted",)
-        return refused
+        return _without if self.saga.group is not None and self.saga.group.max_attempts == 1 else _refusal
 
-    def plots(self) -> Iterator[_Plot]:
+    def plots(self) -> Iterator[Plot]:
         """Forward; the second attempt; and the way back from every step that can still turn."""
-        yield _Plot("told", tuple, whole=True, told_on=True)
+        yield Plot("told", tuple, whole=True, told_on=True)
         for at, step in enumerate(self.saga.steps):
             if self._elsewhere(at):
                 once = _fault(step.name, "after", attempts=1, problem=self._moving)
-                yield _Plot(f"{step.name} failing once", once, whole=True, told_on=True)
+                yield Plot(f"{step.name} failing once", once, whole=True, told_on=True)
             if at < self.no_return_at:
                 told_on = None if step.region else False
-                yield _Plot(f"{step.name} failing", _fault(step.name, "after"), whole=False, told_on=told_on)
+                yield Plot(f"{step.name} failing", _fault(step.name, "after"), whole=False, told_on=told_on)
             elif at == self.no_return_at:
-                yield _Plot(f"{step.name} failing", _fault(step.name, "before"), whole=False, told_on=False)
+                yield Plot(f"{step.name} failing", _fault(step.name, "before"), whole=False, told_on=False)
 
     async def _points(self, part: Part, at_commits: bool | None = None) -> list[_Point]:
         """Every point of every plot, at commits or elsewhere or both; of them the part's share."""
@@ -359,7 +383,9 @@ class _Prover(Generic[AskedT, RoomsT]):
                 for at, (name, may_stop) in enumerate(door.seen)
                 if (at_commits is None or is_commit(name) is at_commits) and re.fullmatch(part.points, name)
             ]
-        return points[part.share :: part.of]
+        every = sorted({at for _, at, _ in points})
+        mine = set(every[part.share :: part.of])  # of all plots the same, so that what is the same in two is seen to be
+        return [each for each in points if each[1] in mine]
 
     async def _fails(self, fault: Fault, whole: bool) -> None:
         act = await self.act([fault])
@@ -383,7 +409,7 @@ class _Prover(Generic[AskedT, RoomsT]):
         await self._judge(act, await act.tell(faults=False), what, whole=True)
         self.proof.cases["stuck"] += 1
 
-    async def _plays(self, plot: _Plot, how: str, repeat: bool = False, flaw: Fault | None = None) -> None:
+    async def _plays(self, plot: Plot, how: str, repeat: bool = False, flaw: Fault | None = None) -> None:
         faults = list(plot.faults())
         act = await self.act([*faults, *([flaw] if flaw else [])], repeat)
         outcome = await act.tell()
@@ -392,7 +418,8 @@ class _Prover(Generic[AskedT, RoomsT]):
         await self._judge(act, outcome, f"{plot.name}, {how}", plot.whole)
         self.proof.cases["repeated" if flaw is None else "undo failing"] += 1
 
-    async def _overtakes(self, plot: _Plot, at: int, cancelled: bool) -> None:
+    async def _overtakes(self, case: Case, cancelled: bool) -> None:
+        plot, at = case.plot, case.at
         act, door = await self.act(plot.faults()), Trapdoor(at, "sleep")
         old = asyncio.create_task(act.tell(door))
         asleep = asyncio.create_task(door.asleep.wait())
@@ -404,7 +431,7 @@ class _Prover(Generic[AskedT, RoomsT]):
         was_over = act.lease.row.status in {"done", "unwound"}
         act.adopt()
         what = f"{plot.name}, asleep {door.sprung}, {'cancelled, ' if cancelled else ''}overtaken"
-        await self._judge(act, await act.tell(), what, None if cancelled else plot.told_on)
+        await self._judge(act, await act.tell(), what, case.well)
         before = await act.held()
         door.awake.set()
         outcome = await asyncio.wait_for(old, WAIT_S_MAX)
@@ -412,7 +439,7 @@ class _Prover(Generic[AskedT, RoomsT]):
             raise Disproved(f"{what}, woken: it should be fenced, and ended in {outcome}")
         if (after := await act.held()) != before:
             raise Disproved(f"{what}, woken: the world was {before}, and is {after}")
-        self.proof.cases["overtaken, cancelled" if cancelled else "overtaken"] += 1
+        self._was_tried(case, act)
 
     def _fired(self, fault: Fault, what: str) -> None:
         if not fault.fired:
@@ -435,6 +462,12 @@ class _Prover(Generic[AskedT, RoomsT]):
 
 def _refusal() -> Problem:
     return Problem("planted")
+
+
+def _without() -> Problem:
+    refused = _refusal()
+    refused.without = ("planted",)
+    return refused
 
 
 def _fault(

@@ -8,7 +8,9 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+from typing_extensions import override
 
 from moorage.model.errors import Problem
 from moorage.saga import Appended, Killed, Line, Log, Run, Saga, Status, Step
@@ -37,6 +39,15 @@ class HeldClock:
         return nullcontext()
 
 
+class Spot(NamedTuple):
+    """A moment of a telling at which a step may fail."""
+
+    step: str
+    when: When
+    phase: str
+    attempt: int
+
+
 @dataclasses.dataclass
 class Fault:
     """A step that fails: where, when, and how often."""
@@ -51,13 +62,29 @@ class Fault:
     """Only in attempts up to this one."""
     fired: int = 0
 
-    def spring(self, run: Run[Any, Any], step: str, when: When) -> None:
-        if (step, when, run.phase) != (self.step, self.when, self.phase):
-            return
-        if (self.times is not None and self.fired >= self.times) or (self.attempts or run.attempt) < run.attempt:
+    def spring(self, spot: Spot) -> None:
+        if not self.is_at(spot) or (self.times is not None and self.fired >= self.times):
             return
         self.fired += 1
         raise self.problem()
+
+    def is_at(self, spot: Spot) -> bool:
+        """It fires there, unless it did so often enough."""
+        return (spot.step, spot.when, spot.phase) == (self.step, self.when, self.phase) and (
+            self.attempts is None or spot.attempt <= self.attempts
+        )
+
+
+class Onlooker(Fault):
+    """Fails nothing: it keeps where the telling came by."""
+
+    def __init__(self) -> None:
+        super().__init__("", "before", lambda: Problem("an onlooker fails nothing"))
+        self.passed: set[Spot] = set()
+
+    @override
+    def spring(self, spot: Spot) -> None:
+        self.passed.add(spot)
 
 
 @dataclasses.dataclass
@@ -110,12 +137,12 @@ def _staged_step(
             may_stop = interruptible and run.phase == "do"
             await door.point(f"entering {run.phase} of {step.name}, attempt {run.attempt}", may_stop)
             for fault in faults:
-                fault.spring(run, step.name, "before")
+                fault.spring(Spot(step.name, "before", run.phase, run.attempt))
             answer = await act(run)
             if twice:
                 answer = await act(dataclasses.replace(run, unsure=True))
             for fault in faults:
-                fault.spring(run, step.name, "after")
+                fault.spring(Spot(step.name, "after", run.phase, run.attempt))
             await door.point(f"leaving {run.phase} of {step.name}, attempt {run.attempt}", may_stop)
             return answer
 
