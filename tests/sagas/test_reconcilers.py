@@ -25,6 +25,7 @@ from moorage.conductor.reconcilers.usage_audit import PAGE_MAX, UsageAudit, Usag
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId, NetworkId, OperationId, ServerId
+from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.network import (
     AgentDevices,
     FixedIp,
@@ -46,6 +47,7 @@ from moorage.operations.notifications.messages import Wording
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
 from moorage.sql import Tx
+from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
 from moorage.store.region import aggregates, quotas, server_lists, user_quotas
@@ -512,6 +514,34 @@ async def test_servers_deleted_long_ago_are_forgotten(small: SmallRegion) -> Non
         await database.write(lambda tx: tx.run(old))
     assert await Tidy(small.rooms).run() == Tidied(servers=1)
     assert await Tidy(small.rooms).run() == Tidied()
+
+
+async def test_moves_of_deleted_servers_end_that_nobody_ends(small: SmallRegion) -> None:
+    """Their operation was lost when a database was put back; what was evacuated waits for its host."""
+    kinds = {
+        "lost": (MigrationType.LIVE_MIGRATION, MigrationStatus.RUNNING),
+        "evacuated": (MigrationType.EVACUATION, MigrationStatus.DONE),
+    }
+
+    def moves(tx: Tx) -> None:
+        for uuid, (kind, status) in kinds.items():
+            flavor = a_server().flavor
+            move = Migration(uuid, SERVER, kind, status, "u", PROJECT, 1, 1, "host1", old_flavor=flavor)
+            migrations.put(tx, move)
+
+    def statuses(tx: Tx) -> list[MigrationStatus]:
+        return [found.status for each in kinds if (found := migrations.get(tx, each)) is not None]
+
+    (cell,) = [
+        each for each in small.cells.values() if await each.read(lambda tx: cell_servers.get(tx, SERVER)) is not None
+    ]
+    await cell.write(moves)
+    await Tidy(small.rooms).run()
+    assert await cell.read(statuses) == [MigrationStatus.RUNNING, MigrationStatus.DONE], "the server is there"
+    day_ago = time.time_ns() // 1000 - 24 * 3600 * 1_000_000
+    await cell.write(lambda tx: tx.run(sa.update(cell_servers.servers).values(deleted_at=day_ago)))
+    await Tidy(small.rooms).run()
+    assert await cell.read(statuses) == [MigrationStatus.ERROR, MigrationStatus.DONE]
 
 
 async def test_the_region_knows_what_was_deleted_and_forgets_it_too(small: SmallRegion) -> None:

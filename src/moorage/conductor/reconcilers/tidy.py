@@ -26,6 +26,8 @@ DAY_US = 24 * 3600 * 1_000_000
 EVENTS_KEPT_US = HOUR_US
 OPERATIONS_KEPT_US = 30 * DAY_US
 DELETED_SERVERS_KEPT_US = 90 * DAY_US
+MOVES_OF_DELETED_KEPT_US = HOUR_US
+"""Whoever moves a server that is being deleted has ended long before."""
 ROWS_AT_ONCE = 1_000
 ROUND_MOST_S = 300.0
 ACTIONS_EVERY_ROUNDS = 24
@@ -65,6 +67,7 @@ class Tidy:
         out: list[str] = []
         for cell in self._rooms.cells.ids:
             try:
+                await self._all(partial(self._moves, cell, now - MOVES_OF_DELETED_KEPT_US))
                 servers += await self._all(partial(self._in_cell, cell, deleted_us))
                 if self._rounds % ACTIONS_EVERY_ROUNDS == 0:
                     shortened += await self._rooms.cells[cell].write(actions.shorten)
@@ -85,6 +88,12 @@ class Tidy:
             went += batch
             if batch < ROWS_AT_ONCE or self._clock.monotonic() >= self._until:
                 return went
+
+    async def _moves(self, cell: CellId, before_us: int) -> int:
+        def work(tx: Tx) -> int:
+            return len(cell_servers.end_moves_of_deleted(tx, before_us, ROWS_AT_ONCE))
+
+        return await self._rooms.cells[cell].write(work)
 
     async def _in_cell(self, cell: CellId, before_us: int) -> int:
         def work(tx: Tx) -> int:

@@ -15,11 +15,13 @@ import sqlalchemy as sa
 
 from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import OperationId, ServerId
-from moorage.model.migration import MigrationType
+from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import PowerState, Server, VmState
 from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
+from moorage.store.cell.migrations import get as find_migration
 from moorage.store.cell.migrations import migrations
+from moorage.store.cell.migrations import put as put_migration
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.servers import (
     charged_to_projects,
@@ -404,6 +406,27 @@ def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[Server
     rows = tx.rows(servers.delete().where(servers.c.id.in_(old)).returning(servers.c.id))
     tx.run(fences.delete().where(fences.c.server.in_([row.id for row in rows])))
     return [ServerId(row.id) for row in rows]
+
+
+def end_moves_of_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
+    """Servers deleted before then of which a move is open that nobody will end: its operation was lost when a database was put back.
+
+    Not of those that were evacuated: the host that they left may keep something of them, and says so when it is back.
+    """
+    c = migrations.c
+    done = sa.and_(c.type == MigrationType.EVACUATION.value, c.status == MigrationStatus.DONE.value)
+    lost = (
+        sa.select(c.uuid)
+        .select_from(migrations.join(servers, servers.c.id == c.server))
+        .where(c.is_open, sa.not_(done), servers.c.deleted_at.is_not(None), servers.c.deleted_at < before_us)
+        .limit(limit)
+    )
+    ended: list[ServerId] = []
+    for row in tx.rows(lost):
+        if (move := find_migration(tx, row.uuid)) is not None:
+            put_migration(tx, msgspec.structs.replace(move, status=MigrationStatus.ERROR))
+            ended.append(move.server)
+    return ended
 
 
 def forget_fences(tx: Tx, ids: Sequence[ServerId]) -> None:

@@ -67,6 +67,8 @@ def wrong_moves(cloud: "Cloud", seen: Census) -> list[str]:
     """A move that is not ended is one that waits to be confirmed or reverted, and nothing lies where guests arrive."""
     wrong: list[str] = []
     for each in open_moves(cloud):
+        if each.server in cloud.restores.touched and each.server not in seen.servers:
+            continue  # its operation is lost with the database that was put back, and tidy ends the move an hour after the delete
         if seen.left.get(each.server, None) is None or seen.left[each.server].move != each.uuid:
             said = seen.servers[each.server].status if each.server in seen.servers else "gone"
             wrong.append(f"the move {each.uuid} of {each.server}, which is {said}, is {each.status.value}")
