@@ -231,3 +231,69 @@ async def test_a_root_that_cannot_be_written_leaves_an_error_and_may_be_rebuilt(
     assert (await running.admin.settled(server["id"]))["status"] == "ACTIVE"
     await running.admin.gone(server["id"])
     assert await held(running) == []
+
+
+async def backed_by(running: Running, **properties: str) -> dict[str, Any]:
+    """A server that boots from a volume made of an image with these properties."""
+    url = f"{running.config.api.image.url}/v2/images"
+    made = {"name": "agent", "disk_format": "raw", "container_format": "bare", **properties}
+    id = str((await running.admin.http.post(url, json=made)).json()["id"])
+    headers = {"Content-Type": "application/octet-stream"}
+    assert (await running.admin.http.put(f"{url}/{id}/file", content=b"agent", headers=headers)).is_success
+    root = {"source_type": "image", "destination_type": "volume", "uuid": id, "boot_index": 0, "volume_size": 1}
+    devices = [{**root, "delete_on_termination": True}]
+    return dict(await running.admin.active("agent", imageRef="", block_device_mapping_v2=devices))
+
+
+async def test_its_guest_is_still_while_its_volumes_are_copied(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried with an agent, needed with `os_require_quiesce`; whatever fails, no guest stays still and nothing stays behind."""
+    server = await backed_by(running, hw_qemu_guest_agent="yes", os_require_quiesce="yes")
+    driver = running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]]
+    volumes = running.cloud.region.rooms.volumes
+    assert volumes is not None
+    make, still_then = volumes.make_snapshot, list[bool]()
+
+    async def making(*given: Any) -> Any:
+        still_then.append(driver.is_frozen(server["id"]))
+        return await make(*given)
+
+    monkeypatch.setattr(volumes, "make_snapshot", making)
+    create = {"createImage": {"name": "copy"}}
+    reply = await act(running, server["id"], create)
+    assert reply.status_code == 202, reply.text
+    copy = reply.json()["image_id"]
+    made = await until(lambda: image(running, copy), lambda seen: seen is None or seen["status"] == "active")
+    assert made is not None
+    await running.admin.settled(server["id"])
+    assert (still_then, driver.is_frozen(server["id"])) == ([True], False)
+    monkeypatch.undo()
+
+    before = [len(await images(running)), len(await snapshots(running))]
+    for dial, status_, word in (
+        (VerbDial(fail_times=1), 409, "Failed to quiesce instance"),
+        (VerbDial(fail_times=1, code="not_supported"), 400, "Quiescing is not supported in instance"),
+    ):
+        running.dial_all(quiesce=dial)
+        reply = await act(running, server["id"], create)
+        assert (reply.status_code, word in reply.text) == (status_, True), reply.text
+    running.dial_all()
+    await running.admin.gone(server["id"])
+    assert [len(await images(running)), len(await snapshots(running))] == before
+
+    server = await backed_by(running, os_require_quiesce="yes")
+    reply = await act(running, server["id"], create)
+    assert (reply.status_code, "agent is not enabled" in reply.text) == (400, True)
+    await running.admin.gone(server["id"])
+
+    server = await backed_by(running, hw_qemu_guest_agent="yes")
+    running.dial_all(quiesce=VerbDial(fail_times=1), thaw_guest=VerbDial(fail_times=9))
+    for frozen in (False, True):  # who has no need to be still is copied all the same; who cannot be told thaws in time
+        id = (await act(running, server["id"], create)).json()["image_id"]
+        made = await until(lambda id=id: image(running, id), lambda seen: seen is None or seen["status"] == "active")
+        assert made is not None
+        await running.admin.settled(server["id"])
+        driver = running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]]
+        assert driver.is_frozen(server["id"]) is frozen
+    await running.admin.gone(server["id"])

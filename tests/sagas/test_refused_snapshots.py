@@ -1,12 +1,20 @@
 """A snapshot of a server's volumes that is refused half-way leaves nothing: what is still being made is waited for."""
 
+from contextlib import nullcontext
+
+import msgspec
 import pytest
 
 from moorage.model.errors import Invalid
 from moorage.model.ids import ImageId
 from moorage.model.volume import Snapshot
 from moorage.operations import snapshot_volumes
+from moorage.operations.all import SAGAS
+from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_region import SmallRegion
+from moorage.testing.small_stories import IMAGE as COPY
+from moorage.testing.small_stories import snapshotting_still, with_still_guest
 
 IMAGE = ImageId("image-1")
 
@@ -33,3 +41,21 @@ async def test_a_snapshot_that_is_being_made_goes_before_the_refusal_is_told(
     assert small.volumes.snapshots == {}
     assert IMAGE not in small.images.whole
     await small.close()
+
+
+async def test_whose_guest_was_not_still_until_the_end_leaves_no_image_if_it_had_to_be() -> None:
+    """Its host let it go meanwhile; without the need to be still, the image is made all the same."""
+    for needed in (True, False):
+        small = await SmallRegion.open()
+        await with_still_guest(small)
+        asked = snapshotting_still()
+        if not needed:
+            server = msgspec.structs.replace(asked.server, image_properties={"hw_qemu_guest_agent": "yes"})
+            asked = msgspec.structs.replace(asked, server=server)
+        small.hosts.still.clear()
+        saga = SAGAS["snapshot_volumes/2"]
+        with pytest.raises(Unwound, match="not quiesced") if needed else nullcontext():
+            await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact))
+        assert (COPY in small.images.whole) is not needed
+        assert bool(small.volumes.snapshots) is not needed
+        await small.close()

@@ -1,11 +1,20 @@
-"""Verbs of snapshots that the volume service asks a host for: of a volume, under its guest."""
+"""Verbs of snapshots of volumes: those that the volume service asks a host for, and a guest that is still while its volumes are copied."""
 
 from collections.abc import Awaitable, Callable
 
 from moorage.agent.powers import Answer, payload_of, power_of
-from moorage.bus.messages import Command, DropVolumeSnapshot, GuestNow, TakeVolumeSnapshot, Verb
+from moorage.bus.messages import (
+    Command,
+    DropVolumeSnapshot,
+    FreezeGuest,
+    GuestNow,
+    TakeVolumeSnapshot,
+    ThawGuest,
+    Verb,
+)
 from moorage.drivers.assisted import AssistedSnapshots
 from moorage.drivers.driver import Driver
+from moorage.drivers.freezing import Freezer
 
 
 async def take_volume_snapshot(driver: Driver, command: Command) -> Answer:
@@ -22,7 +31,19 @@ async def drop_volume_snapshot(driver: Driver, command: Command) -> Answer:
     return GuestNow(power), None
 
 
+async def freeze_guest(driver: Driver, command: Command) -> Answer:
+    freezer, asked = power_of(driver, Freezer), payload_of(command, FreezeGuest)  # type: ignore[type-abstract]
+    return GuestNow(await freezer.freeze_guest(command.server, asked.why, asked.for_s)), None
+
+
+async def thaw_guest(driver: Driver, command: Command) -> Answer:
+    freezer = power_of(driver, Freezer)  # type: ignore[type-abstract]
+    return GuestNow(await freezer.thaw_guest(command.server, payload_of(command, ThawGuest).why)), None
+
+
 SNAPSHOT_VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {
     Verb.TAKE_VOLUME_SNAPSHOT: take_volume_snapshot,
     Verb.DROP_VOLUME_SNAPSHOT: drop_volume_snapshot,
+    Verb.FREEZE_GUEST: freeze_guest,
+    Verb.THAW_GUEST: thaw_guest,
 }

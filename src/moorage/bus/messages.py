@@ -76,6 +76,8 @@ class Verb(StrEnum):
     GET_CONSOLE = "get_console"
     TAKE_VOLUME_SNAPSHOT = "take_volume_snapshot"
     DROP_VOLUME_SNAPSHOT = "drop_volume_snapshot"
+    FREEZE_GUEST = "freeze_guest"
+    THAW_GUEST = "thaw_guest"
     MOVE_TARGET = "move_target"
     SEND_GUEST = "send_guest"
     TAKE_GUEST = "take_guest"
@@ -104,10 +106,12 @@ READS = frozenset(
         Verb.LIVE_SOURCE,
         Verb.LIVE_TARGET,
         Verb.LIVE_STATUS,
+        Verb.FREEZE_GUEST,
+        Verb.THAW_GUEST,
     }
 )
 """Verbs that change nothing a record tells of: they carry no turn and leave nothing in the host's journal.  A password must not be
-kept anywhere, and an image that is fetched twice is fetched once."""
+kept anywhere, an image that is fetched twice is fetched once, and a guest that was made still is let go by its host."""
 
 
 class StartGuest(msgspec.Struct, frozen=True):
@@ -192,6 +196,19 @@ class DropVolumeSnapshot(msgspec.Struct, frozen=True):
     snapshot: str
     merge_file: str | None = None
     merge_target: str | None = None
+
+
+class FreezeGuest(msgspec.Struct, frozen=True):
+    """Make the guest's file systems still, for this, and for so long at most."""
+
+    why: str
+    for_s: float
+
+
+class ThawGuest(msgspec.Struct, frozen=True):
+    """The guest may write again, if it was made still for this."""
+
+    why: str
 
 
 class Connector(msgspec.Struct, frozen=True):
@@ -532,6 +549,8 @@ PAYLOADS: tuple[type[msgspec.Struct], ...] = (
     ExtendVolume,
     TakeVolumeSnapshot,
     DropVolumeSnapshot,
+    FreezeGuest,
+    ThawGuest,
     Connector,
     ConsoleOutput,
     ConsoleText,

@@ -32,6 +32,7 @@ from moorage.drivers.drive_files import DriveFiles
 from moorage.drivers.simulated_chains import SimulatedChains
 from moorage.drivers.simulated_consoles import SimulatedConsoles
 from moorage.drivers.simulated_disks import WRITTEN_MAX_BYTES, SimulatedDisks
+from moorage.drivers.simulated_freezing import SimulatedFreezing
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_life import SimulatedLife
 from moorage.drivers.simulated_live import SimulatedLive, Transfer, cpu_info
@@ -73,7 +74,7 @@ TRAITS = (
 )
 
 
-class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedMoves, SimulatedLive):
+class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, SimulatedMoves, SimulatedLive):
     """See `driver.Driver`; it has all the optional powers too."""
 
     def __init__(

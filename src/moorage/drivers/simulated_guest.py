@@ -37,6 +37,12 @@ class SimulatedGuest(msgspec.Struct):
     chains: dict[str, tuple[tuple[str, str], ...]] = msgspec.field(default_factory=dict)
     """Volume → (snapshot, file) of each snapshot that the volume service had taken here, the newest last."""
 
+    frozen_for: str = ""
+    """Why it is still, until `frozen_until` by its host's clock."""
+    frozen_until: float = 0.0
+    thawed_for: str = ""
+    """Why it was still last, and was let go in time."""
+
     move: str = ""
     """The last move that brought it here, or made it another size."""
     incoming: bool = False
@@ -60,6 +66,7 @@ class SimulatedGuest(msgspec.Struct):
         self.power = PowerState.RUNNING
         self.boots += 1
         self.on_since = now
+        self.frozen_for, self.frozen_until = "", 0.0
         spec = self.spec
         name = spec.hostname or spec.name
         nics = "".join(

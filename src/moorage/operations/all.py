@@ -22,7 +22,7 @@ from moorage.operations.resize import RESIZE
 from moorage.operations.revert_resize import REVERT_RESIZE
 from moorage.operations.shelve import SHELVE_OFFLOAD, SHELVE_SAGA
 from moorage.operations.snapshot import SNAPSHOT
-from moorage.operations.snapshot_volumes import SNAPSHOT_VOLUMES
+from moorage.operations.snapshot_volumes import SNAPSHOT_STILL, SNAPSHOT_VOLUMES
 from moorage.operations.soft_delete import RESTORE, SOFT_DELETE
 from moorage.operations.swap_volume import SWAP_VOLUME
 from moorage.operations.unshelve import UNSHELVE
@@ -44,6 +44,7 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         REBUILD,
         SNAPSHOT,
         SNAPSHOT_VOLUMES,
+        SNAPSHOT_STILL,
         SHELVE_SAGA,
         SHELVE_OFFLOAD,
         UNSHELVE,

@@ -4,7 +4,8 @@ The image and the snapshots are made with the user's token while the request is 
 user's quota; from then on this operation owns them (docs/decisions/0015): it waits until the snapshots are there, writes what they
 are into the image, as Nova does (`block_device_mapping`, `bdm_v2`), and makes it whole; or all of them go.
 
-No host takes part: the volumes are as after a sudden loss of power, and a server whose image says `os_require_quiesce` is refused.
+A guest that runs and has an agent (`hw_qemu_guest_agent`) is still from before the first snapshot until the last is there, as far as its host
+can do that; without, the volumes are as after a sudden loss of power, and a server whose image says `os_require_quiesce` is refused.
 """
 
 import asyncio
@@ -13,18 +14,19 @@ from collections.abc import Callable
 
 import msgspec
 
+from moorage.bus.agents import NOT_SUPPORTED
 from moorage.clients.http import request_id as carried
 from moorage.model.asker import Asker
-from moorage.model.errors import Conflict, Invalid, NotFound, Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound, Problem, Unavailable, UnknownOutcome
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId, OperationId
 from moorage.model.operation import Accepted
-from moorage.model.server import BlockDevice, Server, TaskState
+from moorage.model.server import BlockDevice, Server, TaskState, VmState
 from moorage.model.volume import SNAPSHOT_SETTLED, Snapshot
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.rooms import Rooms
 from moorage.operations.snapshot import Wish
-from moorage.operations.steps import doing, slot, snapshot_image
+from moorage.operations.steps import doing, slot, snapshot_image, stillness
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, volumes_of
@@ -59,6 +61,8 @@ class SnapshotVolumes(msgspec.Struct, frozen=True):
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
+    still: bool = False
+    """The guest was made still before the first snapshot, with the image's id as the reason."""
 
 
 VolumesRun = Run[SnapshotVolumes, Rooms]
@@ -70,15 +74,23 @@ class NotTaken(Problem):
     code = "snapshot_not_taken"
 
 
+class NotQuiesced(Conflict):
+    """The server's image says that its volumes are not to be copied while the guest writes to them."""
+
+    code = "quiesce_failed"
+
+
 @step
 async def hold_image(run: VolumesRun) -> ImageId:
-    """Image and snapshots are this operation's from here on: they were made before the request was accepted."""
+    """Image and snapshots, and that the guest is still, are this operation's from here on: all was done before it was accepted."""
     return run.asked.image
 
 
 @hold_image.undo
 async def delete_image(run: VolumesRun) -> None:
-    """The snapshots go first: by the image, what is left of them could be found. Absent is success."""
+    """The guest writes again; then the snapshots go: by the image, what is left of them could be found. Absent is success."""
+    if run.asked.still:
+        await stillness.let_go(run.rooms, run.asked.server, run.asked.image)
     for each in run.asked.taken:
         await _drop(run.rooms, each.snapshot)
     await run.rooms.images.delete(run.asked.image)
@@ -112,6 +124,22 @@ async def await_snapshots(run: VolumesRun) -> None:
             raise NotTaken(f"Snapshot {each.snapshot} of a volume of the server is {status}.")
 
 
+@step(needs=(await_snapshots,), no_undo="a guest that was let go needs nothing")
+async def thaw_guest(run: VolumesRun) -> None:
+    """The guest writes again. Raises NotTaken where it had to be still until now, and nobody can say that it was."""
+    asked = run.asked
+    if not asked.still:
+        return None
+    if snapshot_image.quiesce_of(asked.server) is not Quiesce.MUST:
+        return await stillness.let_go(run.rooms, asked.server, asked.image)
+    try:
+        await stillness.thaw(run.rooms, asked.server, asked.image)
+    except HostFailed as failed:
+        raise NotTaken(
+            "The guest was not quiesced until all its volumes were copied.", private=failed.private
+        ) from failed
+
+
 @step(needs=(await_snapshots,), patience_s=IMAGE_PATIENCE_S, no_undo="the image goes by the first step's undo")
 async def write_image(run: VolumesRun) -> None:
     """What the server's disks are made from; the image is whole then."""
@@ -139,6 +167,21 @@ SNAPSHOT_VOLUMES = Saga(
     record_image,
     ended=_ended,
 )
+
+
+SNAPSHOT_STILL = Saga(
+    "snapshot_volumes/2",
+    SnapshotVolumes,
+    hold_image,
+    begin_action,
+    show_taking,
+    await_snapshots,
+    thaw_guest,
+    write_image,
+    record_image,
+    ended=_ended,
+)
+"""Of a guest that may be still meanwhile."""
 
 
 async def _settled(rooms: Rooms, snapshot: str) -> Snapshot | None:
@@ -212,20 +255,21 @@ async def begin(
 
     Raises what the image and the volume service refuse, Invalid where the guest must stand still for it, and Conflict.
     """
-    if snapshot_image.quiesce_of(server) is Quiesce.MUST:
-        raise Invalid(
-            f"Quiescing is not supported in instance {server.id}: its image requires it (os_require_quiesce), and volumes are "
-            "copied without it."
-        )
-    owner = await rooms.tellers.choose(SNAPSHOT_VOLUMES.name)
+    quiesce = quiesce_wanted(server)
+    saga = SNAPSHOT_VOLUMES if quiesce is Quiesce.NO else SNAPSHOT_STILL
+    owner = await rooms.tellers.choose(saga.name)
     told = {name: value for name, value in wish.metadata.items() if name not in OURS}
     also = {**told, "root_device_name": server.root_device, "disk_format": "raw", "container_format": "bare"}
     image = await snapshot_image.make(rooms, asker, token, server, wish.name, "snapshot", also)
+    still = False
     try:
+        still = await _made_still(rooms, server, image, quiesce)
         taken = await _take(rooms, asker, token, server, wish.name, image)
     except UnknownOutcome as lost:  # the snapshot may come yet: by the image a later round finds it
+        await _let_go(rooms, server, image, still)
         raise Unavailable(lost.public, private=lost.private) from lost
     except Problem:
+        await _let_go(rooms, server, image, still)
         await _give_up(rooms, image)
         raise
 
@@ -235,19 +279,53 @@ async def begin(
             raise Conflict(
                 f"The volumes of instance {now.id} were changed meanwhile; try again.", code="volumes_changed"
             )
-        asked = SnapshotVolumes(now, seq, image, taken, request_id, asker.user, carried.get(), asker.project or "")
-        return accepted(
-            SNAPSHOT_VOLUMES, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id
-        )
+        if still and now.host != server.host:
+            raise Conflict(f"Instance {now.id} was moved meanwhile; try again.", code="server_moved")
+        by = asker.project or ""
+        asked = SnapshotVolumes(now, seq, image, taken, request_id, asker.user, carried.get(), by, still)
+        return accepted(saga, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 
     try:
         new = await slot.accept(rooms, server.id, ACTION, make, task=TaskState.IMAGE_SNAPSHOT_PENDING)
     except Problem as refused:
         if isinstance(refused, Conflict | NotFound):  # certain: nothing was accepted
+            await _let_go(rooms, server, image, still)
             await _give_up(rooms, image)
         raise
     await tell_later(rooms, new)
     return image
+
+
+def quiesce_wanted(server: Server) -> Quiesce:
+    """As Nova decides it: only a guest that runs is made still, and only through its agent. Raises Invalid where it must be, and has none."""
+    wanted = snapshot_image.quiesce_of(server)
+    if server.vm_state is not VmState.ACTIVE:
+        return Quiesce.NO
+    if wanted is Quiesce.MUST and not snapshot_image.has_agent(server):
+        raise Invalid(f"Instance {server.id} must be quiesced (os_require_quiesce): QEMU guest agent is not enabled")
+    return wanted
+
+
+async def _made_still(rooms: Rooms, server: Server, image: ImageId, quiesce: Quiesce) -> bool:
+    """Whether the guest is still. Raises Invalid where its host cannot do that, NotQuiesced where it did not, if it must be."""
+    if quiesce is Quiesce.NO:
+        return False
+    try:
+        await stillness.freeze(rooms, server, image)
+    except Problem as failed:
+        if isinstance(failed, UnknownOutcome):  # it may have been, or be yet
+            await stillness.let_go(rooms, server, image)
+        if quiesce is not Quiesce.MUST:
+            return False
+        if failed.code == NOT_SUPPORTED:
+            raise Invalid(f"Quiescing is not supported in instance {server.id}", private=failed.private) from failed
+        raise NotQuiesced(f"Failed to quiesce instance: {failed.public}", private=failed.private) from failed
+    return True
+
+
+async def _let_go(rooms: Rooms, server: Server, image: ImageId, still: bool) -> None:
+    if still:
+        await stillness.let_go(rooms, server, image)
 
 
 async def _take(rooms: Rooms, asker: Asker, token: str, server: Server, name: str, image: ImageId) -> tuple[Taken, ...]:

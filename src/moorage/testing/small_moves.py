@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from moorage.bus.agents import HostAddress
-from moorage.bus.messages import OfMove, SendGuest, SendLive, TakeGuest, Verb
+from moorage.bus.messages import FreezeGuest, GuestNow, OfMove, SendGuest, SendLive, TakeGuest, ThawGuest, Verb
 from moorage.model.errors import HostFailed
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId
@@ -37,6 +37,10 @@ class MoveVerbs:
     """The move for which a place waits."""
     departed: dict[tuple[str, ServerId], str] = field(default_factory=dict)
     """The move by which a guest left while it ran."""
+    still: dict[tuple[str, ServerId], str] = field(default_factory=dict)
+    """Why a guest is still."""
+    unstilled: set[tuple[str, ServerId, str]] = field(default_factory=set)
+    """What guests were still for, and are no more."""
 
     def is_silent(self, host: str) -> bool:
         return host in self.silent
@@ -60,6 +64,16 @@ class MoveVerbs:
         elif verb is Verb.LIVE_STATUS:
             assert isinstance(payload, OfMove)
             answer = LiveNow(self._stands(to.host, server, payload.move))
+        elif isinstance(payload, FreezeGuest):
+            self.still[to.host, server] = payload.why
+            answer = GuestNow(PowerState.RUNNING)
+        elif isinstance(payload, ThawGuest):
+            if self.still.get((to.host, server)) == payload.why:
+                del self.still[to.host, server]
+                self.unstilled.add((to.host, server, payload.why))
+            if (to.host, server, payload.why) not in self.unstilled:
+                raise HostFailed("it was not still", code="not_frozen")
+            answer = GuestNow(PowerState.RUNNING)
         return cast("AnswerT", answer)
 
     def _stands(self, host: str, server: ServerId, move: str) -> LiveState:

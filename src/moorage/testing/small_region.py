@@ -362,6 +362,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
         made = {"copies": len(self.copies), "guests": len(self.guests), "rescued": len(self.rescued)}
         made |= {"sent": len(self.sent), "left": len(self.left)}
         made |= {"waits": len(self.waits), "departed": len(self.departed)}
+        made["still"] = sum(self.images.whole.get(why) is not False for why in self.still.values())
         return {**made, "vifs": sorted(self.vifs), "disks": sorted(each[2] for each in self.disks)}
 
     def _become(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:

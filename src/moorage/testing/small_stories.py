@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from moorage.model.guest import PowerState
-from moorage.model.ids import ImageId, OperationId
+from moorage.model.ids import CellId, ImageId, OperationId
 from moorage.model.network import NicAsk, mint_mac
 from moorage.model.rescue import RescueSpec
 from moorage.model.server import BlockDevice, VmState
@@ -130,6 +130,23 @@ async def with_snapshots(small: SmallRegion) -> SmallRegion:
         id=SNAPSHOT_OF_VOLUME, volume=VOLUME, status="available", size_gib=1
     )
     return small
+
+
+async def with_still_guest(small: SmallRegion) -> SmallRegion:
+    """The same, and the guest has been still since before the snapshot."""
+    await with_snapshots(small)
+    small.hosts.still["host1", SERVER] = IMAGE
+    return small
+
+
+def snapshotting_still() -> SnapshotVolumes:
+    """What is asked of an image of that server, which must be still meanwhile."""
+    asked = snapshotting_volumes()
+    properties = {"hw_qemu_guest_agent": "yes", "os_require_quiesce": "yes"}
+    server = msgspec.structs.replace(
+        asked.server, host="host1", cell=CellId("cell1"), vm_state=VmState.ACTIVE, image_properties=properties
+    )
+    return msgspec.structs.replace(asked, server=server, still=True)
 
 
 def snapshotting_volumes() -> SnapshotVolumes:

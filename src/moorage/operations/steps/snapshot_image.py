@@ -120,7 +120,12 @@ def quiesce_of(server: Server) -> Quiesce:
     properties = server.image_properties
     if properties.get("os_require_quiesce", "").lower() in TRUE:
         return Quiesce.MUST
-    return Quiesce.TRY if properties.get("hw_qemu_guest_agent", "").lower() in TRUE else Quiesce.NO
+    return Quiesce.TRY if has_agent(server) else Quiesce.NO
+
+
+def has_agent(server: Server) -> bool:
+    """Whether the server's image says that there is an agent in the guest."""
+    return server.image_properties.get("hw_qemu_guest_agent", "").lower() in TRUE
 
 
 async def is_whole(rooms: Rooms, image: ImageId) -> bool:
