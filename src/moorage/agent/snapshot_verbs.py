@@ -3,15 +3,8 @@
 from collections.abc import Awaitable, Callable
 
 from moorage.agent.powers import Answer, payload_of, power_of
-from moorage.bus.messages import (
-    Command,
-    DropVolumeSnapshot,
-    FreezeGuest,
-    GuestNow,
-    TakeVolumeSnapshot,
-    ThawGuest,
-    Verb,
-)
+from moorage.bus.messages import Command, DropVolumeSnapshot, GuestNow, TakeVolumeSnapshot, Verb
+from moorage.bus.stillness import FreezeGuest, ThawGuest
 from moorage.drivers.assisted import AssistedSnapshots
 from moorage.drivers.driver import Driver
 from moorage.drivers.freezing import Freezer

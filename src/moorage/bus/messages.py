@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 from typing_extensions import override
 
+from moorage.bus.stillness import FreezeGuest, ThawGuest
 from moorage.model.console import ConsoleSocket
 from moorage.model.diagnostics import GuestDiagnostics
 from moorage.model.guest import (
@@ -196,19 +197,6 @@ class DropVolumeSnapshot(msgspec.Struct, frozen=True):
     snapshot: str
     merge_file: str | None = None
     merge_target: str | None = None
-
-
-class FreezeGuest(msgspec.Struct, frozen=True):
-    """Make the guest's file systems still, for this, and for so long at most."""
-
-    why: str
-    for_s: float
-
-
-class ThawGuest(msgspec.Struct, frozen=True):
-    """The guest may write again, if it was made still for this."""
-
-    why: str
 
 
 class Connector(msgspec.Struct, frozen=True):

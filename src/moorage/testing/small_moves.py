@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from moorage.bus.agents import HostAddress
-from moorage.bus.messages import FreezeGuest, GuestNow, OfMove, SendGuest, SendLive, TakeGuest, ThawGuest, Verb
+from moorage.bus.messages import GuestNow, OfMove, SendGuest, SendLive, TakeGuest, Verb
+from moorage.bus.stillness import FreezeGuest, ThawGuest
 from moorage.model.errors import HostFailed
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId

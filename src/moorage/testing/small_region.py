@@ -360,8 +360,12 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
 
     def held(self) -> dict[str, Any]:
         made = {"copies": len(self.copies), "guests": len(self.guests), "rescued": len(self.rescued)}
-        made |= {"sent": len(self.sent), "left": len(self.left)}
-        made |= {"waits": len(self.waits), "departed": len(self.departed)}
+        made |= {
+            "sent": len(self.sent),
+            "left": len(self.left),
+            "waits": len(self.waits),
+            "departed": len(self.departed),
+        }
         made["still"] = sum(self.images.whole.get(why) is not False for why in self.still.values())
         return {**made, "vifs": sorted(self.vifs), "disks": sorted(each[2] for each in self.disks)}
 

@@ -8,7 +8,8 @@ neither half carries a turn: a late word makes a guest still for a moment, and f
 import logging
 
 from moorage.bus.agents import HostAddress
-from moorage.bus.messages import FreezeGuest, GuestNow, ThawGuest, Verb
+from moorage.bus.messages import GuestNow, Verb
+from moorage.bus.stillness import FreezeGuest, ThawGuest
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.server import Server
 from moorage.operations.rooms import Rooms
