@@ -359,13 +359,8 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
         return self._obey(to, errand, server, do)
 
     def held(self) -> dict[str, Any]:
-        made = {"copies": len(self.copies), "guests": len(self.guests), "rescued": len(self.rescued)}
-        made |= {
-            "sent": len(self.sent),
-            "left": len(self.left),
-            "waits": len(self.waits),
-            "departed": len(self.departed),
-        }
+        kinds = ("copies", "guests", "rescued", "sent", "left", "waits", "departed")
+        made = {kind: len(getattr(self, kind)) for kind in kinds}
         made["still"] = sum(self.images.whole.get(why) is not False for why in self.still.values())
         return {**made, "vifs": sorted(self.vifs), "disks": sorted(each[2] for each in self.disks)}
 
