@@ -27,6 +27,10 @@ RECLAIM_S = (0.0, 0.0, 0.0, 25.0)
 OFFLOAD_S = (0.0, 0.0, 10.0, -1.0)
 TOGETHER = 0.5
 NEAR_AN_ORDER = 0.7
+ON_TOP = 0.1
+"""Of all plans: something of `SCENES_BESIDE` too."""
+SHARED_VOLUMES = 1_000
+"""Volumes from this number on are of several writers."""
 LEVELS = ((3,), (3,), (3,), (3, 2), (2, 3, 1), (1,))
 """Protocol levels of the hosts, in turn; most fleets are of today's."""
 
@@ -106,8 +110,16 @@ class Registry(dict[str, Kind]):
 
 SCENES: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
 """By name: what belongs together, see `scenes.py`."""
+SCENES_BESIDE: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
+"""By name: what comes on top of some plans, see `shared_scenes.py`."""
 ORDERS_BY_NAME = Registry()
 FAULTS_BY_NAME = Registry()
+
+
+def beside(draw: Callable[[random.Random, Draft], list[Event]]) -> Callable[[random.Random, Draft], list[Event]]:
+    """Register a scene that comes on top, under its name."""
+    SCENES_BESIDE[draw.__name__] = draw
+    return draw
 
 
 def every_kind() -> Mapping[str, Kind]:
@@ -116,7 +128,27 @@ def every_kind() -> Mapping[str, Kind]:
 
 
 def drawn(seed: int, scene: str | None = None) -> Plan:
-    """The plan of a seed; `scene`: one that must be in it.
+    """The plan of a seed; `scene`: one that must be in it, or is alone if it is one that comes on top.
+
+    What comes on top has dice of its own: all other plans are what they would be without.
+    """
+    dice = random.Random(f"on top {seed}")
+    if scene in SCENES_BESIDE:
+        draft = Draft(SPAN_S[0], offload_s=dice.choice(OFFLOAD_S), far_s=dice.choice(FAR_S))
+        events = SCENES_BESIDE[scene](dice, draft)
+        return _whole(seed, draft, sorted(events, key=lambda each: each.at_s))
+    plan = _drawn(seed, scene)
+    if scene is not None or dice.random() >= ON_TOP:
+        return plan
+    named = [each.args["volume"] for each in plan.events if "volume" in each.args]
+    boots = sum(each.what == "boot" for each in plan.events)
+    draft = Draft(plan.span_s, boots, max(named, default=-1) + 1)
+    events = [*plan.events, *SCENES_BESIDE[dice.choice(sorted(SCENES_BESIDE))](dice, draft)]
+    return msgspec.structs.replace(plan, span_s=draft.span_s, events=tuple(sorted(events, key=lambda each: each.at_s)))
+
+
+def _drawn(seed: int, scene: str | None) -> Plan:
+    """From the orders, the faults and the scenes that every seed may have.
 
     Each seed has some kinds of fault only, so that some are rare together and some are alone.
     """

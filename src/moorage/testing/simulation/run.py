@@ -29,6 +29,7 @@ from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_k
 from moorage.testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
 from moorage.testing.simulation.restores import Restores, tidy_up
 from moorage.testing.simulation.roles import RegionRole, people
+from moorage.testing.simulation.shared_scenes import servers_share_a_volume
 from moorage.testing.simulation.template import template
 
 READY_S = 60.0
@@ -227,4 +228,4 @@ def summed(outcomes: list[Outcome]) -> Counter[str]:
     return Counter(event.what for each in outcomes for event in each.plan.events)
 
 
-__all__ = ["Event", "Outcome", "Plan", "every_order", "scene", "simulate", "summed"]
+__all__ = ["Event", "Outcome", "Plan", "every_order", "scene", "servers_share_a_volume", "simulate", "summed"]

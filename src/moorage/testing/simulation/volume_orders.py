@@ -8,12 +8,14 @@ from moorage.testing.simulation.book import BookedVolume
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.orders import a_server, every_order, order, watch_of
-from moorage.testing.simulation.plan import Arguments, Draft
+from moorage.testing.simulation.plan import SHARED_VOLUMES, Arguments, Draft
 
 NEW_VOLUME = 0.5
 MADE_WITHIN = 40
 """Looks at a volume that is being made."""
 LOOK_S = 0.25
+OF_SEVERAL = "of several"
+"""A type of volumes."""
 
 
 def _a_volume(dice: random.Random, draft: Draft) -> int:
@@ -45,12 +47,16 @@ async def made(cloud: Cloud, volume: BookedVolume) -> bool:
     """Make it, unless it is there, and wait until it is ready."""
     watch = watch_of(cloud)
     if not volume.id:
-        said = {"size": volume.size_gib, "name": f"v{volume.ref}"}
+        said: dict[str, Any] = {"size": volume.size_gib, "name": f"v{volume.ref}"}
+        if volume.ref >= SHARED_VOLUMES:
+            said["volume_type"] = await _of_several(cloud)
         reply = await watch.demo.ask("volume", "POST", "/volumes", {"volume": said})
         watch.answered(f"make v{volume.ref}", reply)
         if reply.status != 202:
             return False
         volume.id = str(reply.body["volume"]["id"])
+        if reply.body["volume"]["multiattach"]:
+            cloud.storage.shared.add(volume.id)
         cloud.trace.note("order", f"v{volume.ref} is {volume.id}")
     for _ in range(MADE_WITHIN):
         reply = await watch.demo.ask("volume", "GET", f"/volumes/{volume.id}")
@@ -58,6 +64,14 @@ async def made(cloud: Cloud, volume: BookedVolume) -> bool:
             return True
         await asyncio.sleep(LOOK_S)
     return False
+
+
+async def _of_several(cloud: Cloud) -> str:
+    """The type of volumes that several servers may have; it is made if need be."""
+    said = {"volume_type": {"name": OF_SEVERAL, "extra_specs": {"multiattach": "<is> True"}}}
+    reply = await watch_of(cloud).admin.ask("volume", "POST", "/types", said)
+    watch_of(cloud).answered(f"make the type {OF_SEVERAL}", reply)
+    return OF_SEVERAL
 
 
 def _path(server: str) -> str:
