@@ -53,8 +53,13 @@ async def test_every_kind_of_server_is_evacuated(small: SmallRegion, kind: str, 
 
 
 async def test_a_host_that_is_heard_switches_the_guest_off_first(small: SmallRegion, monkeypatch: Any) -> None:
-    """Whatever an operator said of it: two guests never run."""
+    """Whatever an operator said of it: two guests never run. Its journal would answer a name that was used before, whatever runs now."""
     asked, start = await evacuating(small, **WORLDS["volumes"]), small.hosts.start_guest
+    power_off, names = small.hosts.power_off, list[str]()
+
+    async def off(to: Any, errand: Any, server: Any, graceful_s: float = 60.0) -> Any:
+        names.append(errand.step)
+        return await power_off(to, errand, server, graceful_s)
 
     async def alone(to: Any, errand: Any, guest: Any) -> Any:
         assert small.hosts.guests[DEAD, SERVER] is PowerState.SHUTDOWN, "two guests"
@@ -62,7 +67,9 @@ async def test_a_host_that_is_heard_switches_the_guest_off_first(small: SmallReg
 
     assert small.hosts.guests[DEAD, SERVER] is PowerState.RUNNING
     monkeypatch.setattr(small.hosts, "start_guest", alone)
+    monkeypatch.setattr(small.hosts, "power_off", off)
     await told(small, asked)
+    assert len(set(names)) == len(names) > 1
     server = await recorded(small)
     assert server.host != DEAD
     assert small.hosts.guests[str(server.host), SERVER] is PowerState.RUNNING

@@ -20,6 +20,7 @@ from moorage.operations.live_migrate import HOSTS_TRIED_MAX
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.notifications.unversioned import event_type
 from moorage.operations.steps import live
+from moorage.operations.steps.doing import now_us
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.store.cell import migrations
@@ -98,13 +99,16 @@ async def test_nothing_arrives_from_a_source_that_was_silent_before(small: Small
     assert await status(small) is MigrationStatus.FAILED
 
 
-async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, monkeypatch: Any) -> None:
-    """The source aborts, and cannot say so at first: the step is tried again."""
-    asked = await live_migrating(small)
-    tell_host, ask, heard = small.hosts.tell, small.hosts.ask, list[Verb]()
+@pytest.mark.parametrize("why", ["cancelled", "took too long"])
+async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, why: str, monkeypatch: Any) -> None:
+    """The source aborts, and cannot say so at first: the step is tried again. Time runs since it was first told to go."""
+    asked = msgspec.structs.replace(await live_migrating(small), timeout_s=3600.0)
+    tell_host, ask, heard, aborts = small.hosts.tell, small.hosts.ask, list[Verb](), list[str]()
 
     async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         heard.append(verb)
+        if verb is Verb.ABORT_LIVE:
+            aborts.append(errand.step)
         return PowerState.RUNNING if verb is Verb.SEND_LIVE else await tell_host(to, errand, server, verb, payload)
 
     async def asking(to: Any, server: Any, verb: Verb, payload: Any, kind: Any, patience_s: float = 20.0) -> Any:
@@ -113,16 +117,21 @@ async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, monkeypatc
         return await ask(to, server, verb, payload, kind, patience_s)
 
     async def cancelled(_: Any) -> bool:
-        return Verb.SEND_LIVE in heard
+        return why == "cancelled" and Verb.SEND_LIVE in heard
 
+    began = now_us()
+    later_us = 3601 * 1_000_000 if why == "took too long" else 0
+    monkeypatch.setattr(live, "now_us", lambda: began + (later_us if Verb.SEND_LIVE in heard else 0))
     monkeypatch.setattr(small.hosts, "tell", telling)
     monkeypatch.setattr(small.hosts, "ask", asking)
     monkeypatch.setattr(live, "is_cancelled", cancelled)
     with pytest.raises(Unwound):
         await told(small, asked)
-    assert heard.count(Verb.ABORT_LIVE) >= 2
     assert heard.count(Verb.SEND_LIVE) == 1
+    assert len(aborts) >= 2
+    assert len(set(aborts)) == len(aborts), "a host answers from its journal what it was asked under that name before"
     assert small.hosts.guests == AT_SOURCE
+    assert await status(small) is (MigrationStatus.CANCELLED if why == "cancelled" else MigrationStatus.FAILED)
 
 
 async def test_a_progress_that_cannot_be_written_stops_no_transfer(small: SmallRegion, monkeypatch: Any) -> None:

@@ -282,9 +282,11 @@ async def await_vifs(run: LiveRun) -> None:
 async def switch_guest(run: LiveRun) -> None:
     """The source sends the guest, and at the switch it goes on at the destination. Who wants it back is heard until then."""
     way = _way(run)
-    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.RUNNING)
+    since = await live.sending_since(run, way)
+    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.RUNNING, sending_at=since)
     try:
-        if not await live.is_cancelled(run):  # what an earlier try has aborted is not sent again
+        # what an earlier try has aborted is not sent again
+        if not live.is_overdue(since, run.asked.timeout_s) and not await live.is_cancelled(run):
             await live.begin(run, way)
     except HostFailed:  # it may have begun all the same
         if await live.stays(run, way):

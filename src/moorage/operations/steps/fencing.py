@@ -12,7 +12,7 @@ from moorage.model.host import Host
 from moorage.model.server import Server
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.doing import now_us
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, asked_anew, errand
 from moorage.operations.steps.moving import MoveRun, here
 from moorage.store.cell import hosts as cell_hosts
 
@@ -34,12 +34,13 @@ async def refuse_unfenced(rooms: Rooms, server: Server) -> FenceProof:
 async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
     """Proof of this moment.  A host that is heard switches the guest off, whatever else is said of it; of one that is not, it is asked.
 
+    The host is told under a new name each time: what its journal kept of an earlier time proves nothing of now.
     Raises Conflict when there is none any more, Unavailable while a host that is heard does not obey.
     """
     source = here(server)
     if not run.rooms.hosts.is_silent(source.name):
         try:
-            await run.rooms.hosts.power_off(source.address, errand(run, step), server.id, 0.0)
+            await run.rooms.hosts.power_off(source.address, errand(run, asked_anew(step)), server.id, 0.0)
             return FenceProof(source.name, FencedBy.HOST, now_us())
         except HostFailed as failed:
             if failed.code == NO_GUEST:

@@ -1,6 +1,7 @@
 """Talking to the host a server is on: errands with their turn, and what a silent host means."""
 
 import logging
+import uuid
 from collections.abc import Iterable
 
 from moorage.bus.agents import Errand, HostAddress
@@ -31,6 +32,14 @@ def errand(run: Run[AboutServer, Rooms], step: str) -> Errand:
         request_id=run.asked.request_id,
         until_done=run.past,
     )
+
+
+def asked_anew(step: str) -> str:
+    """A name for one order among several of a step: else the host's journal answers it with what it said of the first one.
+
+    What is sent again for want of an answer is the same order, and keeps its name.
+    """
+    return f"{step}/{uuid.uuid4().hex}"
 
 
 async def destroy_or_leave(

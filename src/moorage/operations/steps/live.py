@@ -18,11 +18,13 @@ from moorage.model.network import BindRefused, Port
 from moorage.model.server import BlockDevice, Server
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import moving
+from moorage.operations.steps.doing import now_us
 from moorage.operations.steps.guest_again import Cards
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, asked_anew, errand
 from moorage.operations.steps.moving import End, MoveRun, Place
 from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.operations.steps.volumes import connector_of, volumes_of
+from moorage.store.cell import migrations
 from moorage.store.region import inbox
 from moorage.store.region import operations as region_operations
 
@@ -91,6 +93,17 @@ async def _unless(asking: Awaitable[AnswerT], *codes: str | None) -> AnswerT | N
         return None
 
 
+async def sending_since(run: MoveRun, way: Way) -> int:
+    """When the guest was first told to go, by the move's record, in microseconds since 1970.  One without a record begins now."""
+    found = await run.rooms.cells[way.source.cell].read(lambda tx: migrations.get(tx, way.move))
+    return found.sending_at if found is not None and found.sending_at else now_us()
+
+
+def is_overdue(since: int, timeout_s: float) -> bool:
+    """Whether it was sent for so long, whoever told it meanwhile and however often."""
+    return now_us() - since > timeout_s * 1e6
+
+
 async def begin(run: MoveRun, way: Way) -> None:
     order = SendLive(way.target, way.move)
     await run.rooms.hosts.tell(
@@ -101,15 +114,16 @@ async def begin(run: MoveRun, way: Way) -> None:
 async def has_left(run: MoveRun, way: Way, timeout_s: float, *, post_copy: bool) -> LiveNow | None:
     """Wait until the guest has left its source: None.  What the source said last, when it will not leave.
 
-    Nothing is under way any more then, so whoever is told may take the move back.  A cancel, and `timeout_s`, abort it.
+    Nothing is under way any more then, so whoever is told may take the move back.  A cancel aborts it, and `timeout_s` since it was
+    first told to go.
     """
-    loop = asyncio.get_running_loop()
-    until, look_in_s, shown_at, shown = loop.time() + timeout_s, LOOK_FIRST_S, loop.time(), Progress()
+    loop, since = asyncio.get_running_loop(), await sending_since(run, way)
+    look_in_s, shown_at, shown = LOOK_FIRST_S, loop.time(), Progress()
     forced, ending = False, ""
     while True:
         if not ending and await is_cancelled(run):
             ending = ABORTED
-        elif not ending and loop.time() > until:
+        elif not ending and is_overdue(since, timeout_s):
             ending = TIMED_OUT
         if ending and (over := await _end(run, way)) is not None:
             return msgspec.structs.replace(over, why=ending)
@@ -143,7 +157,7 @@ async def _switched(run: MoveRun, way: Way, at_source: LiveNow | None) -> bool:
 
 async def _end(run: MoveRun, way: Way) -> LiveNow | None:
     """Abort. What the source says, if it stays; None: it has left, or nobody can say yet."""
-    mine, move = errand_of(run, "abort_live", way.attempt), OfMove(way.move)
+    mine, move = errand_of(run, asked_anew("abort_live"), way.attempt), OfMove(way.move)
     telling = run.rooms.hosts.tell(way.source, mine, run.asked.server.id, Verb.ABORT_LIVE, move)
     await _unless(telling, HOST_SILENT, NO_GUEST)
     now = await now_at(run, way.source, way.move)
@@ -156,9 +170,8 @@ async def _end(run: MoveRun, way: Way) -> LiveNow | None:
 
 async def closed(run: MoveRun, way: Way, step: str) -> bool:
     """The place at the destination is taken away, so that nothing arrives. False: the guest is there, or the host is silent."""
-    telling = run.rooms.hosts.tell(
-        way.to, errand_of(run, step, way.attempt), run.asked.server.id, Verb.DROP_LIVE, OfMove(way.move)
-    )
+    mine, move = errand_of(run, asked_anew(step), way.attempt), OfMove(way.move)
+    telling = run.rooms.hosts.tell(way.to, mine, run.asked.server.id, Verb.DROP_LIVE, move)
     return await _unless(telling, HOST_SILENT, HAS_ARRIVED) is not None
 
 
@@ -176,7 +189,7 @@ async def stay(run: MoveRun, way: Way) -> None:
 
 async def _force(run: MoveRun, way: Way, *, post_copy: bool) -> None:
     order = ForceLive(way.move, post_copy)
-    mine = errand_of(run, "force_live", way.attempt)
+    mine = errand_of(run, asked_anew("force_live"), way.attempt)
     telling = run.rooms.hosts.tell(way.source, mine, run.asked.server.id, Verb.FORCE_LIVE, order)
     await _unless(telling, HOST_SILENT, NO_GUEST)
 
