@@ -154,6 +154,38 @@ async def test_one_that_is_aborted_was_never_silent(running: Running, status: st
     await nothing_to_mend(running)
 
 
+async def test_a_host_sends_one_at_a_time_and_the_others_wait_in_line(running: Running) -> None:
+    """Queued ones are aborted since 2.65 and deleted at any time; the next one in line goes when the one before has left or stays."""
+    source = "host1"
+    servers = [await running.admin.active(f"s{number}", availability_zone=f"nova:{source}") for number in range(5)]
+    ids, moves = [str(each["id"]) for each in servers], list[dict[str, Any]]()
+    turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW, verbs={"abort_live": VerbDial(delay_s=1.0)})
+    for number, id in enumerate(ids):
+        assert (await act(running, id, LIVE)).status_code == 202
+        moves.append(await under_way(running, id, "queued" if number else "running"))
+    assert all(each["dest_compute"] not in (None, source) for each in moves)
+
+    async def abort(number: int, version: str) -> int:
+        url = f"{running.config.api.compute.url}/v2.1/servers/{ids[number]}/migrations/{moves[number]['id']}"
+        return int((await running.admin.http.delete(url, headers={"OpenStack-API-Version": version})).status_code)
+
+    assert await abort(3, "compute 2.64") == 400
+    assert await abort(3, "compute 2.65") == 202
+    assert host_of(await ended(running, ids[3], "cancelled")) == source
+    await running.admin.gone(ids[4])
+    assert (await migrations(running, ids[4]))[0]["status"] == "cancelled"
+    assert [await abort(0, "compute 2.64") for _ in range(2)] == [202, 202], (
+        "it is aborting, and that is accepted again"
+    )
+    await ended(running, ids[0], "cancelled")
+    await under_way(running, ids[1])
+    assert (await under_way(running, ids[2], "queued"))["memory_total_bytes"] == 0
+    turned(running, source, live_mib_per_s=0.0, live_dirty_mib_per_s=0.0, verbs={})
+    assert {host_of(await ended(running, each, "completed")) != source for each in ids[1:3]} == {True}
+    assert [guests(running, ids[number]) for number in (0, 3, 4)] == [[source], [source], []]
+    await nothing_to_mend(running)
+
+
 async def test_what_no_host_will_have_stays(running: Running) -> None:
     """Every check before the move, and a transfer that fails: it is where it was, and asked before 2.34 the reason is the answer."""
     server = await running.admin.active("a")

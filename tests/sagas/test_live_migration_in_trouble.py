@@ -12,14 +12,15 @@ from moorage.conductor.worker import hosts_tried
 from moorage.model.errors import HostFailed, NotFound, Problem, Stale, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.live import LiveNow, LiveState
-from moorage.model.migration import MigrationStatus, Progress
+from moorage.model.ids import ServerId
+from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
 from moorage.model.network import BindRefused
 from moorage.model.server import Server, VmState
 from moorage.operations.all import SAGAS
 from moorage.operations.live_migrate import HOSTS_TRIED_MAX
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.notifications.unversioned import event_type
-from moorage.operations.steps import live
+from moorage.operations.steps import live, live_places
 from moorage.operations.steps.doing import now_us
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.saga import Paper, Unwound, first_lines, tell
@@ -152,6 +153,57 @@ async def test_a_progress_that_cannot_be_written_stops_no_transfer(small: SmallR
     await told(small, asked)
     assert not sending
     await moved_all_the_same(small)
+
+
+# ------------------------------------------------------------------------------------------- one after the other
+
+
+@pytest.mark.parametrize("dead", [MigrationStatus.RUNNING, MigrationStatus.QUEUED])
+async def test_a_record_that_no_operation_tells_has_nobodys_turn(
+    small: SmallRegion, dead: MigrationStatus, monkeypatch: Any
+) -> None:
+    asked = await live_migrating(small)
+    other = Migration("lost", ServerId("lost"), MigrationType.LIVE_MIGRATION, dead, "u", "p", 1, 1, source_host=SOURCE)
+    await small.cells[CELLS[0]].write(lambda tx: migrations.put(tx, other))
+    seen, over = list[MigrationStatus](), live_places._over
+
+    async def looked(rooms: Any, one: Migration) -> frozenset[str]:
+        seen.append(await status(small))
+        return await over(rooms, one)
+
+    monkeypatch.setattr(live_places, "_over", looked)
+    monkeypatch.setattr(live_places, "LOOK_NEXT_S", 0.0)
+    await told(small, asked)
+    assert seen == [MigrationStatus.QUEUED]
+    await moved_all_the_same(small)
+
+
+QUEUED, PREPARING, RUNNING = MigrationStatus.QUEUED, MigrationStatus.PREPARING, MigrationStatus.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("line", "mine", "most", "before"),
+    [
+        ([RUNNING, QUEUED], 2, 1, [1]),
+        ([RUNNING, QUEUED], 2, 2, []),
+        ([RUNNING, QUEUED], 2, 0, []),
+        ([RUNNING, RUNNING, QUEUED, QUEUED], 3, 2, [1, 2]),
+        ([RUNNING, QUEUED, QUEUED], 3, 2, [2]),
+        ([QUEUED, RUNNING], 1, 1, [2]),
+        ([RUNNING, PREPARING], 2, 1, []),
+        ([RUNNING, QUEUED], None, 1, [2]),
+        ([RUNNING], None, 1, [1]),
+        ([], None, 1, []),
+    ],
+)
+def test_who_is_before_a_queued_one(
+    line: list[MigrationStatus], mine: int | None, most: int, before: list[int]
+) -> None:
+    rows = [
+        Migration(str(n), SERVER, MigrationType.LIVE_MIGRATION, each, "u", "p", 1, 1, source_host=SOURCE, number=n)
+        for n, each in enumerate(line, 1)
+    ]
+    assert [each.number for each in live_places._before(rows, str(mine), (), most)] == before
 
 
 # ------------------------------------------------------------------------------------------------- the next host

@@ -178,6 +178,7 @@ async def open_region(
             cross_az_attach=config.volume.cross_az_attach,
             volume_wait_s=config.volume.wait_s,
             level_pin=None if config.upgrade_levels.compute == "auto" else config.upgrade_levels.compute,
+            max_concurrent_live_migrations=config.compute.max_concurrent_live_migrations,
             live_migration_timeout_s=config.compute.live_migration_timeout_s,
             live_migration_permit_post_copy=config.compute.live_migration_permit_post_copy,
             quota={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},

@@ -62,6 +62,9 @@ LIVE_IN_PROGRESS = frozenset(
 )
 """Of a live migration: it shows among the migrations of its server."""
 
+SENDING = frozenset({MigrationStatus.QUEUED, MigrationStatus.PREPARING, MigrationStatus.RUNNING})
+"""Of a live migration: it has one of the places of its source, or waits for one."""
+
 
 class Progress(msgspec.Struct, frozen=True):
     """How much of a live migration was sent, in bytes."""

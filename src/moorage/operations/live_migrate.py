@@ -30,7 +30,7 @@ from moorage.operations import move_claims
 from moorage.operations.boot import Claim
 from moorage.operations.live_migrate_asked import LiveMigrate, ask_of
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import doing, live, moving
+from moorage.operations.steps import doing, live, live_places, moving
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.drives import with_drive
@@ -39,6 +39,7 @@ from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import HOST_SILENT, destroy_or_leave, errand
 from moorage.operations.steps.live import Way
+from moorage.operations.steps.live_places import QUEUED_MAX_S
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S
 from moorage.operations.steps.servers import Found
@@ -203,11 +204,14 @@ async def _second(run: LiveRun, claim: Claim, cards: Cards) -> bool:
     moves=True,
     needs=(begin_action, claim_host, check_destination, bind_destination),
     no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
+    patience_s=QUEUED_MAX_S,
 )
 async def record_destination(run: LiveRun) -> None:
-    """The move's record says where it goes, and that the host prepares."""
+    """The move's record says where it goes, and that the host prepares; before that, while its source sends as many as it may, that
+    it is queued.
+    """
     to = move_claims.destination(run[claim_host], run[check_destination].address)
-    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.PREPARING, **to)
+    await live_places.taken(run, _way(run), **to)
 
 
 @step(host_local=True, needs=(begin_action, claim_host, check_destination), patience_s=VOLUME_PATIENCE_S)
@@ -322,7 +326,7 @@ async def is_switched(run: LiveRun) -> bool:
 async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
     """Traffic goes to the new host. Where ports have one binding only, it is bound there."""
     claim, cards = run[claim_host], run[read_ports]
-    await moving.not_overtaken(run, _cell(run))
+    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.POST_MIGRATING)  # and it is not overtaken
     end = End(claim.cell, claim.name, claim.availability_zone)
     second = await _bound_twice(run, claim, cards)
     return await live.bound_after(run, cards, end, claim.profiles, second=second, left=_here(run).name)
@@ -370,9 +374,8 @@ async def land_guest(run: LiveRun) -> PowerState | None:
 @step(needs=(begin_action, read_ports, claim_host, land_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def record_moved(run: LiveRun) -> None:
     """The record says where it is."""
-    also = lambda tx: moving.with_status(tx, run.asked.migration, MigrationStatus.POST_MIGRATING)  # noqa: E731
     by, changed = records.fence(run), lambda server: moved(run, server)
-    await records.change(run.rooms, _cell(run), run.asked.server.id, by, changed, also)
+    await records.change(run.rooms, _cell(run), run.asked.server.id, by, changed)
 
 
 def moved(run: LiveRun, server: Server) -> Server:

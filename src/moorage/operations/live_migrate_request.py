@@ -8,7 +8,7 @@ import msgspec
 from moorage.clients.http import request_id as carried
 from moorage.model.action import Action
 from moorage.model.asker import Asker
-from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound
+from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity
 from moorage.model.ids import OperationId, new_uuid
 from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.operation import Accepted
@@ -34,7 +34,13 @@ CHECKED_WITHIN_S = 60.0
 """How long whoever asks with an old microversion waits for the checks before the move."""
 GIVEN_UP = "aborted"
 CHECKED = frozenset(
-    {MigrationStatus.PREPARING, MigrationStatus.RUNNING, MigrationStatus.POST_MIGRATING, MigrationStatus.COMPLETED}
+    {
+        MigrationStatus.QUEUED,
+        MigrationStatus.PREPARING,
+        MigrationStatus.RUNNING,
+        MigrationStatus.POST_MIGRATING,
+        MigrationStatus.COMPLETED,
+    }
 )
 
 
@@ -130,19 +136,20 @@ async def force_complete(
 
 
 async def abort(rooms: Rooms, asker: Asker, server: Server, migration: Migration, request_id: str) -> None:
-    """Who tells it takes it back, unless the guest has left by then. Raises NotFound: it is over."""
+    """Who tells it takes it back, unless the guest has left by then; asked again, it is accepted again. Raises Invalid: it is over."""
 
     def work(tx: Tx) -> OperationId | None:
         where = region_servers.find(tx, server.id)
         found = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
-        if found is None or found.saga != LIVE_MIGRATE.name or found.cancel is not None:
+        if found is None or found.saga != LIVE_MIGRATE.name:
             return None
-        region_operations.ask_to_cancel(tx, found.id, GIVEN_UP)
+        if found.cancel is None:
+            region_operations.ask_to_cancel(tx, found.id, GIVEN_UP)
         return found.id
 
     held = await rooms.region.write(work)
     if held is None:
-        raise NotFound(f"Migration {migration.number} not found for instance {server.id}")
+        raise Invalid(f"Migration {migration.number} of instance {server.id} has ended and cannot be aborted.")
     await _action(rooms, asker, server, "live_migration_cancel", request_id)
     found = await rooms.region.read(lambda tx: region_operations.get(tx, held))
     if found is not None:

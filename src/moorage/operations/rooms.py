@@ -57,6 +57,8 @@ class Settings:
     """How long a resize or migration waits for its owner before it is confirmed; 0: for ever."""
     level_pin: int | None = None
     """`[upgrade_levels] compute`: hosts are spoken to as if they were of no higher level."""
+    max_concurrent_live_migrations: int = 1
+    """How many guests one host sends at a time; 0: as many as are asked for."""
     live_migration_timeout_s: float = 24 * 3600.0
     """How long a guest is sent before its live migration is aborted."""
     live_migration_permit_post_copy: bool = False

@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ServerId
-from moorage.model.migration import ENDED, Migration, MigrationStatus, MigrationType
+from moorage.model.migration import ENDED, SENDING, Migration, MigrationStatus, MigrationType
 from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
@@ -15,6 +15,8 @@ from moorage.store.cell.tables import cell_metadata
 OPEN_MAX = 100
 """Moves of one server that are under way; there is one."""
 KEPT_OF_SERVER_MAX = 1000
+SENDING_MAX = 1000
+"""Live migrations of one host, under way or queued, that are looked at in one go."""
 EVACUATED_MAX = 1000
 """Evacuations of one host that are looked at in one go."""
 
@@ -161,6 +163,24 @@ def leaving(tx: Tx, host: str) -> Leaving:
         elif row.status != MigrationStatus.DONE.value:
             stay_off.add(ServerId(row.server))
     return Leaving(frozenset(stay), frozenset(stay_off), frozenset(evacuated))
+
+
+_SENDING = Ready(
+    sa.select(migrations.c.number, migrations.c.doc)
+    .where(
+        migrations.c.is_open,
+        migrations.c.source_host == sa.bindparam("b_host"),
+        migrations.c.type == MigrationType.LIVE_MIGRATION.value,
+        migrations.c.status.in_([each.value for each in SENDING]),
+    )
+    .order_by(migrations.c.number)
+    .limit(SENDING_MAX)
+)
+
+
+def sending_from(tx: Tx, host: str) -> Sequence[Migration]:
+    """Live migrations that have a place at the host that sends them, or wait for one, in the order in which they were asked for."""
+    return [_migration(row) for row in tx.rows(_SENDING, {"b_host": host})]
 
 
 def evacuated_from(tx: Tx, host: str) -> Sequence[Migration]:
