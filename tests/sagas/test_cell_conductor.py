@@ -439,6 +439,22 @@ async def test_the_second_guest_of_a_server_that_was_moved_is_expected(at: AtCel
     assert at.heard(ServersOfHost) == []
 
 
+async def test_a_place_that_waits_for_a_guest_is_expected(at: AtCell) -> None:
+    """Its memory may be sent for hours; a digest that differs otherwise is asked about all the same."""
+    await known(at)
+    coming, live = ServerId("coming"), MigrationType.LIVE_MIGRATION
+    row = a_migration(1, live, MigrationStatus.RUNNING, server=coming, source_host="far", dest_host=at.host)
+    await at.small.cells[at.cell].write(lambda tx: cell_migrations.put(tx, row))
+    place = {coming: PowerState.PAUSED}
+    await at.say(at.beat(1, {**ON, **place}, changed=place))
+    await at.compare()
+    assert at.heard(ReportWanted) == []
+    on = {coming: PowerState.RUNNING}
+    await at.say(at.beat(2, {**ON, **on}, changed=on))
+    await at.compare()
+    assert at.heard(ReportWanted)
+
+
 # ---------------------------------------------------------------------------------------------- who speaks
 
 

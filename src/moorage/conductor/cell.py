@@ -47,6 +47,7 @@ from moorage.placement.inventory import DeviceReport
 from moorage.placement.inventory import HostReport as InventoryReport
 from moorage.sql import Database, Tx, label
 from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 
 logger = logging.getLogger(__name__)
@@ -414,9 +415,11 @@ class CellConductor:
         names = [known.host for known in due]
         with label("hosts"):
             recorded = await self._database.read(lambda tx: _digests(tx, names))
+            odd = [known.host for known in due if recorded[known.host] != (known.guests, known.digest)]
+            arriving = await self._database.read(lambda tx: _with_places(tx, odd)) if odd else {}
         for known in due:
             known.compared = now
-            if recorded[known.host] == (known.guests, known.digest):
+            if (known.guests, known.digest) in (recorded[known.host], arriving.get(known.host)):
                 known.differs = 0
                 continue
             known.differs += 1
@@ -451,6 +454,18 @@ class CellConductor:
 def _digests(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
     """Host → how many guests the records show there, and the digest of their power states."""
     return {host: (len(states), digest(states)) for host, states in cell_servers.power_states(tx, hosts).items()}
+
+
+def _with_places(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
+    """The same with the places that wait there for guests which are sent while they run: that takes hours, and is no reason to ask for
+    whole reports all the while.
+    """
+    recorded, waiting = cell_servers.power_states(tx, hosts), migrations.arriving_at(tx, hosts)
+    return {
+        host: (len(states), digest(states))
+        for host, servers in waiting.items()
+        for states in ({**dict.fromkeys(servers, int(PowerState.PAUSED)), **recorded[host]},)
+    }
 
 
 def _device(told: HostReport, physical: PhysicalFunction) -> DeviceReport:

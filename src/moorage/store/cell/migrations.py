@@ -1,6 +1,6 @@
 """Moves of servers, in the cell of the host that the server left: written with the server's own record, under its fence."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -181,6 +181,24 @@ _SENDING = Ready(
 def sending_from(tx: Tx, host: str) -> Sequence[Migration]:
     """Live migrations that have a place at the host that sends them, or wait for one, in the order in which they were asked for."""
     return [_migration(row) for row in tx.rows(_SENDING, {"b_host": host})]
+
+
+_ARRIVING = Ready(
+    sa.select(migrations.c.dest_host, migrations.c.server).where(
+        migrations.c.is_open,
+        migrations.c.dest_host.in_(sa.bindparam("b_hosts", expanding=True)),
+        migrations.c.type == MigrationType.LIVE_MIGRATION.value,
+        migrations.c.status == MigrationStatus.RUNNING.value,
+    )
+)
+
+
+def arriving_at(tx: Tx, hosts: Collection[str]) -> dict[str, list[ServerId]]:
+    """Host → the servers for which a place waits there while they are sent."""
+    found = dict[str, list[ServerId]]()
+    for row in tx.rows(_ARRIVING, {"b_hosts": list(hosts)}):
+        found.setdefault(row.dest_host, []).append(ServerId(row.server))
+    return found
 
 
 def evacuated_from(tx: Tx, host: str) -> Sequence[Migration]:
