@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.lanes import Lanes
+from moorage.agent.settle import Settler
+from moorage.bus.messages import ResultKey, ServerTurn
 from moorage.drivers.dials import Dials
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.model.clock import SystemClock
@@ -16,6 +20,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.live import LiveNow, LiveState
+from moorage.model.turn import Turn
 
 ONE = ServerId("11111111-0000-4000-8000-000000000000")
 SPEC = GuestSpec(ONE, "web", 1, 512, 1)
@@ -80,6 +85,31 @@ async def test_an_abort_and_a_place_that_is_gone_leave_it_where_it_is(tmp_path: 
     assert (await first.guests(), await second.guests()) == ({ONE: PowerState.RUNNING}, {})
     assert os.listdir(tmp_path / "second" / "arriving") == []
     await first.close()
+
+
+async def test_a_source_that_comes_back_later_clears_what_was_left(tmp_path: Path) -> None:
+    """It fell silent after the switch: its cell says then that the guest is elsewhere, and the disk goes; what left is never started."""
+    first, second = await pair(tmp_path)
+    await when(first, lambda now: now.state is LiveState.SWITCHED)
+    disk = first._disks.file_of(ONE)
+    disk.parent.mkdir(exist_ok=True)
+    disk.write_bytes(b"what it was")
+    returned = await host(tmp_path / "first")
+    assert (await returned.guests(), await returned.arrivals()) == ({}, {ONE})
+    journal = Journal(JournalFile(tmp_path / "journal"), "first")
+    await journal.open()
+    settler = Settler("first", returned, journal, SystemClock(), Lanes(1))
+    turn = Turn(2, 1)
+    await journal.raise_turn(ONE, turn)
+    await journal.keep(ResultKey(ONE, turn, "start"), b"", True)
+    assert await settler.settle([ServerTurn(ONE, turn, here=True, running=True)]) == ()
+    assert disk.exists(), "its move is not over"
+    await settler.settle([ServerTurn(ONE, Turn(2, 9), here=False)])
+    assert not disk.exists()
+    assert await returned.arrivals() == set()
+    assert await second.guests() == {ONE: PowerState.RUNNING}
+    await settler.stop()
+    journal.file.close()
 
 
 class Died(BaseException):

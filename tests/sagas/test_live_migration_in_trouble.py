@@ -396,6 +396,26 @@ async def test_a_destination_that_falls_silent_after_the_switch_has_the_server(
     assert server.power_state == PowerState.RUNNING
 
 
+async def test_a_guest_that_its_new_host_lost_after_the_switch_is_said_to_be(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    """It was tried again for a day: nothing brings it back, and nobody was told."""
+    asked = await live_migrating(small)
+
+    def lose() -> None:
+        small.hosts.guests.clear()
+        small.hosts.waits.clear()
+
+    after_the_switch(small, monkeypatch, lose)
+    await told(small, asked)
+    server = await recorded(small)
+    assert (server.host != SOURCE, server.vm_state, server.task_state) == (True, VmState.ERROR, None)
+    assert server.power_state == PowerState.NOSTATE
+    assert server.fault is not None
+    assert "has lost it" in server.fault.message
+    assert await status(small) is MigrationStatus.COMPLETED
+
+
 # ------------------------------------------------------------------------------------------------- who is too old
 
 

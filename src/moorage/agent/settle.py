@@ -66,7 +66,8 @@ class Settler:
     async def settle(self, told: Iterable[ServerTurn]) -> tuple[ServerId, ...]:
         """All but starting; which servers should be started now is returned (converge.py says why)."""
         said = {each.server: each for each in told}
-        here = dict.fromkeys(await arrivals_at(self._driver), PowerState.SHUTDOWN) | dict(await self._driver.guests())
+        guests = await self._driver.guests()
+        here = dict.fromkeys(await arrivals_at(self._driver), PowerState.SHUTDOWN) | dict(guests)
         plan = converge(here, self._journal.turns(), self._journal.running(), said.values())
         for each in said.values():
             if each.here:
@@ -87,7 +88,7 @@ class Settler:
             *(self._journal.raise_turn(server, turn) for server, turn in plan.know if server not in stays)
         )
         self._journal.forget(server for server in plan.forget if server not in stays)
-        return plan.start
+        return tuple(server for server in plan.start if server in guests)
 
     async def settle_in_lane(self, told: ServerTurn, may_start: Callable[[], bool]) -> None:
         """The same for one server beside others' commands, and it is started if it was on, and still may be."""

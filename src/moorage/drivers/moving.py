@@ -12,10 +12,12 @@ from moorage.model.live import LiveNow, LiveSource
 
 @runtime_checkable
 class Arrivals(Protocol):
-    """What of other hosts' guests lies on a host, of which it is told, when it returns, what does not belong there any more."""
+    """What of guests that do not run there lies on a host, of which it is told, when it returns, what does not belong there any more."""
 
     async def arrivals(self) -> frozenset[ServerId]:
-        """Servers of which something was sent here that was not taken in yet; `destroy_guest` drops it."""
+        """Servers of which something was sent here that was not taken in yet, or that were sent elsewhere while they ran and left their
+        disks; `destroy_guest` drops it.
+        """
         ...
 
 

@@ -21,7 +21,7 @@ import msgspec
 from moorage.drivers.dials import Dials, Knob
 from moorage.drivers.simulated_disks import SimulatedDisks
 from moorage.drivers.simulated_guest import SimulatedGuest
-from moorage.drivers.simulated_moves import ARRIVING
+from moorage.drivers.simulated_moves import ARRIVING, DEPARTED
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
@@ -29,7 +29,6 @@ from moorage.model.ids import ServerId
 from moorage.model.live import LiveNow, LiveSource, LiveState
 from moorage.model.migration import Progress
 
-DEPARTED = "departed"
 TICK_S = 0.05
 MIB, GIB = 1 << 20, 1 << 30
 LIVE = (PowerState.RUNNING, PowerState.PAUSED)

@@ -2,6 +2,7 @@
 
     <host's directory>/arriving/<server>.<move>.json   the guest as it was where it came from
     <host's directory>/arriving/<server>.<move>.disk   the data of its image
+    <host's directory>/departed/<server>               one that left while it ran: its disk is here until somebody says that it may go
 
 So both hosts must be on one machine, as simulated ones are.
 """
@@ -23,7 +24,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
 
-ARRIVING = "arriving"
+ARRIVING, DEPARTED = "arriving", "departed"
 
 
 class SimulatedMoves(ABC):
@@ -124,7 +125,10 @@ class SimulatedMoves(ABC):
             return self._keep(guest)
 
     async def arrivals(self) -> frozenset[ServerId]:
-        return frozenset(ServerId(file.name.partition(".")[0]) for file in (self._room / ARRIVING).glob("*.*"))
+        arrived = (file.name.partition(".")[0] for file in (self._room / ARRIVING).glob("*.*"))
+        return frozenset(
+            ServerId(name) for name in (*arrived, *(file.name for file in (self._room / DEPARTED).glob("*")))
+        )
 
     def _drop_arriving(self, server: ServerId) -> None:
         """Whatever was sent here of a guest that is not to be here."""

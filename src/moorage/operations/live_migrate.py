@@ -24,7 +24,7 @@ from moorage.model.ids import CellId
 from moorage.model.live import LiveSource
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.network import Port
-from moorage.model.server import Server
+from moorage.model.server import Fault, Server, VmState
 from moorage.model.verdict import Row
 from moorage.operations import move_claims
 from moorage.operations.boot import Claim
@@ -37,7 +37,7 @@ from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import HOST_SILENT, destroy_or_leave, errand
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
 from moorage.operations.steps.live import Way
 from moorage.operations.steps.live_places import QUEUED_MAX_S
 from moorage.operations.steps.moving import End
@@ -65,7 +65,8 @@ EVENTS = (
     "compute_post_live_migration_at_destination",
 )
 FORWARD_ONLY = "the guest runs on its new host: from here on it only goes forward"
-SWITCHING = "switch_guest"
+SWITCHING, NOTHING_ARRIVED = "switch_guest", "nothing_arrived"
+LOST = "The server was live migrated, and its new host has lost it since."
 
 LiveRun = Run[LiveMigrate, Rooms]
 
@@ -354,6 +355,7 @@ async def land_guest(run: LiveRun) -> PowerState | None:
     """The guest has its own cards and volumes there, and is meant to be on there from now on.
 
     None: the host fell silent after the switch.  The record says all the same that the guest is there, so it can be evacuated.
+    NOSTATE: the host is heard, and has lost it since.  No try brings it back, so the record says that (`moved`).
     """
     claim, attachments = run[claim_host], run[complete_volumes]
     try:
@@ -368,6 +370,8 @@ async def land_guest(run: LiveRun) -> PowerState | None:
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
             return None
+        if failed.code in {NO_GUEST, NOTHING_ARRIVED} and await live.is_lost(run, _way(run)):
+            return PowerState.NOSTATE
         raise Unavailable(f"the host could not land the guest: {failed.public}", private=failed.private) from failed
 
 
@@ -383,7 +387,10 @@ def moved(run: LiveRun, server: Server) -> Server:
     claim, cards = run[claim_host], run.get(read_ports)
     ports, state, attachments = run.get(activate_bindings), run.get(land_guest), run.get(complete_volumes)
     placed = move_claims.on_claimed(server, claim, cards, ports, attachments, state)
-    return msgspec.structs.replace(placed, updated_at=doing.now_us())
+    now, lost = doing.now_us(), state is PowerState.NOSTATE
+    fault = Fault(500, LOST, now) if lost else None
+    vm_state = VmState.ERROR if lost else server.vm_state
+    return msgspec.structs.replace(placed, vm_state=vm_state, fault=fault, updated_at=now)
 
 
 @step(needs=(begin_action, record_moved), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)

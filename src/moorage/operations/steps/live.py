@@ -155,6 +155,12 @@ async def _switched(run: MoveRun, way: Way, at_source: LiveNow | None) -> bool:
     return there is not None and there.state is LiveState.ARRIVED
 
 
+async def is_lost(run: MoveRun, way: Way) -> bool:
+    """The destination, which has said that it has no such guest, knows nothing of the move either: nothing will arrive any more."""
+    there = await now_at(run, way.to, way.move)
+    return there is not None and there.state is LiveState.NONE
+
+
 async def _end(run: MoveRun, way: Way) -> LiveNow | None:
     """Abort. What the source says, if it stays; None: it has left, or nobody can say yet."""
     mine, move = errand_of(run, asked_anew("abort_live"), way.attempt), OfMove(way.move)
