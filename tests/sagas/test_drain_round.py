@@ -1,5 +1,6 @@
 """Rounds of a drain, one at a time: whose move it confirms, whom it moves, and what it does again after an accident."""
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -13,13 +14,14 @@ from moorage.model.clock import SystemClock
 from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus, Progress, Way
 from moorage.model.errors import Conflict, Unavailable
 from moorage.model.host import Host
-from moorage.model.ids import CellId, ConductorId, HostId, OperationId
+from moorage.model.ids import CellId, ConductorId, HostId, OperationId, ProviderId
 from moorage.model.operation import Accepted
 from moorage.model.resources import DISABLED_TRAIT
 from moorage.model.server import Server
 from moorage.operations import drain_moves
 from moorage.operations.all import SAGAS
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import slot
 from moorage.placement.inventory import host_id
 from moorage.saga import Paper, first_lines, tell
 from moorage.sql import Tx
@@ -27,7 +29,7 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.region import drains
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import claims, providers
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_moved import MOVE, moved, recorded
 from moorage.testing.small_region import SERVER, SmallRegion
@@ -241,6 +243,41 @@ async def test_who_left_the_host_before_and_may_come_back_is_named(ground: Groun
     assert (now.status, now.why) == (DrainStatus.INCOMPLETE, "1 servers stay")
     assert await drain_moves.left_before(ground.rooms, CELL, HOST, {SERVER}) == []
     assert await drain_moves.left_before(ground.rooms, CELL, "host3", ()) == []
+
+
+async def test_what_others_claimed_on_the_host_is_named_and_waited_for_by_nobody(ground: Ground) -> None:
+    """A consumer of the Placement API keeps its claim for ever; a server's claim comes to be a server there yet."""
+    provider = ProviderId(host_id(HOST))
+    ours, foreign = claims.Owner(SERVER, "p", "u", operation="boot", attempt=1), claims.Owner("reserved", "p", "u")
+    for owner in (ours, foreign):
+        await ground.small.region.write(lambda tx, owner=owner: claims.write(tx, owner, {(provider, "VCPU"): 1}, 1))
+    await ground.ask(msgspec.structs.replace(DRAIN, servers=()))
+    now = await ground.round()
+    assert (now.status, now.why) == (DrainStatus.RUNNING, "somebody has a claim there, and no record yet")
+
+    def let_go(tx: Tx) -> None:
+        claims.drop(tx, SERVER)
+        claims.forget(tx, SERVER)
+
+    await ground.small.region.write(let_go)
+    now = await ground.round()
+    assert (now.status, now.why) == (DrainStatus.DONE, "what others claimed there stays: reserved")
+
+
+async def test_a_plan_waits_for_nobody_who_is_busy(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request waits half a minute for a short operation of another; a plan of a whole host would for each server."""
+    await booted(ground.small)
+
+    async def soon(*_: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(slot, "_soon_over", soon)
+    assert slot.PREVIEWED_WITHIN_S <= 1.0
+    monkeypatch.setattr(slot, "PREVIEWED_WITHIN_S", 0.05)
+    async with asyncio.timeout(slot.TURN_COMES_WITHIN_S / 2):
+        (row,) = await drain_moves.planned(ground.rooms, HOST, [await recorded(ground.small)], "admin", "admin")
+    assert row.progress is Progress.WAITING
+    assert row.why.startswith("busy: ")
 
 
 async def test_a_database_that_was_out_costs_no_attempt(ground: Ground) -> None:

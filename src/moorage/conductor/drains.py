@@ -32,6 +32,8 @@ ATTEMPTS_MAX = 3
 AGAIN_AFTER_US = 5_000_000
 """After a move that failed; twice as long after the second."""
 BUSY = "another action on it is under way"
+CLAIMS_MAX, NAMED_MAX = 1_000, 10
+"""Claims at the host that are looked at, and how many of others are named."""
 US = 1_000_000
 
 logger = logging.getLogger(__name__)
@@ -96,8 +98,12 @@ class Drains:
         rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, here)
         going = changed(drain, servers=tuple(rows), why="")
         now = _ended(going, self._now_us)
-        if now.status is DrainStatus.DONE and await self._claimed(drain):
-            now = changed(going, why="somebody has a claim there, and no record yet")
+        if now.status is DrainStatus.DONE:
+            comes, foreign = await self._claims(drain)
+            if comes:
+                now = changed(going, why="somebody has a claim there, and no record yet")
+            elif foreign:
+                now = changed(now, why=f"what others claimed there stays: {', '.join(foreign[:NAMED_MAX])}")
         if now != drain and not await self._rooms.region.write(lambda tx: drains.write(tx, now)):
             logger.info("drain %s was written by another process; the next round looks again", drain.id)
         if now.ended_at is not None:
@@ -113,15 +119,21 @@ class Drains:
             region = self._rooms.region
             await host_writes.set_disabled(region, cell, host, self._now_us, disabled=True, reason=reason)
 
-    async def _claimed(self, drain: Drain) -> bool:
-        """A boot that claimed before the host was disabled comes to it yet."""
+    async def _claims(self, drain: Drain) -> tuple[bool, list[str]]:
+        """Whether a server has a claim there, as of a boot that claimed before the host was disabled and comes to it yet; and consumers that
+        are no servers: they hold what they hold by a word of their owners, so nobody is waited for.
+        """
         host = await self._rooms.cells[drain.cell].read(lambda tx: cell_hosts.named(tx, drain.host))
         if host is None:
-            return False
+            return False, []
         id = host.id
-        return await self._rooms.region.read(
-            lambda tx: any(providers.in_use(tx, each) for each in providers.tree_of(tx, id))
-        )
+
+        def work(tx: Tx) -> tuple[bool, list[str]]:
+            found = providers.consumers_at(tx, providers.tree_of(tx, id), CLAIMS_MAX)
+            foreign = [each for each, by in found if by is None and region_servers.find(tx, each) is None]
+            return len(foreign) < len(found), foreign
+
+        return await self._rooms.region.read(work)
 
     async def _servers(self, drain: Drain) -> Mapping[ServerId, Server]:
         found = await self._rooms.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))

@@ -146,7 +146,7 @@ async def _planned(
         (new,) = previewed.accepted
         asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
     except Conflict as busy:  # something is being done to it, which will be over
-        return msgspec.structs.replace(row, why=busy.public)
+        return msgspec.structs.replace(row, why=f"busy: {busy.public}")
     except Problem as refused:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     try:

@@ -29,7 +29,8 @@ SHORT = frozenset(
     {"attach_interface", "detach_interface", "attach_volume", "detach_volume", "extend_volume", "assisted_snapshot"}
 )
 """Operations that are waited for, rather than refused because of."""
-TURN_COMES_WITHIN_S = 30.0
+TURN_COMES_WITHIN_S, PREVIEWED_WITHIN_S = 30.0, 1.0
+"""The second of a request that is only looked at: it may ask for a whole host."""
 LOOK_FIRST_S = 0.01
 LOOK_MOST_S = 0.25
 GIVEN_UP = "gave_up"
@@ -60,7 +61,8 @@ async def accept(
     `make` is given the record as it was with nobody holding the server; `task` shows from then on.
     Raises NotFound, Conflict, or what `make` raises, or what `also` refuses with.
     """
-    deadline, pause_s = time.monotonic() + TURN_COMES_WITHIN_S, LOOK_FIRST_S
+    within_s = PREVIEWED_WITHIN_S if rooms.preview else TURN_COMES_WITHIN_S
+    deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
     while True:
         answer = await _try(rooms, server, make, task, also)
         if isinstance(answer, Accepted):

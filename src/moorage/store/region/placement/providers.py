@@ -13,6 +13,7 @@ from moorage.sql import Ready, Tx
 from moorage.store.region.placement.tables import (
     Stamp,
     allocations,
+    consumers,
     functions,
     gone,
     hosts,
@@ -268,6 +269,14 @@ def forget_gone(tx: Tx) -> None:
 
 def in_use(tx: Tx, uuid: str) -> bool:
     return tx.row(sa.select(allocations.c.consumer).where(allocations.c.provider == uuid).limit(1)) is not None
+
+
+def consumers_at(tx: Tx, uuids: Sequence[str], limit: int) -> Sequence[tuple[str, str | None]]:
+    """Who has a claim at any of these providers, in order, and which operation of ours made it; None: somebody else."""
+    c = consumers.c
+    both = allocations.outerjoin(consumers, c.uuid == allocations.c.consumer)
+    holders = sa.select(allocations.c.consumer, c.operation).select_from(both).where(allocations.c.provider.in_(uuids))
+    return [tuple(row) for row in tx.rows(holders.distinct().order_by(allocations.c.consumer).limit(limit))]
 
 
 def host_row(tx: Tx, uuid: str) -> Mapping[str, Any] | None:
