@@ -1,6 +1,7 @@
-"""`moorage up`, killed with -9 again and again while servers are moved: each ends on one host or waits between two, and nothing is left over."""
+"""`moorage up`, its agents and all, killed with -9 again and again while servers are moved, cold and live: each ends on one host or waits between two, and nothing is left over."""
 
 import asyncio
+import json
 import random
 import signal
 import time
@@ -20,6 +21,9 @@ SERVERS = 4
 WITHIN_S = (0.0, 0.1, 0.3, 0.7, 1.5)
 """How long after its orders the cloud is killed: a move takes about as long as the last of these on an idle machine."""
 LOOK_S = 0.2
+LIVE_MIB_PER_S = 1500.0
+"""So that a live migration takes about as long as a cold one: a host's agent is killed before, in and after its transfer."""
+LIVE = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
 RESTING = {"ACTIVE", "VERIFY_RESIZE"}
 
 
@@ -37,6 +41,8 @@ class Moves:
             names = [f"moved-{number}" for number in range(SERVERS)]
             servers = [each["id"] for each in await asyncio.gather(*(admin.active(name) for name in names))]
             self.flavors = [await admin.id_of("flavor", each) for each in ("m1.micro", "m1.tiny")]
+        for host in (self.upped.config.data / "hosts").glob("host?"):
+            (host / "dials.json").write_text(json.dumps({"live_mib_per_s": LIVE_MIB_PER_S}))
         for _ in range(kills):
             async with Person(self.upped.config) as admin:
                 orders = [asyncio.create_task(self._order(admin, each)) for each in servers]
@@ -61,7 +67,9 @@ class Moves:
             action: dict[str, Any] = {self.dice.choice(("confirmResize", "revertResize")): None}
         else:
             other = [each for each in self.flavors if each != seen["flavor"].get("id")]
-            action = self.dice.choice(({"migrate": None}, {"resize": {"flavorRef": self.dice.choice(other)}}))
+            action = self.dice.choice(
+                ({"migrate": None}, {"resize": {"flavorRef": self.dice.choice(other)}}, LIVE, LIVE)
+            )
         reply = await admin.compute("POST", f"/servers/{server}/action", action)
         assert reply.status_code in {202, 204, 400, 409}, reply.text  # 400: it has that flavor already
         self.accepted += reply.status_code < 300
