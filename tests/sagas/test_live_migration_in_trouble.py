@@ -11,8 +11,8 @@ from moorage.bus.messages import Verb
 from moorage.conductor.worker import hosts_tried
 from moorage.model.errors import HostFailed, NotFound, Problem, Stale, UnknownOutcome
 from moorage.model.guest import PowerState
-from moorage.model.live import LiveNow, LiveState
 from moorage.model.ids import ServerId
+from moorage.model.live import LiveNow, LiveState
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
 from moorage.model.network import BindRefused
 from moorage.model.server import Server, VmState
