@@ -139,12 +139,10 @@ async def read_ports(run: LiveRun) -> Cards:
 
 @step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=HOST_PATIENCE_S)
 async def check_source(run: LiveRun) -> LiveSource:
-    """Its own host can send it; refused before anything is touched. Then it waits for its turn."""
+    """Its own host can send it; refused before anything is touched."""
     if any(each.attachment is None for each in _server(run).volumes):
         raise HostFailed("a volume of the server is not exported to its host", code="volume_not_exported")
-    source = await live.source_of(run, _here(run).address)
-    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.QUEUED)
-    return source
+    return await live.source_of(run, _here(run).address)
 
 
 @step(region=True, moves=True, needs=(begin_action, read_ports))
