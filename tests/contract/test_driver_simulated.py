@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,45 @@ async def test_an_id_is_not_a_path(tmp_path: Path) -> None:
             await driver.start_guest(spec(ServerId(bad)))
         with pytest.raises(HostFailed):
             await driver.destroy_guest(ServerId(bad))
+
+
+async def test_no_guest_stays_still_for_longer_than_was_asked_for(tmp_path: Path) -> None:
+    """Also if its agent was killed meanwhile: the time stands in the guest's file."""
+
+    class Clock(SystemClock):
+        past_s = 0.0
+
+        def now(self) -> float:
+            return 1_000.0 + self.past_s
+
+    async def refused(doing: Awaitable[object]) -> str | None:
+        with pytest.raises(HostFailed) as failed:
+            await doing
+        return failed.value.code
+
+    clock = Clock()
+    driver = SimulatedDriver(tmp_path, clock)
+    await driver.start()
+    await driver.start_guest(spec())
+    for _ in range(2):
+        await driver.freeze_guest(ONE, "one", 60.0)
+    assert driver.is_frozen(ONE)
+    assert await refused(driver.freeze_guest(ONE, "another", 60.0)) == "already_frozen"
+    assert await refused(driver.thaw_guest(ONE, "another")) == "not_frozen"
+    for _ in range(2):
+        await driver.thaw_guest(ONE, "one")
+    assert not driver.is_frozen(ONE)
+
+    await driver.freeze_guest(ONE, "another", 60.0)
+    again = SimulatedDriver(tmp_path, clock)
+    await again.start()
+    assert again.is_frozen(ONE)
+    clock.past_s = 61.0
+    assert not again.is_frozen(ONE)
+    for _ in range(2):
+        assert await refused(again.thaw_guest(ONE, "another")) == "not_frozen"
+    await again.freeze_guest(ONE, "a third", 60.0)
+    await again.reboot(ONE, hard=True)
+    assert not again.is_frozen(ONE)
+    await again.power_off(ONE, 0)
+    assert await refused(again.freeze_guest(ONE, "a fourth", 60.0)) == "guest_not_running"
