@@ -54,8 +54,10 @@ def _draw_state(dice: random.Random, draft: Draft) -> Arguments:
 
 @order("reset_state", 1, _draw_state)
 async def reset_state(cloud: Cloud, args: Arguments) -> None:
-    """Whatever it is."""
-    watch_of(cloud).book.of(args["server"]).reset = True
+    """Whatever it is; one that was deleted, and can be restored, is there again by that word."""
+    booked = watch_of(cloud).book.of(args["server"])
+    booked.reset = True
+    booked.restore_asked = booked.restore_asked or bool(cloud.config.compute.reclaim_instance_interval)
     await act(cloud, args, "os-resetState", {"state": args["state"]})
 
 
