@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.notification import Notification
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,8 +39,8 @@ class Outbox:
 
     def __init__(self, table: sa.Table) -> None:
         self.table = table
-        self._insert = table.insert()
-        self._first = sa.select(table).order_by(table.c.number).limit(sa.bindparam("b_limit"))
+        self._insert = Ready(table.insert().inline())
+        self._first = Ready(sa.select(table).order_by(table.c.number).limit(sa.bindparam("b_limit")))
 
     def write(self, tx: Tx, notifications: Sequence[Notification]) -> None:
         """All that a transaction has to say: one statement, or none."""

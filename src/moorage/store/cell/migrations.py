@@ -1,6 +1,7 @@
 """Moves of servers, in the cell of the host that the server left: written with the server's own record, under its fence."""
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -73,17 +74,24 @@ def place_of(migration: Migration) -> tuple[int, int, str]:
     return migration.created_at, migration.number, migration.uuid
 
 
+@cache
+def _put(dialect: str) -> Ready:
+    statement = insert(dialect, migrations).inline()
+    kept = ("number", "uuid", "server", "created_at")
+    changed = {each.name: statement.excluded[each.name] for each in migrations.c if each.name not in kept}
+    return Ready(statement.on_conflict_do_update(index_elements=["uuid"], set_=changed))
+
+
 def put(tx: Tx, migration: Migration) -> None:
     """Insert, or replace the one of this uuid: a step that is told twice leaves one row, with one number."""
-    values = _values(migration)
-    statement = insert(tx.dialect, migrations).values(values)
-    kept = ("uuid", "server", "created_at")
-    changed = {name: statement.excluded[name] for name in values if name not in kept}
-    tx.run(statement.on_conflict_do_update(index_elements=["uuid"], set_=changed))
+    tx.run(_put(tx.dialect), _values(migration))
+
+
+_GET = Ready(sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.uuid == sa.bindparam("b_uuid")))
 
 
 def get(tx: Tx, uuid: str) -> Migration | None:
-    row = tx.row(sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.uuid == uuid))
+    row = tx.row(_GET, {"b_uuid": uuid})
     return None if row is None else _migration(row)
 
 

@@ -112,9 +112,12 @@ def taken(tx: Tx, events: Iterable[ExternalEvent]) -> None:
         )
 
 
+_DROP = Ready(inbox.delete().where(inbox.c.server == sa.bindparam("b_server"), inbox.c.name == sa.bindparam("b_name")))
+
+
 def drop(tx: Tx, server: str, name: str) -> None:
     """What was said of a server's earlier host says nothing of the next."""
-    tx.run(inbox.delete().where(inbox.c.server == server, inbox.c.name == name))
+    tx.run(_DROP, {"b_server": server, "b_name": name})
 
 
 def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:

@@ -100,14 +100,18 @@ def place(tx: Tx, server: ServerId, operation: OperationId, cell: CellId) -> Ser
     return None if row is None or row.doc is None else server_of(row)
 
 
+_take = Ready(
+    servers.update()
+    .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation.is_(None))
+    .values(operation=sa.bindparam("b_operation"), op_seq=servers.c.op_seq + 1, task=sa.bindparam("b_task"))
+    .returning(servers.c.op_seq)
+)
+
+
 def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | None) -> Held | None:
     """Let an operation hold a free server (compare-and-set); None when there is no such server."""
-    row = tx.row(
-        servers.update()
-        .where(servers.c.id == server, servers.c.operation.is_(None))
-        .values(operation=operation, op_seq=servers.c.op_seq + 1, task=None if task is None else task.value)
-        .returning(servers.c.op_seq)
-    )
+    values = {"b_id": server, "b_operation": operation, "b_task": None if task is None else task.value}
+    row = tx.row(_take, values)
     if row is not None:
         return Held(seq=row.op_seq)
     held = tx.row(sa.select(servers.c.operation, servers.c.op_seq).where(servers.c.id == server))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from moorage.model.ids import ServerId
-from moorage.sql import Tx
+from moorage.sql import Ready, Tx
 from moorage.store.region.tables import region_metadata
 
 OLD_MAX = 100
@@ -30,7 +30,14 @@ def done(tx: Tx, servers: Sequence[ServerId]) -> None:
     tx.run(sa.delete(volume_intents).where(volume_intents.c.server.in_(list(servers))))
 
 
+_OLD = Ready(
+    sa.select(volume_intents.c.server)
+    .where(volume_intents.c.began_at < sa.bindparam("b_before"))
+    .order_by(volume_intents.c.began_at)
+    .limit(OLD_MAX)
+)
+
+
 def old(tx: Tx, before_us: int) -> Sequence[ServerId]:
     """Those that began so long ago that nobody can be at it any more."""
-    query = sa.select(volume_intents.c.server).where(volume_intents.c.began_at < before_us)
-    return [ServerId(row.server) for row in tx.rows(query.order_by(volume_intents.c.began_at).limit(OLD_MAX))]
+    return [ServerId(row.server) for row in tx.rows(_OLD, {"b_before": before_us})]

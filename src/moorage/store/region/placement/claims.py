@@ -290,15 +290,21 @@ def force(tx: Tx, key: Key, amount: int, at: Stamp) -> Row | None:
     return None if found is None else Row(*key, amount, found.used, found.cap, found.version)
 
 
+_RENAME = Ready(
+    sa.update(allocations)
+    .where(
+        allocations.c.consumer == sa.bindparam("b_old"),
+        allocations.c.provider == sa.bindparam("b_provider"),
+        allocations.c["class"] == sa.bindparam("b_class"),
+    )
+    .values(consumer=sa.bindparam("b_new"))
+)
+
+
 def rename(tx: Tx, old: str, new: str, keys: Sequence[Key]) -> None:
     """Give these rows of one consumer to another: `used` does not move."""
-    a = allocations.c
     for provider, resource in keys:
-        tx.run(
-            sa.update(allocations)
-            .where(a.consumer == old, a.provider == provider, a["class"] == resource)
-            .values(consumer=new)
-        )
+        tx.run(_RENAME, {"b_old": old, "b_new": new, "b_provider": provider, "b_class": resource})
 
 
 def operations_consumers(tx: Tx) -> list[str]:
