@@ -10,8 +10,20 @@ from typing import Any, TypeVar
 
 import httpx
 
-from moorage.main.config import Api, Compute, Config, Hosts, Listen, Neighbour, Network, Region, ServiceUser, Volume
-from moorage.main.up import start_cloud
+from moorage.main.config import (
+    Api,
+    Cell,
+    Compute,
+    Config,
+    Hosts,
+    Listen,
+    Neighbour,
+    Network,
+    Region,
+    ServiceUser,
+    Volume,
+)
+from moorage.main.up import Cloud, start_cloud
 from moorage.testing.peers.stack import Stack
 
 DEADLINE_S = 180.0
@@ -61,7 +73,14 @@ class Desk:
 
 
 @contextlib.asynccontextmanager
-async def moorage_beside(
+async def moorage_beside(stack: Stack, data_dir: Path, hosts: Hosts, **more: Any) -> AsyncIterator[Config]:
+    """The configuration of `cloud_beside`."""
+    async with cloud_beside(stack, data_dir, hosts, **more) as cloud:
+        yield cloud.config
+
+
+@contextlib.asynccontextmanager
+async def cloud_beside(
     stack: Stack,
     data_dir: Path,
     hosts: Hosts,
@@ -70,7 +89,9 @@ async def moorage_beside(
     placement_port: int = 0,
     reported: bool = False,
     volumes: bool = False,
-) -> AsyncIterator[Config]:
+    host_silence_s: float = Compute().host_silence_s,
+    cells: tuple[Cell, ...] = Config().cells,
+) -> AsyncIterator[Cloud]:
     """Moorage with simulated hosts, and nothing embedded; `reported`: the real Neutron writes its segments into it.
 
     `volumes`: it has the real Cinder, which the test asked for (`real_volume`).
@@ -82,17 +103,20 @@ async def moorage_beside(
         data_dir=str(data_dir),
         region=Region(durability="process"),
         api=Api(**{name: Listen(port=port or free_port()) for name, port in ports.items()}),
-        compute=Compute(vif_plugging_timeout=0),  # nothing plugs what guests of simulated hosts have
+        compute=Compute(
+            vif_plugging_timeout=0, host_silence_s=host_silence_s
+        ),  # nothing plugs what guests of simulated hosts have
         identity=Neighbour(url=stack.identity_url),
         image=Neighbour(url=stack.image_url),
         network=Network(url=stack.network_url, reports=reported),
         volume=Volume(url=stack.volume_url if volumes else ""),
         service_user=ServiceUser(user=login.user, password=login.password, project=login.project),
         hosts=hosts,
+        cells=cells,
     )
     cloud = await start_cloud(config)
     try:
-        yield config
+        yield cloud
     finally:
         await cloud.stop()
 

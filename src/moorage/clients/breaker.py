@@ -113,6 +113,10 @@ class Breaker:
         self.refused = 0
         """How many calls were not made."""
 
+    def aside(self, kind: str) -> Passage:
+        """A call that is made whatever the circuits are, and that changes none."""
+        return Passage(self, kind, ())
+
     def enter(self, kind: str) -> Passage:
         """Raises CircuitOpen when such calls are not made now."""
         circuit = self._circuits.get(kind)

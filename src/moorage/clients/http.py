@@ -148,10 +148,15 @@ class Neighbour:
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
+        counted: bool = True,
     ) -> Reply:
-        """One call; `token=None` means with our own credentials. Raises the Problem that the docstring above names."""
+        """One call; `token=None` means with our own credentials. Raises the Problem that the docstring above names.
+
+        `counted`: whether its failure is one of the service, for the breaker; not so of a call that may fail by what it asks.
+        """
         patience_s = self._call_deadline_s if deadline_s is None else deadline_s
-        passage = self.breaker.enter(f"{method} {_kind(path)}")
+        kind = f"{method} {_kind(path)}"
+        passage = self.breaker.enter(kind) if counted else self.breaker.aside(kind)
         began = time.monotonic()
         try:
             async with Deadline(patience_s):

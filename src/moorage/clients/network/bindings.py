@@ -32,7 +32,7 @@ from typing_extensions import override
 from moorage.clients.http import Json
 from moorage.clients.network.facts import path_of
 from moorage.clients.network.making import all_of
-from moorage.clients.network.ports import Ports, refused, wanted_profile
+from moorage.clients.network.ports import BINDING_FAILED, UNBOUND, Ports, refused, wanted_profile
 from moorage.clients.network.wire import BINDING_FAILED_KIND, binding_of
 from moorage.model.errors import Conflict, Invalid, NotFound, Problem, Stale, UnknownOutcome
 from moorage.model.network import Binding, Port, SubnetsBeside
@@ -41,6 +41,8 @@ EXTENSION = "binding-extended"
 ALREADY_EXISTS = "PortBindingAlreadyExists"
 ALREADY_ACTIVE = "PortBindingAlreadyActive"
 BINDING_IS_ACTIVE = "binding_is_active"
+NOT_BOUND = UNBOUND | {BINDING_FAILED}
+"""Interface types of a binding that no mechanism of the service carries."""
 
 
 class Bindings(Ports):
@@ -127,6 +129,11 @@ class Bindings(Ports):
             return found
         if found.active:
             raise Conflict(f"port {port.id} is bound to host {host} already, in another way", code=BINDING_IS_ACTIVE)
+        return await self._put_profile(host, port, profile)
+
+    async def _put_profile(self, host: str, port: Port, profile: Json) -> Binding:
+        """The binding has this profile, and is bound if it was not."""
+        path = path_of("ports", port.id, "bindings", host)
         try:
             body = (await self._network.call("PUT", path, body={"binding": {"profile": profile}})).body
         except Conflict as failed:
@@ -136,9 +143,11 @@ class Bindings(Ports):
         return binding_of(port.id, body["binding"])
 
     async def activate_binding(self, server: str, host: str, ports: Sequence[Port]) -> tuple[Port, ...]:
-        """The binding on `host` is the active one of every port, and the one that was becomes inactive. One PUT each, together.
+        """The binding on `host` is the active one of every port, and the one that was becomes inactive. One PUT each, together;
+        two for a binding that was active before.
 
-        Answers the ports as they are there; they are not up yet.  Raises NotFound when a port has no binding there.
+        Answers the ports as they are there; they are not up yet.  Raises NotFound when a port has no binding there, BindRefused when it cannot
+        be bound there any more.
         """
         return tuple(await all_of([self._activate(host, port) for port in ports]))
 
@@ -146,14 +155,19 @@ class Bindings(Ports):
         path = path_of("ports", port.id, "bindings", host)
         try:
             body = (await self._network.call("PUT", f"{path}/activate")).body
-            return binding_of(port.id, body.get("binding", body)).of(port)
         except Conflict as already:
             if already.code != ALREADY_ACTIVE:
                 raise
             body = (await self._network.call("GET", path)).body
         except Invalid as wrong:
             raise _not_the_servers(port, wrong) from wrong
-        return binding_of(port.id, body["binding"]).of(port)
+        found = binding_of(port.id, body.get("binding", body))
+        return (found if found.vif_type not in NOT_BOUND else await self._bound_again(host, port, found)).of(port)
+
+    async def _bound_again(self, host: str, port: Port, found: Binding) -> Binding:
+        """One that was active before, and became inactive, lost then how it is bound: the service keeps its host and profile only."""
+        profile = {key: value for key, value in found.profile.items() if key != "trusted"}
+        return await self._put_profile(host, port, profile)
 
     async def delete_binding(self, server: str, host: str, ports: Collection[str]) -> None:
         """No port has an inactive binding on `host` any more. Absent is success.

@@ -72,6 +72,7 @@ class NoService(Neighbour):
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
+        counted: bool = True,
     ) -> Reply:
         raise Invalid(NO_PORTS, code="no_ports")
 

@@ -21,6 +21,9 @@ ATTRS: dict[str, Attr] = {
 }
 
 
+UNBOUND: Doc = {"vif_type": "unbound", "vif_details": {}}
+
+
 def _port(call: Call, id: str, rule: str, *, write: bool) -> Doc:
     if not (call.who.service or (call.who.admin and not write)):
         raise forbidden(rule)
@@ -99,6 +102,8 @@ def update(call: Call, id: str, host: str, body: Any) -> Doc:
     offered = _offer(call, port, host, wanted["vnic_type"], wanted["profile"])
     if found["status"] == "ACTIVE":
         port |= {f"binding:{name}": offered[name] for name in ("vnic_type", "profile", "vif_type", "vif_details")}
+        if found["vif_type"] == UNBOUND["vif_type"]:
+            _comes_up(call, port)
     else:
         port["_bindings"] = [offered if each["host"] == host else each for each in port["_bindings"]]
     call.store.put("port", touched(port))
@@ -116,7 +121,7 @@ def activate(call: Call, id: str, host: str) -> Doc:
         )
     old = _active(port)
     del old["status"]
-    port["_bindings"].append(old)
+    port["_bindings"].append(old | UNBOUND)  # as Neutron does: its host and its profile stay
     _activate(call, port, found)
     call.store.put("port", touched(port))
     return _active(port)
@@ -128,7 +133,12 @@ def _activate(call: Call, port: Doc, chosen: Doc) -> None:
     port["binding:host_id"] = chosen["host"]
     port.pop(ADRIFT, None)
     port |= {f"binding:{name}": chosen[name] for name in ("vnic_type", "profile", "vif_type", "vif_details")}
-    port["status"] = "ACTIVE" if call.settings.ports_become_active else "DOWN"
+    _comes_up(call, port)
+
+
+def _comes_up(call: Call, port: Doc) -> None:
+    bound = port["binding:vif_type"] != UNBOUND["vif_type"]
+    port["status"] = "ACTIVE" if bound and call.settings.ports_become_active else "DOWN"
     if port["status"] == "ACTIVE":
         call.tell_compute("network-vif-plugged", port)
 
