@@ -76,7 +76,8 @@ class Belonging:
         for each in sorted(ids):
             row, where = placed.get(each), known.get(each)
             if each in leaving.stay and not _is_gone(row, where):
-                said: ServerTurn | None = ServerTurn(each, None, here=True, running=True, over=_over(where))
+                running = row is None or row.vm_state in RUNNING_STATES
+                said: ServerTurn | None = ServerTurn(each, None, here=True, running=running, over=_over(where))
             elif each in leaving.stay_off and not _is_gone(row, where):
                 said = ServerTurn(each, None, here=True, running=False, over=_over(where))
             elif each in leaving.evacuated and _is_being_moved(row, where, host):

@@ -7,6 +7,8 @@ one project, or one cell, gets only a part of them.
 What finds no place waits in a queue: in turn among (kind, project, cell), oldest first within each.  The queue is bounded; what
 does not fit in stands in the table, where the conductor looks every second.
 
+An operation that waits for others of its kind (a live migration that is queued) steps aside: the one that it waits for may need a place.
+
 A conductor that lost its lease may have lost it because it executed more than its machine can carry: taking all of it up again
 would lose the next lease too, and so on for ever.  So it begins with half of what it had under way, and each renewal in time
 gives a quarter more (multiplicative decrease, slow increase), until it has all its places again.
@@ -22,6 +24,8 @@ FEWER, MORE = 0.5, 1.25
 """What becomes of the places of a kind when a lease is lost, and at each renewal after that."""
 QUEUE_MAX = 5_000
 """Operations that wait in memory, in one conductor."""
+ASIDE_MAX = 2_000
+"""Operations of one conductor that wait for one another without a place."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Bulkheads:
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._queues: OrderedDict[Berth, deque[OperationId]] = OrderedDict()
         self._waiting: set[OperationId] = set()
+        self._aside: set[OperationId] = set()
         self._fewer: dict[str, int] = {}
         """Kind → the places it has for now, after a lost lease."""
 
@@ -120,6 +125,21 @@ class Bulkheads:
             if not self._counts[key]:
                 del self._counts[key]
         return bool(self._waiting)
+
+    def step_aside(self, operation: OperationId) -> bool:
+        """It waits for others and gives its place away meanwhile; False: it has none, or so many did that already that it keeps it."""
+        if operation not in self._taken or len(self._aside) >= ASIDE_MAX:
+            return False
+        for key in _keys(self._taken[operation]):
+            self._counts[key] -= 1
+        self._aside.add(operation)
+        return True
+
+    def step_back(self, operation: OperationId) -> None:
+        """Its turn has come: it goes on also where no place is free, for others wait for it."""
+        self._aside.discard(operation)
+        for key in _keys(self._taken[operation]):
+            self._counts[key] += 1
 
     def wait(self, operation: OperationId, berth: Berth) -> bool:
         """Stand in the queue; False when it is full."""

@@ -7,8 +7,10 @@ are executed at once, and whose, is decided by `bulkheads.py`.
 """
 
 import asyncio
+import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -397,6 +399,18 @@ class Conductor:
             if self.bulkheads.leave(operation):
                 self._work.set()
 
+    @contextmanager
+    def _aside(self, operation: OperationId) -> Iterator[None]:
+        """It waits for its turn: whoever has work may have its place."""
+        if not self.bulkheads.step_aside(operation):
+            yield
+            return
+        self._work.set()
+        try:
+            yield
+        finally:
+            self.bulkheads.step_back(operation)
+
     # ------------------------------------------------------------------------------------------------- executing
 
     def _begin(self, operation: Operation) -> None:
@@ -459,7 +473,7 @@ class Conductor:
             saga,
             operation.id,
             asked,
-            self.rooms,
+            dataclasses.replace(self.rooms, aside=self._aside),
             Journal(self.rooms.region, operation, held=self.lease.held),
             cancel_hint=cancel,
             adopted=adopted,

@@ -30,6 +30,8 @@ class SimulatedFreezing(ABC):
             guest = self._of(server)
             if guest.power is not PowerState.RUNNING:
                 raise HostFailed("the guest is not running", private=guest.power.name, code="guest_not_running")
+            if guest.thawed_for == why:  # a word that comes late makes nothing still anew
+                raise HostFailed("the guest was let go already", code="not_frozen")
             if guest.frozen_for != why:
                 if self.is_frozen(server):
                     raise HostFailed("the guest is quiesced already", private=guest.frozen_for, code="already_frozen")

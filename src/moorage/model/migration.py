@@ -103,6 +103,8 @@ class Migration(msgspec.Struct, frozen=True):
     """None: nothing was sent yet, or nothing is sent while the guest runs."""
     sending_at: int = 0
     """When a guest that moves while it runs was first told to go, as `created_at`; 0: it was not."""
+    stays: bool = False
+    """Of a live migration: its guest stays where it is, and has no place there any more, while what was made elsewhere is cleared."""
     request_id: str = ""
     """Of the request that began it: who confirms only what it began itself knows it by that. Empty: an earlier release did not keep it."""
     number: int = 0

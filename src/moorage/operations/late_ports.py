@@ -18,7 +18,7 @@ from moorage.bus.messages import NO_NETWORK_CLIENT, DestroyGuest
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import CellId, HostId, NetworkId, PortId
-from moorage.model.network import NetworkFacts, NicAsk, Port
+from moorage.model.network import BindRefused, NetworkFacts, NicAsk, Port
 from moorage.model.plumbing import Plumbed, PortOrder, refuse_unclaimed, with_ports
 from moorage.model.server import Nic
 from moorage.model.turn import UNDO, Turn
@@ -26,6 +26,7 @@ from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.hosts import names_of
 from moorage.operations.steps.ports import nics_of, subnets_beside
+from moorage.operations.steps.segments import note_exhausted
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Cause, Run
 
@@ -217,17 +218,21 @@ async def _start_bound(
     ports: tuple[Port, ...],
 ) -> Built:
     network = run.rooms.network
-    bound_now = await network.bind_ports(
-        run.asked.server.id,
-        place.name,
-        place.availability_zone,
-        ports,
-        subnets=order.subnets,
-        beside=order.beside,
-        profiles=order.profiles,
-        tried=order.tried,
-        unsure=True,
-    )
+    try:
+        bound_now = await network.bind_ports(
+            run.asked.server.id,
+            place.name,
+            place.availability_zone,
+            ports,
+            subnets=order.subnets,
+            beside=order.beside,
+            profiles=order.profiles,
+            tried=order.tried,
+            unsure=True,
+        )
+    except BindRefused as refused:
+        await note_exhausted(run.rooms, refused, order.networks, order.subnets)
+        raise
     unknown = {port.network for port in bound_now} - order.networks.keys()
     facts = {each: await network.network(each) for each in unknown}
     told = msgspec.structs.replace(errand, step=f"{errand.step}/bound")

@@ -103,7 +103,7 @@ async def fail_action(run: LiveRun) -> None:
     )
 
     def finish(tx: Tx) -> None:
-        moving.with_status(tx, run.asked.migration, status)
+        moving.with_status(tx, run.asked.migration, status, stays=False)
         actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
 
     changed = lambda server: as_it_was(server, None if stopped else turned, now)  # noqa: E731
@@ -253,6 +253,7 @@ async def drop_guest(run: LiveRun) -> None:
     claim = run.get(claim_host)
     if claim is None:
         return
+    await live_places.freed(run, _here(run).cell, run.asked.migration)
     try:
         await destroy_or_leave(run, "drop_guest", claim.cell, claim.name, run.asked.server.id)
     except HostFailed as failed:
@@ -312,6 +313,7 @@ async def keep_at_source(run: LiveRun) -> None:
     """Nothing is sent any more."""
     if run.get(claim_host) is not None:
         await live.stay(run, _way(run))
+        await live_places.freed(run, _here(run).cell, run.asked.migration)
 
 
 @switch_guest.passed

@@ -21,6 +21,7 @@ from moorage.operations.nouns.servers import Telling
 from moorage.operations.resize_request import group_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import live, slot
+from moorage.operations.steps.live_places import move_of
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.servers import StateCheck
 from moorage.sql import Tx
@@ -141,7 +142,7 @@ async def abort(rooms: Rooms, asker: Asker, server: Server, migration: Migration
     def work(tx: Tx) -> OperationId | None:
         where = region_servers.find(tx, server.id)
         found = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
-        if found is None or found.saga != LIVE_MIGRATE.name:
+        if found is None or move_of(found) != migration.uuid:
             return None
         if found.cancel is None:
             region_operations.ask_to_cancel(tx, found.id, GIVEN_UP)

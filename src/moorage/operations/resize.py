@@ -17,15 +17,19 @@ bindings until the move is confirmed or reverted, so a revert is never refused f
 A migration is a resize to the same flavor.  A server may be resized where it is, if that is allowed; its claim is held twice then.
 """
 
+import logging
+
 import msgspec
 
 from moorage.bus.messages import SendGuest, TakeGuest, Verb
+from moorage.clients.network.ports import BINDING_FAILED
+from moorage.clients.network.wire import BINDING_FAILED_KIND
 from moorage.model.action import Event
 from moorage.model.errors import HostFailed, Problem, Unavailable
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus, MigrationType
-from moorage.model.network import Port
+from moorage.model.network import BindRefused, Port
 from moorage.model.server import FlavorCopy, Moved, Server, TaskState, VmState
 from moorage.operations import move_claims
 from moorage.operations.boot import Claim
@@ -54,8 +58,10 @@ NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
 HOST_UNREACHABLE, DISK_SHRINKS = "host_unreachable", "disk_shrinks"
 """Codes of hosts: the new one cannot be reached from the old one; the disk would lose data, wherever it goes."""
+REFUSED_THERE = frozenset({BINDING_FAILED, BINDING_FAILED_KIND})
 EVENTS = ("cold_migrate", "compute_prep_resize", "compute_resize_instance", "compute_finish_resize")
 
+logger = logging.getLogger(__name__)
 
 ResizeRun = Run[Resize, Rooms]
 
@@ -250,7 +256,13 @@ async def activate_source(run: ResizeRun) -> None:
         return
     await moving.not_overtaken(run, moving.here(run.asked.server).cell)
     second, end = await _second(run, claim, cards), moving.here(run.asked.server)
-    await moving.bound_at(run, cards, end, moving.profiles_of(cards), second=second, left=claim.name)
+    try:
+        await moving.bound_at(run, cards, end, moving.profiles_of(cards), second=second, left=claim.name)
+    except BindRefused as refused:
+        if refused.code not in REFUSED_THERE:
+            raise
+        # The network's agent there is dead: its guest runs again all the same, and an audit binds the ports when it is back.
+        logger.warning("%s: its ports are not bound on their old host: %s", run.asked.server.id, refused.public)
 
 
 @step(

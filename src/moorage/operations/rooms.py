@@ -1,6 +1,7 @@
 """Rooms: the few things a story may touch."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -127,5 +128,7 @@ class Rooms:
     """What knows whether machines have power; None: nobody is asked."""
     gates: Callable[[], Gates] = lambda: OPEN
     """Which behaviour is on for what begins now (RULES §13)."""
+    aside: Callable[[OperationId], AbstractContextManager[None]] = lambda _: nullcontext()
+    """While an operation waits for its turn among others of its kind, whoever has work may have its place."""
     preview: bool = False
     """Nothing is written: what would be accepted is raised as `Previewed`."""

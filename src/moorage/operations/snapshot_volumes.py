@@ -279,6 +279,8 @@ async def begin(
             raise Conflict(
                 f"The volumes of instance {now.id} were changed meanwhile; try again.", code="volumes_changed"
             )
+        if quiesce_wanted(now) is Quiesce.MUST and not still:
+            raise Conflict(f"Instance {now.id} was started meanwhile; try again.", code="server_started")
         if still and now.host != server.host:
             raise Conflict(f"Instance {now.id} was moved meanwhile; try again.", code="server_moved")
         by = asker.project or ""
@@ -313,7 +315,7 @@ async def _made_still(rooms: Rooms, server: Server, image: ImageId, quiesce: Qui
     try:
         await stillness.freeze(rooms, server, image)
     except Problem as failed:
-        if isinstance(failed, UnknownOutcome):  # it may have been, or be yet
+        if failed.code not in stillness.NEVER_STILL:  # it may have been, or be yet
             await stillness.let_go(rooms, server, image)
         if quiesce is not Quiesce.MUST:
             return False

@@ -67,7 +67,7 @@ class Tidy:
         out: list[str] = []
         for cell in self._rooms.cells.ids:
             try:
-                await self._all(partial(self._moves, cell, now - MOVES_OF_DELETED_KEPT_US))
+                await self._all(partial(self._moves, cell, now))
                 servers += await self._all(partial(self._in_cell, cell, deleted_us))
                 if self._rounds % ACTIONS_EVERY_ROUNDS == 0:
                     shortened += await self._rooms.cells[cell].write(actions.shorten)
@@ -89,9 +89,9 @@ class Tidy:
             if batch < ROWS_AT_ONCE or self._clock.monotonic() >= self._until:
                 return went
 
-    async def _moves(self, cell: CellId, before_us: int) -> int:
+    async def _moves(self, cell: CellId, now_us: int) -> int:
         def work(tx: Tx) -> int:
-            return len(cell_servers.end_moves_of_deleted(tx, before_us, ROWS_AT_ONCE))
+            return len(cell_servers.end_moves_of_deleted(tx, now_us - MOVES_OF_DELETED_KEPT_US, now_us, ROWS_AT_ONCE))
 
         return await self._rooms.cells[cell].write(work)
 

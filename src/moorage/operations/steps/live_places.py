@@ -11,12 +11,17 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from moorage.model.errors import HostFailed
-from moorage.model.migration import Migration, MigrationStatus
+import msgspec
+
+from moorage.model.errors import HostFailed, NotFound
+from moorage.model.ids import CellId
+from moorage.model.migration import SENDING, Migration, MigrationStatus
+from moorage.model.operation import Operation
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import moving
+from moorage.operations.steps import live, moving
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.doing import now_us
+from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.operations.steps.live import Way
 from moorage.operations.steps.moving import MoveRun
 from moorage.sql import Tx
@@ -25,11 +30,39 @@ from moorage.store.cell import migrations
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
+
+class _Asked(msgspec.Struct, frozen=True):
+    migration: str
+
+
 QUEUED_MAX_S = 7 * 24 * 3600.0
 """How long a live migration waits for its turn."""
 LOOK_NEXT_S, LOOK_MOST_S = 0.25, 5.0
 """How often the first one in line looks, and the last one."""
 LIVE_SAGA = "live_migrate/"
+
+
+def move_of(operation: Operation) -> str | None:
+    """The live migration that an operation is; None: it is none."""
+    if not operation.saga.startswith(LIVE_SAGA):
+        return None
+    return msgspec.json.decode(operation.asked, type=_Asked).migration
+
+
+async def freed(run: MoveRun, cell: CellId, move: str) -> None:
+    """The guest stays, so the next one may go, however long it takes to clear what was made for it elsewhere."""
+    try:
+        await records.change(
+            run.rooms, cell, run.asked.server.id, records.fence(run), lambda server: server, lambda tx: _stays(tx, move)
+        )
+    except NotFound:
+        return  # with the server's record the move's goes
+
+
+def _stays(tx: Tx, move: str) -> None:
+    found = migrations.get(tx, move)
+    if found is not None and found.status in SENDING:
+        migrations.put(tx, msgspec.structs.replace(found, stays=True))
 
 
 async def taken(run: MoveRun, way: Way, **changes: Any) -> None:
@@ -44,16 +77,28 @@ async def taken(run: MoveRun, way: Way, **changes: Any) -> None:
         run.rooms.settings.max_concurrent_live_migrations,
     )
     in_the_way = await _asked(run, way, over, changes)
-    while in_the_way:
-        await asyncio.sleep(min(LOOK_NEXT_S * len(in_the_way), LOOK_MOST_S))
-        over |= await _over(run.rooms, in_the_way[looks % len(in_the_way)])
-        looks += 1
-        line = await cell.read(lambda tx: migrations.sending_from(tx, host))
-        if any(each.uuid == way.move and now_us() - each.created_at > QUEUED_MAX_S * 1e6 for each in line):
-            problem = HostFailed("The live migration waited too long for its turn.", code="live_migration_timed_out")
-            problem.final = True
-            raise problem
-        in_the_way = _before(line, way.move, over, most) or await _asked(run, way, over, changes)
+    if not in_the_way:
+        return
+    with run.rooms.aside(run.operation):
+        while in_the_way:
+            await asyncio.sleep(min(LOOK_NEXT_S * len(in_the_way), LOOK_MOST_S))
+            if await live.is_cancelled(run):  # a hint of it may be lost, and nothing is committed here
+                raise _final("The live migration was aborted.", live.ABORTED)
+            if run.rooms.hosts.is_silent(host):
+                raise _final("The host of the server fell silent before its turn came.", HOST_SILENT)
+            over |= await _over(run.rooms, in_the_way[looks % len(in_the_way)])
+            looks += 1
+            line = await cell.read(lambda tx: migrations.sending_from(tx, host))
+            if any(each.uuid == way.move and now_us() - each.created_at > QUEUED_MAX_S * 1e6 for each in line):
+                raise _final("The live migration waited too long for its turn.", live.TIMED_OUT)
+            in_the_way = _before(line, way.move, over, most) or await _asked(run, way, over, changes)
+
+
+def _final(why: str, code: str) -> HostFailed:
+    """No other host would help."""
+    problem = HostFailed(why, code=code)
+    problem.final = True
+    return problem
 
 
 async def _asked(run: MoveRun, way: Way, over: frozenset[str], changes: dict[str, Any]) -> Sequence[Migration]:
@@ -63,7 +108,8 @@ async def _asked(run: MoveRun, way: Way, over: frozenset[str], changes: dict[str
     def also(tx: Tx) -> None:
         alone(tx, f"live migrations from {way.source.host}")
         found[:] = _before(migrations.sending_from(tx, way.source.host), way.move, over, most)
-        moving.with_status(tx, way.move, MigrationStatus.QUEUED if found else MigrationStatus.PREPARING, **changes)
+        status = MigrationStatus.QUEUED if found else MigrationStatus.PREPARING
+        moving.with_status(tx, way.move, status, stays=False, **changes)
 
     by, same = records.fence(run), lambda server: server
     await records.change(run.rooms, way.source.cell, run.asked.server.id, by, same, also)
@@ -73,9 +119,9 @@ async def _asked(run: MoveRun, way: Way, over: frozenset[str], changes: dict[str
 def _before(line: Sequence[Migration], move: str, over: Collection[str], most: int) -> list[Migration]:
     """Who is in this one's way: those that were asked for earlier and wait too, or else those that have the places. Nobody: it may go."""
     mine = next((each for each in line if each.uuid == move), None)
-    if most <= 0 or (mine is not None and mine.status is not MigrationStatus.QUEUED):
-        return []  # it has its place already: it was told before, or tries another host
-    others = [each for each in line if each.uuid != move and each.uuid not in over]
+    if most <= 0 or (mine is not None and mine.status is not MigrationStatus.QUEUED and not mine.stays):
+        return []  # it has its place already: it was told before
+    others = [each for each in line if each.uuid != move and each.uuid not in over and not each.stays]
     waiting = [each for each in others if each.status is MigrationStatus.QUEUED]
     earlier = [each for each in waiting if mine is None or each.number < mine.number]
     holding = [each for each in others if each.status is not MigrationStatus.QUEUED]
@@ -88,6 +134,6 @@ async def _over(rooms: Rooms, other: Migration) -> frozenset[str]:
     def is_told(tx: Tx) -> bool:
         where = region_servers.find(tx, other.server)
         found = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
-        return found is not None and found.saga.startswith(LIVE_SAGA)
+        return found is not None and move_of(found) == other.uuid
 
     return frozenset() if await rooms.region.read(is_told) else frozenset({other.uuid})

@@ -7,16 +7,21 @@ neither half carries a turn: a late word makes a guest still for a moment, and f
 
 import logging
 
-from moorage.bus.agents import HostAddress
+from moorage.bus.agents import NOT_SUPPORTED, HostAddress
 from moorage.bus.messages import GuestNow, Verb
 from moorage.bus.stillness import FreezeGuest, ThawGuest
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.server import Server
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
 
 STILL_FOR_S = 60.0
 """Who writes to a guest's disk waits so long at most."""
 ANSWER_PATIENCE_S = 20.0
+NEVER_STILL = frozenset(
+    {NOT_SUPPORTED, "guest_not_running", "guest_not_found", "no_guest_agent", "already_frozen", "not_frozen"}
+)
+"""Codes of hosts that say for certain that they did not make it still."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +38,10 @@ async def thaw(rooms: Rooms, server: Server, why: str) -> None:
 
 
 async def let_go(rooms: Rooms, server: Server, why: str) -> None:
-    """Thaw it if that can be done; if not, it thaws by itself."""
+    """Thaw it where it is by now, if that can be done; if not, it thaws by itself."""
     try:
-        await thaw(rooms, server, why)
+        found = await records.find(rooms, server.id)
+        await thaw(rooms, found.server or server, why)
     except Problem as failed:
         logger.info("%s was not thawed by us: %s", server.id, failed.private or failed.public)
 

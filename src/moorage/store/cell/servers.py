@@ -408,7 +408,7 @@ def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[Server
     return [ServerId(row.id) for row in rows]
 
 
-def end_moves_of_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
+def end_moves_of_deleted(tx: Tx, before_us: int, now_us: int, limit: int = 1000) -> Sequence[ServerId]:
     """Servers deleted before then of which a move is open that nobody will end: its operation was lost when a database was put back.
 
     Not of those that were evacuated: the host that they left may keep something of them, and says so when it is back.
@@ -424,7 +424,7 @@ def end_moves_of_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[
     ended: list[ServerId] = []
     for row in tx.rows(lost):
         if (move := find_migration(tx, row.uuid)) is not None:
-            put_migration(tx, msgspec.structs.replace(move, status=MigrationStatus.ERROR))
+            put_migration(tx, msgspec.structs.replace(move, status=MigrationStatus.ERROR, updated_at=now_us))
             ended.append(move.server)
     return ended
 
