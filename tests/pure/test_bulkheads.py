@@ -30,6 +30,24 @@ def test_live_migrations_that_send_for_hours_leave_the_places_of_other_actions_a
     assert bulkheads.has_place(berth_of("power/1", "p", "cell1"))
 
 
+def test_who_waits_for_others_gives_its_place_away_and_comes_back_to_it() -> None:
+    """Those that are queued behind one would keep it from being taken up by another conductor."""
+    bulkheads = Bulkheads(Places(live_migrations=4))
+    berth = berth_of("live_migrate/1", "p", "cell1")
+    for name in ("first", "second"):
+        bulkheads.enter(OperationId(name), berth)
+    assert not bulkheads.has_place(berth)
+    assert bulkheads.step_aside(OperationId("second"))
+    assert bulkheads.has_place(berth)
+    bulkheads.enter(OperationId("third"), berth)
+    bulkheads.step_back(OperationId("second"))
+    for name in ("first", "second"):
+        bulkheads.leave(OperationId(name))
+    assert bulkheads.has_place(berth), "the third has one of two"
+    bulkheads.leave(OperationId("third"))
+    assert not bulkheads.step_aside(OperationId("third")), "it has none to give"
+
+
 def test_one_project_gets_half_of_the_places_of_a_kind() -> None:
     bulkheads = Bulkheads(PLACES)
     assert fill(bulkheads, Berth("boot", "greedy"), 100) == 5

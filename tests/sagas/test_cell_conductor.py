@@ -33,6 +33,7 @@ from moorage.model.errors import Unavailable
 from moorage.model.guest import PowerState, ResourceInventory, digest
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType
+from moorage.model.server import VmState
 from moorage.model.turn import UNDO, Turn
 from moorage.operations.all import SAGAS
 from moorage.operations.steps import servers as records
@@ -409,6 +410,19 @@ async def test_a_guest_stays_on_the_host_it_is_moved_from_until_the_move_ends(at
     deleted = await said_of(at, at.host)
     assert deleted is not None
     assert deleted.gone, "a delete takes both"
+
+
+async def test_what_is_moved_and_stood_still_does_not_run_after_its_host_was_off(at: AtCell) -> None:
+    """A move may wait for days in a queue; its guest is what its record says."""
+    await known(at)
+    await move(at, MigrationStatus.MIGRATING, there=False)
+    running = await said_of(at, at.host)
+    paused = cell_servers.servers.update().values(vm_state=VmState.PAUSED.value)
+    await at.small.cells[at.cell].write(lambda tx: tx.run(paused))
+    still = await said_of(at, at.host)
+    assert running is not None
+    assert still is not None
+    assert [(each.here, each.running) for each in (running, still)] == [(True, True), (True, False)]
 
 
 async def test_a_claim_elsewhere_does_not_take_the_guest_of_a_server_that_is_moved(at: AtCell) -> None:

@@ -1,7 +1,10 @@
 """Live migrations whose hosts fall silent: the story finds out where the guest is, and goes there; who is too old is refused first."""
 
+import asyncio
+import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+import types
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -9,13 +12,16 @@ import pytest
 
 from moorage.bus.messages import Verb
 from moorage.conductor.worker import hosts_tried
-from moorage.model.errors import HostFailed, NotFound, Problem, Stale, UnknownOutcome
+from moorage.model.asker import Asker
+from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Stale, UnknownOutcome
 from moorage.model.guest import PowerState
-from moorage.model.ids import ServerId
+from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.live import LiveNow, LiveState
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
 from moorage.model.network import BindRefused
+from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import Server, VmState
+from moorage.operations import live_migrate_request
 from moorage.operations.all import SAGAS
 from moorage.operations.live_migrate import HOSTS_TRIED_MAX
 from moorage.operations.live_migrate_asked import LiveMigrate
@@ -25,6 +31,8 @@ from moorage.operations.steps.doing import now_us
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.store.cell import migrations
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_moved import MOVE, live_migrating, recorded, resizing
 from moorage.testing.small_region import CELLS, SERVER, SmallRegion
@@ -178,6 +186,114 @@ async def test_a_record_that_no_operation_tells_has_nobodys_turn(
     await moved_all_the_same(small)
 
 
+def holds(monkeypatch: Any, migration: str) -> None:
+    """The server is held by a live migration of that name."""
+    asked = msgspec.json.encode({"migration": migration})
+    under_way = Operation(
+        OperationId("o"),
+        "live_migrate/1",
+        SERVER,
+        "p",
+        "u",
+        ConductorId("c"),
+        OperationStatus.OPEN,
+        1,
+        1,
+        1,
+        1,
+        asked=asked,
+    )
+    held = types.SimpleNamespace(operation=under_way.id)
+    monkeypatch.setattr(region_servers, "find", lambda *_: held)
+    monkeypatch.setattr(region_operations, "get", lambda *_: under_way)
+
+
+async def test_an_earlier_record_of_the_same_server_is_not_what_is_under_way(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    """A cell that was put back says `running` of it again; nobody waits for it, and an abort of it ends nothing else."""
+    await live_migrating(small)
+    server, asker = await recorded(small), Asker("user-1", project="project-1")
+    made = [
+        Migration(each, SERVER, MigrationType.LIVE_MIGRATION, RUNNING, "u", "p", 1, 1, source_host=SOURCE)
+        for each in ("earlier", MOVE)
+    ]
+    with monkeypatch.context() as patched:
+        holds(patched, MOVE)
+        assert [await live_places._over(small.rooms, each) for each in made] == [{"earlier"}, set()]
+        with pytest.raises(Invalid, match="has ended"):
+            await live_migrate_request.abort(small.rooms, asker, server, made[0], "req-abort")
+
+
+@pytest.mark.parametrize("why", ["cancelled", "silent"])
+async def test_one_that_is_queued_ends_when_nobody_wants_it_or_its_host_falls_silent(
+    small: SmallRegion, why: str, monkeypatch: Any
+) -> None:
+    """The hint of a cancel may be lost; a server in line behind a dead host's could not be evacuated."""
+    asked, seen, aside = await live_migrating(small), list[MigrationStatus](), list[str]()
+    other = Migration("other", SERVER, MigrationType.LIVE_MIGRATION, RUNNING, "u", "p", 1, 1, source_host=SOURCE)
+    await small.cells[CELLS[0]].write(lambda tx: migrations.put(tx, other))
+
+    async def waits(*_: Any) -> frozenset[str]:
+        seen.append(await status(small))
+        assert aside == ["in"]
+        if why == "silent":
+            small.hosts.silent.add(SOURCE)
+        return frozenset()
+
+    async def cancelled(_: Any) -> bool:
+        return why == "cancelled" and bool(seen)
+
+    @contextlib.contextmanager
+    def stands_aside(_: Any) -> Iterator[None]:
+        aside.append("in")
+        yield
+        aside.append("out")
+
+    small.rooms = dataclasses.replace(small.rooms, aside=stands_aside)
+    monkeypatch.setattr(live_places, "_over", waits)
+    monkeypatch.setattr(live_places, "LOOK_NEXT_S", 0.0)
+    monkeypatch.setattr(live, "is_cancelled", cancelled)
+    with pytest.raises(Unwound):
+        await asyncio.wait_for(told(small, asked), 30)
+    assert seen == [QUEUED]
+    assert await status(small) is (MigrationStatus.CANCELLED if why == "cancelled" else MigrationStatus.ERROR)
+    assert small.hosts.guests == AT_SOURCE
+
+
+async def test_the_place_is_free_before_what_was_made_elsewhere_is_cleared(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    """A new host that cannot destroy what it has holds up nobody else of the old one."""
+    asked, tell_host, destroy, stays = (
+        await live_migrating(small),
+        small.hosts.tell,
+        small.hosts.destroy_guest,
+        list[bool](),
+    )
+
+    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+        if verb is Verb.SEND_LIVE:
+            raise HostFailed("it cannot send it")
+        return await tell_host(to, errand, server, verb, payload)
+
+    async def clearing(to: Any, errand: Any, server: Any, release: Any = None) -> None:
+        move = await small.cells[CELLS[0]].read(lambda tx: migrations.get(tx, MOVE))
+        assert move is not None
+        stays.append(move.stays)
+        await destroy(to, errand, server, release)
+
+    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "destroy_guest", clearing)
+    with pytest.raises(Unwound):
+        await told(small, asked)
+    assert stays
+    assert all(stays)
+    ended = await small.cells[CELLS[0]].read(lambda tx: migrations.get(tx, MOVE))
+    assert ended is not None
+    assert (ended.stays, ended.status) == (False, MigrationStatus.FAILED)
+
+
 QUEUED, PREPARING, RUNNING = MigrationStatus.QUEUED, MigrationStatus.PREPARING, MigrationStatus.RUNNING
 
 
@@ -204,6 +320,8 @@ def test_who_is_before_a_queued_one(
         for n, each in enumerate(line, 1)
     ]
     assert [each.number for each in live_places._before(rows, str(mine), (), most)] == before
+    stay = [msgspec.structs.replace(each, stays=each.uuid != str(mine)) for each in rows]
+    assert live_places._before(stay, str(mine), (), most) == []
 
 
 # ------------------------------------------------------------------------------------------------- the next host
