@@ -80,20 +80,10 @@ async def check_source(run: RevertRun) -> None:
         await run.rooms.hosts.power_off(source.address, errand(run, "check_source"), server.id)
 
 
-@step(
-    needs=(begin_revert,),
-    no_undo="a binding of the old host that could be active is as inactive as before",
-    patience_s=NETWORK_PATIENCE_S,
-)
+@step(needs=(begin_revert,), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
 async def read_ports(run: RevertRun) -> Cards:
-    """The ports as they are bound now. Those that wait on the old host are bound there: a refusal comes before anything is taken."""
-    server, cards = _server(run), await cards_of(run.rooms, _server(run))
-    moved, source = moving.moved_of(server), moving.source_of(server).name
-    waiting = [port for port in cards.ports if port.host != source]
-    if moved.second_bindings and waiting and not moving.on_one_host(server):
-        await moving.not_overtaken(run, _cell(run))
-        await run.rooms.network.bind_again(server.id, source, waiting)
-    return cards
+    """The ports as they are bound now."""
+    return await cards_of(run.rooms, _server(run))
 
 
 @step(needs=(begin_revert, check_source, read_ports), patience_s=HOST_PATIENCE_S)

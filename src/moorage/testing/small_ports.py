@@ -72,11 +72,6 @@ class DictBindings:
             made.append(binding.of(port))
         return tuple(made)
 
-    async def bind_again(self, server: str, host: str, ports: Sequence[Port]) -> None:
-        for port in ports:
-            if (port.id, host) not in self.inactive:
-                raise NotFound(f"Binding for port {port.id} for host {host} could not be found.")
-
     async def activate_binding(self, server: str, host: str, ports: Sequence[Port]) -> tuple[Port, ...]:
         active: list[Port] = []
         for port in ports:

@@ -167,20 +167,11 @@ class Bindings(Ports):
         found = binding_of(port.id, body.get("binding", body))
         return (found if found.vif_type not in NOT_BOUND else await self._bound_again(host, port, found)).of(port)
 
-    async def bind_again(self, server: str, host: str, ports: Sequence[Port]) -> None:
-        """The binding on `host` of every port, which waits to be active again, is bound. Raises NotFound, BindRefused.
-
-        One that becomes inactive loses how it was bound: the service keeps its host and its profile only.
-        """
-        await all_of([self._bind_again(host, port) for port in ports])
-
-    async def _bind_again(self, host: str, port: Port) -> None:
-        path = path_of("ports", port.id, "bindings", host)
-        found = binding_of(port.id, (await self._network.call("GET", path)).body["binding"])
-        if found.vif_type in NOT_BOUND:
-            await self._bound_again(host, port, found)
-
     async def _bound_again(self, host: str, port: Port, found: Binding) -> Binding:
+        """One that was active before, and became inactive, lost then how it is bound: the service keeps its host and profile only.
+
+        It is bound when it is active again: Neutron 29 fails to write an inactive one.
+        """
         profile = dict(found.profile)
         if found.vif_type == BINDING_FAILED:
             profile.pop("trusted", None)  # the port's own, which the service shows here except of what is unbound

@@ -317,10 +317,6 @@ class FlatNetwork(NetworkClient):
         return await self.bind_ports(server, host, "", ports)
 
     @override
-    async def bind_again(self, server: str, host: str, ports: Sequence[Port]) -> None:
-        """There is none that waits."""
-
-    @override
     async def delete_binding(self, server: str, host: str, ports: Collection[str]) -> None:
         """There is none."""
 
