@@ -8,7 +8,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity import access_rules, auth, credentials, ec2, grants, people, resources, store
+from moorage.embedded.identity import (
+    access_rules,
+    auth,
+    credentials,
+    domain_config,
+    ec2,
+    endpoint_filter,
+    grants,
+    people,
+    resources,
+    store,
+    trusts,
+)
 from moorage.embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
 from moorage.embedded.identity.call import answer, lost
 from moorage.embedded.identity.desk import TOKEN_LIFE_S, Desk
@@ -36,9 +48,12 @@ class IdentityService:
                 *grants.routes(desk),
                 *access_rules.routes(desk),
                 *credentials.routes(desk),
+                *domain_config.routes(desk),
                 *ec2.routes(desk),
+                *endpoint_filter.routes(desk),
                 *people.routes(desk),
                 *resources.routes(desk),
+                *trusts.routes(desk),
             ],
             exception_handlers=lost(desk.url),
         )

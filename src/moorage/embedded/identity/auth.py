@@ -36,15 +36,21 @@ def _url(template: str, standing: Standing, user: str) -> str | None:
     return template
 
 
-def _catalog(services: list[Record], standing: Standing, user: str) -> list[Record]:
-    found = []
-    for service in services:
+async def _catalog(desk: Desk, standing: Standing, user: str) -> list[Record]:
+    """A project that has endpoints of its own sees those, and only services that have one of them."""
+    own = frozenset[str]() if standing.project is None else await desk.endpoints_of(standing.project["id"])
+    found: list[Record] = []
+    for service in await desk.catalog():
         endpoints = [
             {"id": one["id"], "interface": one["interface"], "region_id": one["region_id"], "region": one["region_id"],
              "url": url}
-            for one in service["endpoints"] if (url := _url(one["url"], standing, user)) is not None
+            for one in service["endpoints"]
+            if (not own or one["id"] in own) and (url := _url(one["url"], standing, user)) is not None
         ]  # fmt: skip
-        found.append({"id": service["id"], "type": service["type"], "name": service["name"], "endpoints": endpoints})
+        if endpoints or not own:
+            found.append(
+                {"id": service["id"], "type": service["type"], "name": service["name"], "endpoints": endpoints}
+            )
     return found
 
 
@@ -81,7 +87,7 @@ async def _rendered(call: Call, claims: Claims) -> Record:
         **_scope_part(claims, standing),
     }
     if claims.scope and "nocatalog" not in call.request.query_params:
-        token["catalog"] = _catalog(await call.desk.catalog(), standing, claims.user)
+        token["catalog"] = await _catalog(call.desk, standing, claims.user)
     return {"token": token}
 
 
@@ -128,7 +134,7 @@ async def revoke(call: Call) -> Response:
 async def catalog(call: Call) -> Response:
     if not call.claims.scope:
         raise Forbidden("A scoped token is required to produce a service catalog.")
-    found = _catalog(await call.desk.catalog(), call.standing, call.user_id)
+    found = await _catalog(call.desk, call.standing, call.user_id)
     return answer({"catalog": found, "links": {"self": f"{call.desk.url}/auth/catalog"}})
 
 

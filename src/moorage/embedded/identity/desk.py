@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from moorage.embedded.identity import store
+from moorage.embedded.identity import associations, store
 from moorage.embedded.identity.passwords import Passwords
 from moorage.embedded.identity.standing import Standing, refused, stand
 from moorage.embedded.identity.tokens import Claims, Seal
@@ -107,6 +107,16 @@ class Desk:
     async def catalog(self) -> list[dict[str, Any]]:
         """Services that are enabled, each with its enabled endpoints; URLs as they were stored."""
         return await self.remember(("catalog",), lambda: self.read(_catalog))
+
+    async def endpoints_of(self, project: str) -> frozenset[str]:
+        """The endpoints that the catalog of this project is limited to; empty when it is not limited."""
+        if not await self.remember(("associations",), lambda: self.read(associations.exist)):
+            return frozenset()
+
+        def work(tx: Tx) -> frozenset[str]:
+            return frozenset(each["id"] for each in associations.of_project(tx, project))
+
+        return await self.remember(("endpoints", project), lambda: self.read(work))
 
 
 def asker_of(claims: Claims, standing: Standing) -> Asker:

@@ -97,6 +97,11 @@ def _look_endpoint(tx: Tx, row: Record) -> None:
         store.need(tx, "regions", row["region_id"], "region")
 
 
+def _before_service(tx: Tx, row: Record) -> None:
+    for endpoint in store.find(tx, "endpoints", {"service_id": row["id"]}):
+        store.remove(tx, "endpoints", endpoint["id"], "endpoint")  # with the projects that it is of
+
+
 def _before_region(tx: Tx, row: Record) -> None:
     if store.find(tx, "endpoints", {"region_id": row["id"]}):
         raise Conflict(f"Region {row['id']} still has endpoints.")
@@ -282,7 +287,7 @@ def routes(desk: Desk) -> list[Route]:
         *plain(
             desk, nouns.REGION, Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True)
         ),
-        *plain(desk, nouns.SERVICE, Ways()),
+        *plain(desk, nouns.SERVICE, Ways(before_delete=_before_service)),
         *plain(desk, nouns.ENDPOINT, Ways(prepare=_prepare_endpoint, look=_look_endpoint)),
         *plain(desk, nouns.POLICY, Ways()),
         *plain(desk, nouns.REGISTERED_LIMIT, read_by_all),

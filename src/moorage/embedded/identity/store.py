@@ -113,6 +113,20 @@ limits = sa.Table(
     sa.Column("region_id", sa.String(255), nullable=True), _text("resource_name"),
     sa.Column("resource_limit", sa.Integer, nullable=False), _note(),
 )  # fmt: skip
+domain_options = sa.Table(
+    "domain_options", metadata, sa.Column("domain_id", sa.String(64), primary_key=True),
+    sa.Column("option_group", sa.String(64), primary_key=True), sa.Column("option", sa.String(64), primary_key=True),
+    _note("value"),
+)  # fmt: skip
+endpoint_groups = sa.Table("endpoint_groups", metadata, _id(), _text("name"), _note(), _json("filters"))
+project_endpoints = sa.Table(
+    "project_endpoints", metadata, sa.Column("endpoint_id", sa.String(64), primary_key=True),
+    sa.Column("project_id", sa.String(64), primary_key=True, index=True),
+)  # fmt: skip
+project_endpoint_groups = sa.Table(
+    "project_endpoint_groups", metadata, sa.Column("endpoint_group_id", sa.String(64), primary_key=True),
+    sa.Column("project_id", sa.String(64), primary_key=True, index=True),
+)  # fmt: skip
 revocations = sa.Table(
     "revocations", metadata, sa.Column("audit_id", sa.String(64), primary_key=True),
     sa.Column("until", sa.Float, nullable=False, index=True),
@@ -125,6 +139,9 @@ CHILDREN: dict[str, tuple[tuple[sa.Table, str, str], ...]] = {
         (application_credentials, "project_id", ""),
         (limits, "project_id", ""),
         (credentials, "project_id", ""),
+        (domain_options, "domain_id", ""),
+        (project_endpoints, "project_id", ""),
+        (project_endpoint_groups, "project_id", ""),
     ),
     "users": (
         (grants, "actor_id", "user"),
@@ -136,6 +153,8 @@ CHILDREN: dict[str, tuple[tuple[sa.Table, str, str], ...]] = {
     "groups": ((grants, "actor_id", "group"), (memberships, "group_id", "")),
     "roles": ((grants, "role_id", ""), (implied_roles, "prior_id", ""), (implied_roles, "implied_id", "")),
     "services": ((endpoints, "service_id", ""),),
+    "endpoints": ((project_endpoints, "endpoint_id", ""),),
+    "endpoint_groups": ((project_endpoint_groups, "endpoint_group_id", ""),),
 }
 Doubled = IntegrityError
 """What two writers of the same key at once come to on PostgreSQL; one writer at a time is asked by `_refuse_double`."""
@@ -260,6 +279,17 @@ def remove(tx: Tx, table: str, id_: str, word: str) -> None:
             gone = gone.where(child.c[column.replace("_id", "_kind")] == kind)
         tx.run(gone)
     tx.run(sa.delete(table_of(table)).where(table_of(table).c.id == id_))
+
+
+def link(tx: Tx, table: str, row: Mapping[str, Any]) -> None:
+    """A row of a table that has no ids of its own."""
+    tx.run(sa.insert(table_of(table)).values(**row))
+
+
+def unlink(tx: Tx, table: str, equal: Mapping[str, Any]) -> None:
+    """All rows that are so; none is good, too."""
+    columns = table_of(table).c
+    tx.run(sa.delete(table_of(table)).where(*(columns[name] == value for name, value in equal.items())))
 
 
 # -------------------------------------------------------------------------------------------- roles and grants
