@@ -89,7 +89,7 @@ async def show(call: Call) -> Response:
     found = _config(await call.desk.read(lambda tx: store.find(tx, TABLE, _key(domain, group, option))))
     if not found:
         raise _missing(domain, group, option)
-    return answer({"config": found if option is None else found[group]})
+    return answer({"config": found if group is None or option is None else found[group]})
 
 
 def _compliance(domain: str, option: str | None) -> Record:

@@ -90,9 +90,8 @@ async def create(call: Call) -> Response:
 
 async def index(call: Call) -> Response:
     call.require(call.may_read())
-    for name in call.request.query_params:
-        if name != "name":
-            raise Invalid(f"Additional properties are not allowed ('{name[:100]}' was unexpected)")
+    for unknown in set(call.request.query_params) - {"name"}:
+        raise Invalid(f"Additional properties are not allowed ('{unknown[:100]}' was unexpected)")
     name = call.query("name")
     rows = await call.desk.read(lambda tx: store.find(tx, "endpoint_groups", {} if name is None else {"name": name}))
     return listing(call, "endpoint_groups", [_linked(call, row) for row in rows])
