@@ -23,7 +23,14 @@ from moorage.model.volume import MADE_FOR_IMAGE
 from moorage.testing.peers.stack import Stack
 from moorage.testing.small_region import SmallRegion
 from moorage.testing.small_statements import OPERATION
-from moorage.testing.small_stories import IMAGE, MADE, SNAPSHOT_OF_VOLUME, booted_from_volume, with_volumes_ready
+from moorage.testing.small_stories import (
+    IMAGE,
+    MADE,
+    SNAPSHOT_OF_VOLUME,
+    booted_from_volume,
+    with_volume,
+    with_volumes_ready,
+)
 from moorage.testing.small_volumes import OTHER_VOLUME, VOLUME
 
 VOLUMES = (VOLUME, OTHER_VOLUME, MADE)
@@ -141,6 +148,16 @@ class CinderRegion(SmallRegion):
         made = await self.cinder.ok("POST", "/snapshots", {"snapshot": said})
         self.named.ids[SNAPSHOT_OF_VOLUME] = str(made["snapshot"]["id"])
 
+    async def grow(self, volume: str, size_gib: int) -> None:
+        """The volume has that size; one that an earlier world grew has it already."""
+        path = f"/volumes/{self.named.ids[volume]}"
+        if (await self.cinder.ok("GET", path))["volume"]["size"] < size_gib:
+            await self.cinder.ok("POST", f"{path}/action", {"os-extend": {"new_size": size_gib}})
+        deadline = time.monotonic() + PATIENCE_S
+        while (seen := (await self.cinder.ok("GET", path))["volume"])["size"] < size_gib:
+            assert time.monotonic() < deadline, seen
+            await asyncio.sleep(LOOK_EVERY_S)
+
     @override
     async def held(self) -> dict[str, Any]:
         held, name = await super().held(), self.named.name_of
@@ -197,6 +214,13 @@ async def with_real_volumes_ready(small: CinderRegion) -> CinderRegion:
     """The order of a boot, and the volume that was made for it."""
     await with_volumes_ready(small)
     small.made = MADE
+    return small
+
+
+async def with_real_grown_volume(small: CinderRegion) -> CinderRegion:
+    """A server whose volume Cinder has extended, and whose guest is to hear so."""
+    await with_volume(small)
+    await small.grow(VOLUME, 2)
     return small
 
 

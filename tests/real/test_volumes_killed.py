@@ -9,7 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from cinder_region import OTHER_IMAGE, CinderRegion, cinder_region, with_real_snapshots, with_real_volumes_ready
+from cinder_region import (
+    OTHER_IMAGE,
+    CinderRegion,
+    cinder_region,
+    with_real_grown_volume,
+    with_real_snapshots,
+    with_real_volumes_ready,
+)
 
 from moorage.model.resources import needs_of
 from moorage.model.server import Server
@@ -29,6 +36,7 @@ from moorage.testing.small_stories import (
     booted,
     booting_from_volume,
     detaching_volume,
+    extending_volume,
     snapshotting_volumes,
     swapping_volume,
     with_swappable_volume,
@@ -56,6 +64,8 @@ async def asked_of(saga: str, small: CinderRegion) -> Any:
             return attaching_volume()
         case "detach_volume/1":
             return await detaching_volume(small)
+        case "extend_volume/1":
+            return extending_volume()
         case "swap_volume/1":
             return await swapping_volume(small)
         case "snapshot_volumes/1":
@@ -87,6 +97,7 @@ WORLDS: dict[str, Callable[[CinderRegion], Awaitable[Any]]] = {
     "delete/2": lambda small: with_volume(small, goes=True),
     "attach_volume/1": booted,
     "detach_volume/1": with_volume,
+    "extend_volume/1": with_real_grown_volume,
     "swap_volume/1": with_swappable_volume,
     "snapshot_volumes/1": with_real_snapshots,
     "shelve/1": volumes_world,
@@ -105,6 +116,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "delete/2": ("destroy_guest", "release_volumes", "finish_volumes"),
     "attach_volume/1": ("reserve", "begin_action", "connect", "plug", "record_volume"),
     "detach_volume/1": ("begin_detaching", "unplug", "let_volume_go"),
+    "extend_volume/1": ("begin_action", "tell_host", "tell_volume_service"),
     "swap_volume/1": ("reserve", "begin_detaching", "connect", "swap", "let_old_volume_go", "complete_migration"),
     "snapshot_volumes/1": ("await_snapshots", "write_image"),
     "shelve/1": ("clear_host", "keep_volumes"),
