@@ -1,5 +1,6 @@
 """What a move holds on the host that its server leaves: given back when the move's record says that it ended, and not before."""
 
+import types
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -14,6 +15,8 @@ from moorage.operations.all import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell import migrations as cell_migrations
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.testing.servers import a_migration
 from moorage.testing.small_region import PROJECT, SERVER, SmallRegion, a_boot, a_server
@@ -71,6 +74,23 @@ async def test_the_claim_of_a_move_goes_when_its_record_says_that_it_ended(
     assert done.released == ((uuid,) if gone else ())
     assert bool(await small.region.read(held)) is not gone
     assert (await small.held())["claims"] > 0, "the server's own claim stays"
+    assert done.drifted == 0
+
+
+@pytest.mark.parametrize(("deleted", "ended", "gone"), [(True, 1, True), (False, 1, False), (True, None, False)])
+async def test_what_no_cell_has_a_record_of_goes_with_its_server(
+    small: SmallRegion, deleted: bool, ended: int | None, gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell that was put back to before the move knows nothing of it; that its server was deleted is a word that names it."""
+    uuid = await moved(small, None)
+    made = types.SimpleNamespace(server=SERVER, ended_at=ended)
+    monkeypatch.setattr(region_operations, "get", lambda _, operation: made if operation == "resize" else None)
+    if deleted:
+        await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
+        await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT))
+    done = await StrayClaims(small.rooms).run()
+    assert (uuid in done.released) is gone
+    assert bool(await small.region.read(partial(claims.held, consumer=uuid))) is not gone
     assert done.drifted == 0
 
 

@@ -9,9 +9,7 @@ SOAK_SEEDS = 10_000
 SOAK_CHUNKS = 20
 
 
-OPEN: dict[int, str] = {
-    160: "a cell is put back into the middle of a resize that has ended, and the server is deleted: the claim of the move stays"
-}
+OPEN: dict[int, str] = {}
 """Seeds that found what is not mended yet."""
 
 

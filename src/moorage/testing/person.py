@@ -197,9 +197,25 @@ class Person:
             raise AssertionError(f"the delete was not accepted: {reply.status_code} {reply.text}")
 
     async def gone(self, server: str, patience_s: float = PATIENCE_S) -> None:
-        """Delete it and see it go."""
+        """Delete it and see it go; an administrator sees what was claimed for it go too, which is a moment later."""
         await self.delete(server)
         await self.absent(server, patience_s)
+        if self.user != "admin":
+            return
+        deadline, pause_s = time.monotonic() + patience_s, LOOK_FIRST_S
+        while (left := await self.claimed(server)) != {}:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{left} is still claimed for {server}: {await self.operations_of(server)}")
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.3, LOOK_MOST_S)
+
+    async def claimed(self, server: str) -> dict[str, Any]:
+        """What the Placement API shows as allocated for it, by provider."""
+        url = f"{self.config.api.placement.url}/placement/allocations/{server}"
+        reply = await self.http.get(url, headers={"OpenStack-API-Version": "placement 1.39"})
+        reply.raise_for_status()
+        found: dict[str, Any] = reply.json()["allocations"]
+        return found
 
     async def absent(self, server: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until nobody is shown it any more."""

@@ -3,11 +3,13 @@
 A server whose record its cell has lost is not one that is no more: its claim stays (RULES §22).  So do addresses of one that is
 shelved, which is on no host.
 
-A move holds what its server had on the host that it leaves, until it is confirmed or reverted.  Such a claim is stray only when its
-cell has the move's record, and the record says that it ended: one that nobody has a record of stays.
+A move holds what its server had on the host that it leaves, until it is confirmed or reverted.  Such a claim is stray when its cell has
+the move's record, and the record says that it ended.  One that nobody has a record of, as of a cell that was put back to before the move,
+stays until its server is deleted: that is a word that names it.
 """
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -21,6 +23,7 @@ from moorage.operations.steps import servers as records
 from moorage.sql import Tx
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
+from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 
@@ -76,8 +79,9 @@ class StrayClaims:
         out = False
         for cell in self._rooms.cells.ids if left else ():
             try:
-                pages = [sorted(left)[at : at + PAGE] for at in range(0, len(left), PAGE)]
-                told = [await self._rooms.cells[cell].read(partial(migrations.told, uuids=page)) for page in pages]
+                told = [
+                    await self._rooms.cells[cell].read(partial(migrations.told, uuids=page)) for page in _pages(left)
+                ]
             except Unavailable as problem:
                 logger.info("the moves of cell %s wait: %s", cell, problem)
                 out = True
@@ -85,7 +89,11 @@ class StrayClaims:
             for page in told:
                 left -= page.keys()
                 ended |= {uuid: each.server for uuid, each in page.items() if not each.is_open}
-        return _Moves(ended, len(left) if out else 0)
+        if out:
+            return _Moves(ended, len(left))
+        for unknown in _pages(left):
+            ended |= await self._rooms.region.read(partial(_of_deleted, moves=unknown))
+        return _Moves(ended, 0)
 
     async def release_move(self, move: str, server: ServerId) -> bool:
         """An operation that holds the server may be about to take it back: it is looked at once that is over."""
@@ -129,3 +137,19 @@ class StrayClaims:
         rows = await self._rooms.region.write(work)
         self._rooms.placement.settle(rows)
         return bool(rows)
+
+
+def _pages(moves: set[str]) -> list[list[str]]:
+    ordered = sorted(moves)
+    return [ordered[at : at + PAGE] for at in range(0, len(ordered), PAGE)]
+
+
+def _of_deleted(tx: Tx, moves: Sequence[str]) -> dict[str, ServerId]:
+    """Those of them whose server was deleted since, by the operation that made them."""
+    found: dict[str, ServerId] = {}
+    for move, operation in claims.made_by(tx, moves).items():
+        made = region_operations.get(tx, operation)
+        where = None if made is None or made.ended_at is None else region_servers.find(tx, made.server)
+        if where is not None and where.deleted:
+            found[move] = where.id
+    return found

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from moorage.model.ids import HostId, ProviderId
+from moorage.model.ids import HostId, OperationId, ProviderId
 from moorage.model.verdict import Row
 from moorage.sql import Ready, Tx
 from moorage.store.region.placement.tables import Stamp, allocations, consumers, inventories
@@ -316,6 +316,13 @@ def moves_consumers(tx: Tx) -> list[str]:
     """Consumers that hold what a server of ours had on the host that it leaves: the UUIDs of moves."""
     c = consumers.c
     return [row.uuid for row in tx.rows(sa.select(c.uuid).where(c.type == MIGRATION, c.operation.is_not(None)))]
+
+
+def made_by(tx: Tx, uuids: Sequence[str]) -> dict[str, OperationId]:
+    """Consumer → the operation of ours that made its claim."""
+    c = consumers.c
+    rows = tx.rows(sa.select(c.uuid, c.operation).where(c.uuid.in_(uuids), c.operation.is_not(None)))
+    return {row.uuid: OperationId(row.operation) for row in rows}
 
 
 def drift(tx: Tx) -> list[tuple[ProviderId, str, int, int]]:
