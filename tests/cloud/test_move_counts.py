@@ -17,7 +17,7 @@ BUDGET: dict[str, tuple[int, int, int]] = {
     "resize": (50, 10, 5),
     "revert": (40, 9, 5),
     "migrate": (48, 10, 5),
-    "confirm": (30, 8, 1),
+    "confirm": (30, 8, 2),
     "resize with a volume": (52, 11, 6),
     "revert with a volume": (42, 10, 6),
 }

@@ -11,6 +11,7 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import CellId
 from moorage.model.server import VmState
 from moorage.operations.all import SAGAS
+from moorage.operations.revert_resize import RevertResize
 from moorage.operations.steps import moving
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.saga import Paper, Unwound, first_lines, tell
@@ -102,6 +103,30 @@ async def test_a_delete_goes_on_where_the_ports_are_back_on_the_old_host(small: 
     assert small.network.inactive == {}
     assert not any(each.host for each in small.network.ports.values())
     assert small.hosts.guests == {}
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_what_the_old_host_kept_stays_while_the_new_one_has_lost_its_guest(
+    small: SmallRegion, *, heard: bool
+) -> None:
+    """A confirm is refused, for the old disk may be all there is, and a revert starts that one. A silent host says nothing of its guest."""
+    asked = await about_moved(small, "confirm_resize/1")
+    if not heard:
+        small.hosts.silent.add(DESTINATION)
+        await told(small, "confirm_resize/1", asked)
+        assert (await recorded(small)).moved is None
+        return
+    del small.hosts.guests[DESTINATION, SERVER]
+    with pytest.raises(Unwound, match="has no guest of it"):
+        await told(small, "confirm_resize/1", asked)
+    server = await recorded(small)
+    assert (server.host, server.vm_state, server.moved is not None) == (DESTINATION, VmState.RESIZED, True)
+    assert small.hosts.guests == {(SOURCE, SERVER): PowerState.SHUTDOWN}
+    await small.hand_to(PROVED_OPERATION)
+    await told(small, "revert_resize/1", RevertResize(server, 4, "req-revert", "user-1"))
+    server = await recorded(small)
+    assert (server.host, server.vm_state, server.moved) == (SOURCE, VmState.ACTIVE, None)
+    assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
 
 @pytest.mark.parametrize("verb", ["send", "take", "start"])

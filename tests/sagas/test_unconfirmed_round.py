@@ -1,17 +1,29 @@
 """The round that confirms resizes begins nothing where none waits for longer than the window, or where there is no window."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes, UnconfirmedDone, still_waiting
+from moorage.model.clock import SystemClock
 from moorage.model.errors import Conflict
+from moorage.operations import confirm_resize
+from moorage.store.region import servers as region_servers
+from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_moved import moved, recorded
-from moorage.testing.small_region import SmallRegion
+from moorage.testing.small_region import SERVER, SmallRegion
 from moorage.testing.small_stories import booted
 
 
-async def test_unconfirmed_already_fine() -> None:
+class Later(SystemClock):
+    """Two hours on."""
+
+    def now(self) -> float:
+        return super().now() + 7200.0
+
+
+async def test_unconfirmed_already_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     small = await SmallRegion.open()
     await booted(small)
     rooms = dataclasses.replace(
@@ -22,8 +34,23 @@ async def test_unconfirmed_already_fine() -> None:
         still_waiting(await recorded(small))
     await moved(small)
     still_waiting(await recorded(small))
-    rooms = dataclasses.replace(rooms, region=small.rooms.region)
+    rooms = dataclasses.replace(small.rooms, settings=rooms.settings)
     assert await ConfirmResizes(rooms).run() == UnconfirmedDone(looked_at=1)
     never = dataclasses.replace(rooms, settings=dataclasses.replace(rooms.settings, resize_confirm_window_s=0))
     assert await ConfirmResizes(never).run() == UnconfirmedDone()
+    due = ConfirmResizes(rooms, Later())
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    small.hosts.silent.add("host3")
+    waiting = UnconfirmedDone(looked_at=1, waiting=(SERVER,))
+    assert await due.run() == waiting
+    small.hosts.silent.clear()
+    there = small.hosts.guests.pop(("host3", SERVER))
+    assert await due.run() == waiting, "the old host has the only disk"
+    small.hosts.guests["host3", SERVER] = there
+
+    async def begun(*_: Any, **__: Any) -> None:
+        """A small region has no tellers."""
+
+    monkeypatch.setattr(confirm_resize, "begin", begun)
+    assert (await due.run()).begun == (SERVER,)
     await small.close()

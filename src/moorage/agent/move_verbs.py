@@ -10,6 +10,13 @@ from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
 
 
+async def guest_power(driver: Driver, command: Command) -> Answer:
+    power = (await driver.guests()).get(command.server)
+    if power is None:
+        raise HostFailed("the host has no such guest", private=command.server, code="guest_not_found")
+    return GuestNow(power), None
+
+
 async def move_target(driver: Driver, command: Command) -> Answer:
     return await power_of(driver, Movable).move_target(), None  # type: ignore[type-abstract]
 
@@ -92,6 +99,7 @@ async def land_live(driver: Driver, command: Command) -> Answer:
 
 
 MOVE_VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {
+    Verb.GUEST_POWER: guest_power,
     Verb.MOVE_TARGET: move_target,
     Verb.SEND_GUEST: send_guest,
     Verb.TAKE_GUEST: take_guest,

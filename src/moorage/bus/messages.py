@@ -79,6 +79,7 @@ class Verb(StrEnum):
     DROP_VOLUME_SNAPSHOT = "drop_volume_snapshot"
     FREEZE_GUEST = "freeze_guest"
     THAW_GUEST = "thaw_guest"
+    GUEST_POWER = "guest_power"
     MOVE_TARGET = "move_target"
     SEND_GUEST = "send_guest"
     TAKE_GUEST = "take_guest"
@@ -103,6 +104,7 @@ READS = frozenset(
         Verb.DIAGNOSTICS,
         Verb.CACHE_IMAGE,
         Verb.VOLUME_CONNECTOR,
+        Verb.GUEST_POWER,
         Verb.MOVE_TARGET,
         Verb.LIVE_SOURCE,
         Verb.LIVE_TARGET,

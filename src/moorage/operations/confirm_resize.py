@@ -27,7 +27,9 @@ from moorage.sql import Tx
 from moorage.store.region import quotas
 
 PATIENCE_S = 24 * 3600.0
+HOST_PATIENCE_S = 300.0
 ACTION, EVENT = "confirmResize", "compute_confirm_resize"
+LOST = "The server's new host has no guest of it: revert the move, or delete the server."
 FORWARD_ONLY = "what was left on the old host is gone: a confirmed move stays"
 
 
@@ -43,10 +45,17 @@ class ConfirmResize(msgspec.Struct, frozen=True):
 ConfirmRun = Run[ConfirmResize, Rooms]
 
 
-@step
+@step(patience_s=HOST_PATIENCE_S)
 async def begin_confirm(run: ConfirmRun) -> Found:
+    """Refused while the new host says that it has no such guest: what its old host keeps may be all there is of it."""
     found = await doing.begun(run, ACTION)
     await moving.show_moved(run, found, MigrationStatus.CONFIRMING)
+    if (
+        found.server is not None
+        and not moving.on_one_host(found.server)
+        and await moving.is_lost(run.rooms, found.server)
+    ):
+        raise HostFailed(LOST, private=str(found.server.host), code="guest_lost")
     return found
 
 

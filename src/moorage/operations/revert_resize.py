@@ -27,7 +27,7 @@ from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.hosts import NO_GUEST, errand
 from moorage.operations.steps.ports import nics_after
 from moorage.operations.steps.servers import Found, StateCheck
 from moorage.saga import Run, Saga, step
@@ -88,9 +88,16 @@ async def read_ports(run: RevertRun) -> Cards:
 
 @step(needs=(begin_revert, check_source, read_ports), patience_s=HOST_PATIENCE_S)
 async def stop_destination(run: RevertRun) -> None:
-    """The new guest is off, and a host that is silent cannot say so: then it is not reverted, for there would be two."""
+    """The new guest is off, and a host that is silent cannot say so: then it is not reverted, for there would be two.
+
+    One that has lost its guest has none that runs: what the old host kept is all there is.
+    """
     server = _server(run)
-    await run.rooms.hosts.power_off(moving.here(server).address, errand(run, "stop_destination"), server.id)
+    try:
+        await run.rooms.hosts.power_off(moving.here(server).address, errand(run, "stop_destination"), server.id)
+    except HostFailed as failed:
+        if failed.code != NO_GUEST or moving.on_one_host(server):
+            raise
 
 
 @stop_destination.undo

@@ -65,6 +65,11 @@ class MoveVerbs:
         elif verb is Verb.LIVE_STATUS:
             assert isinstance(payload, OfMove)
             answer = LiveNow(self._stands(to.host, server, payload.move))
+        elif verb is Verb.GUEST_POWER:
+            self.refuse_silent(to.host)
+            if (to.host, server) not in self.guests:
+                raise HostFailed("it has none", code="guest_not_found")
+            answer = GuestNow(self.guests[to.host, server])
         elif isinstance(payload, FreezeGuest):
             self.still[to.host, server] = payload.why
             answer = GuestNow(PowerState.RUNNING)

@@ -11,6 +11,7 @@ from moorage.model.ids import CellId
 from moorage.model.server import Server, VmState
 from moorage.operations import confirm_resize
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import moving
 from moorage.store.cell import servers as cell_servers
 
 NAME = "unconfirmed"
@@ -67,8 +68,16 @@ class ConfirmResizes:
             after = page[-1].id
 
     async def _begin(self, server: Server) -> bool:
-        """False: something else is being done to it, or the host that it left is silent: the next round looks again."""
+        """False: something else is being done to it, one of its hosts is silent, or the new one has lost the guest: the next round looks again.
+
+        Nobody has asked for it, so what the old host keeps stays for as long as it is not certain that the new one has the guest.
+        """
         try:
+            if self._rooms.hosts.is_silent(str(server.host)) or await moving.is_lost(self._rooms, server):
+                logger.warning(
+                    "the resize of server %s is not confirmed: its new host does not say that it has it", server.id
+                )
+                return False
             await confirm_resize.begin(
                 self._rooms, server.id, server.user, server.project, check=still_waiting, request_id=""
             )

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moorage.bus.agents import HostAddress
-from moorage.bus.messages import OfMove, Verb
+from moorage.bus.agents import NOT_SUPPORTED, HostAddress
+from moorage.bus.messages import GuestNow, OfMove, Verb
 from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Unavailable
-from moorage.model.guest import MoveTarget
+from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.network import Port
@@ -188,6 +188,22 @@ async def target_at(run: MoveRun, to: Place) -> MoveTarget:
     """Where that host takes guests. Raises HostFailed: it is silent, or its agent or driver knows no moves."""
     address = HostAddress(to.cell, to.name)
     return await run.rooms.hosts.ask(address, run.asked.server.id, Verb.MOVE_TARGET, None, MoveTarget)
+
+
+async def is_lost(rooms: Rooms, server: Server) -> bool:
+    """Whether the host that it is on says that it has no such guest. Raises Unavailable: it is heard, and does not say.
+
+    A silent host says nothing; of one that is too old to be asked the record says what was observed.
+    """
+    try:
+        await rooms.hosts.ask(here(server).address, server.id, Verb.GUEST_POWER, None, GuestNow)
+    except HostFailed as failed:
+        if failed.code == NOT_SUPPORTED:
+            return server.power_state == PowerState.NOSTATE
+        if failed.code not in {NO_GUEST, HOST_SILENT}:
+            raise Unavailable(f"the host does not say how the guest is: {failed.public}") from failed
+        return failed.code == NO_GUEST
+    return False
 
 
 async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same_host: bool) -> bool:
