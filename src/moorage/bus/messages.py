@@ -113,8 +113,7 @@ READS = frozenset(
         Verb.THAW_GUEST,
     }
 )
-"""Verbs that change nothing a record tells of: they carry no turn and leave nothing in the host's journal.  A password must not be
-kept anywhere, an image that is fetched twice is fetched once, and a guest that was made still is let go by its host."""
+"""They change nothing a record tells of: no turn, nothing in the journal. A password is kept nowhere; a still guest is let go by its host."""
 
 
 class StartGuest(msgspec.Struct, frozen=True):
