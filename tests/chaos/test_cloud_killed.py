@@ -15,7 +15,7 @@ from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.testing.census import guests_on_disk, nothing_leaked
 from moorage.testing.person import Person
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 from moorage.testing.upped import READY_S, SERVICES, Upped
 
 pytestmark = pytest.mark.slow

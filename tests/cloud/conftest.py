@@ -19,7 +19,7 @@ from moorage.model.ids import ServerId
 from moorage.model.turn import Turn
 from moorage.testing.census import nothing_leaked
 from moorage.testing.person import VERSION, Person
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 
 SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 

@@ -16,7 +16,7 @@ from sqlalchemy import text
 from moorage.main.config import Hosts, Listen, Metadata, VendorTarget
 from moorage.main.servers import Doorway
 from moorage.model.ids import ServerId
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 from moorage.testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -32,7 +32,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.region import console_tokens
 from moorage.store.servers import server_values
 from moorage.testing.person import VERSION
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 
 
 @pytest.fixture

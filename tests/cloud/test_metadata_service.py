@@ -18,7 +18,7 @@ from moorage.main.metadata import make_metadata
 from moorage.main.up import configured, parser
 from moorage.model.errors import Unavailable
 from moorage.model.flat import flat_id
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 
 SECRET = "between the proxy and us"
 SCRIPT = base64.b64encode(b"#!/bin/sh\n").decode()

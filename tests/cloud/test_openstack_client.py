@@ -21,7 +21,7 @@ import openstack_script as script
 import placement_script as placement
 import pytest
 
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("openstackclient") is None or importlib.util.find_spec("osc_placement") is None,

@@ -1,6 +1,5 @@
 """`moorage placement`: a process of its own, at the root path, with its own database and nothing else in it."""
 
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import httpx
 import pytest
 
 from moorage.store.region.placement.tables import placement_metadata
+from moorage.testing.ports import free_port
 
 START_DEADLINE_S = 180.0
 OPENSTACK = Path(sys.executable).parent / "openstack"
@@ -20,8 +20,7 @@ OPENSTACK = Path(sys.executable).parent / "openstack"
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[str]:
     """Its URL; configured by a file and an option over it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     rules = tmp_path / "policy.yaml"
     rules.write_text('"placement:traits:list": "@"\n')
     file = tmp_path / "moorage.toml"

@@ -11,7 +11,7 @@ import pytest
 from moorage.bus import nats
 from moorage.bus.nats import NatsBus
 from moorage.testing.nats import NatsServer, nats_server_program
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 from moorage.testing.waiting import until
 
 PATIENCE_S = 40.0

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -25,14 +24,10 @@ from moorage.main.config import (
 )
 from moorage.main.up import Cloud, start_cloud
 from moorage.testing.peers.stack import Stack
+from moorage.testing.ports import free_port
 
 DEADLINE_S = 180.0
 SeenT = TypeVar("SeenT")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 class Desk:

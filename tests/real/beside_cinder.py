@@ -35,7 +35,7 @@ from moorage.main.up import Cloud, start_cloud
 from moorage.testing.census import nothing_leaked
 from moorage.testing.peers.stack import Login, Stack
 from moorage.testing.person import VERSION, Person
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 
 
 class RealPerson(Person):

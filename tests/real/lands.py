@@ -1,7 +1,6 @@
 """Moorage with simulated hosts beside its neighbours, embedded or real, and people of fresh projects: one way to both."""
 
 import asyncio
-import socket
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -16,6 +15,7 @@ from moorage.main.config import Api, Compute, Config, Hosts, Listen, Neighbour, 
 from moorage.main.embedded import admin_password
 from moorage.main.up import Cloud, start_cloud
 from moorage.testing.peers.stack import Stack
+from moorage.testing.ports import free_port
 
 DEADLINE_S = 180.0
 LOOK_EVERY_S = 0.1
@@ -118,18 +118,13 @@ async def log_in(urls: dict[str, str], user: str, password: str, project: str) -
     return Who(urls, reply.headers["X-Subject-Token"], reply.json()["token"]["project"]["id"])
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
 @asynccontextmanager
 async def land(data: Path, stack: Stack | None, **changes: Any) -> AsyncIterator[Land]:
     """With the real neighbours of a stack, or with embedded ones."""
     config = Config(
         data_dir=str(data),
         region=Region(durability="process"),
-        api=Api(**{name: Listen(port=_free_port()) for name in SERVICES}),
+        api=Api(**{name: Listen(port=free_port()) for name in SERVICES}),
         hosts=Hosts(count=4),
         quota=Quota(instances=-1, cores=-1, ram=-1),
         log_level="warning",

@@ -9,13 +9,14 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from beside import Desk, free_port, moorage_beside
+from beside import Desk, moorage_beside
 from starlette.types import Receive, Scope, Send
 from test_reporting import AGENT, Routed, report, state, told, tree
 
 from moorage.main.config import Api, Hosts, Listen
 from moorage.main.servers import Doorway
 from moorage.testing.peers.stack import Stack
+from moorage.testing.ports import free_port
 from moorage.testing.process import moorage_process
 
 pytestmark = pytest.mark.real

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from moorage.testing.ports import free_port
+
 START_PATIENCE_S = 180.0
 STOP_PATIENCE_S = 60.0
 
@@ -91,9 +93,7 @@ def start_postgres(under: Path | None = None, *, durability: Durability = "none"
         os.chown(folder, entry.pw_uid, entry.pw_gid)
     data = folder / "data"
     _run([str(binaries / "initdb"), "-D", str(data), "-U", "moorage", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     settings = [
         f"port={port}",
         "listen_addresses=127.0.0.1",

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import httpx
 
+from moorage.testing.ports import free_port
+
 START_DEADLINE_S = 180.0
 STOP_DEADLINE_S = 60.0
 PROBE_PAUSE_S = 0.02
@@ -20,8 +21,7 @@ PROBE_PAUSE_S = 0.02
 @contextlib.contextmanager
 def moorage_process(*words: str) -> Iterator[str]:
     """Start `moorage WORDS --port N`; the URL once it answers. It must end by itself when asked to."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     environment = os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     with tempfile.NamedTemporaryFile(suffix=".log") as log:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 
 READY_S = 90.0
 STOP_S = 30.0

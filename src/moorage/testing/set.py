@@ -8,7 +8,6 @@ import argparse
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from moorage.main.config import Config, read_config
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import HostPlan, planned_hosts
 from moorage.testing.nats import NatsServer
+from moorage.testing.ports import free_ports
 from moorage.testing.postgres import Durability, Server, start_postgres
 from moorage.testing.releases import Installed
 
@@ -260,19 +260,6 @@ class TrialSet:
         reply = httpx.post(f"{self.config.api.identity.url}/v3/auth/tokens", json=asked, timeout=30.0)
         reply.raise_for_status()
         return str(reply.headers["X-Subject-Token"])
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on just now."""
-    found: list[socket.socket] = []
-    for _ in range(count):
-        probe = socket.socket()
-        probe.bind(("127.0.0.1", 0))
-        found.append(probe)
-    ports = [int(probe.getsockname()[1]) for probe in found]
-    for probe in found:
-        probe.close()
-    return ports
 
 
 def main(argv: Sequence[str]) -> int:

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from moorage.main.config import Config, read_config
+from moorage.testing.ports import free_ports
 from moorage.testing.releases import Installed
-from moorage.testing.set import free_ports
 
 READY_S = 60.0
 STOP_S = 90.0

@@ -33,8 +33,8 @@ from moorage.sql import Durability
 from moorage.testing.bench.load import Caller, token_of
 from moorage.testing.bench.machine import cpu_s_of_tree
 from moorage.testing.nats import NatsServer
+from moorage.testing.ports import free_ports
 from moorage.testing.postgres import start_postgres
-from moorage.testing.set import free_ports
 
 READY_S = 90.0
 SETTLE_S = 180.0

@@ -17,8 +17,8 @@ from moorage.sql.migrate import bring_forward
 from moorage.testing.bench.fleet import FLAT, Part, fill
 from moorage.testing.bench.load import Connection, Refused
 from moorage.testing.bench.machine import cpu_s_of_tree
+from moorage.testing.ports import free_ports
 from moorage.testing.postgres import Server
-from moorage.testing.set import free_ports
 
 START_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 30.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from moorage.testing.bench.table import Row, Table
-from moorage.testing.set import free_ports
+from moorage.testing.ports import free_ports
 
 WARM_S = 3.0
 DEADLINE_S = 60.0

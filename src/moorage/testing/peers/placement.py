@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 import httpx
 
 from moorage.testing.peers.install import install
+from moorage.testing.ports import free_port
 
 SERVE = Path(__file__).parent / "inside" / "serve.py"
 START_DEADLINE_S = 60.0
@@ -41,8 +41,7 @@ def real_placement_alone(
     with log.open("ab") as out:
         manage = [str(python.parent / "placement-manage"), "--config-dir", str(root), "db", "sync"]
         subprocess.run(manage, stdout=out, stderr=out, env=environment, timeout=COMMAND_DEADLINE_S, check=True)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         words = [str(python), str(SERVE), "placement.wsgi.api", str(port), str(threads)]
         process = subprocess.Popen(words, stdout=out, stderr=out, env=environment, start_new_session=True)
     if started is not None:

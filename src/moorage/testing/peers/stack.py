@@ -5,7 +5,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ import msgspec
 
 from moorage.testing.peers.install import install
 from moorage.testing.peers.settings import OURS, Site, write_settings
+from moorage.testing.ports import free_ports
 
 INSIDE = Path(__file__).parent / "inside"
 START_DEADLINE_S = 300
@@ -122,7 +122,7 @@ def start_stack(root: Path | None = None) -> Stack:
     python = install()
     root = root or Path(tempfile.mkdtemp(prefix="moorage-real-"))
     shutil.rmtree(root, ignore_errors=True)
-    ports = _free_ports(7)
+    ports = free_ports(7)
     site = Site(root, python.parent.parent, secrets.token_hex(12), *ports)
     write_settings(site)
     stack = Stack(site)
@@ -142,14 +142,6 @@ def start_stack(root: Path | None = None) -> Stack:
         stack.stop()
         raise
     return stack
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def _environment(**more: str | Path) -> dict[str, str]:

@@ -1,0 +1,86 @@
+"""Free ports for tests and benchmarks, that nobody takes between the moment they are picked and the moment somebody listens there.
+
+The kernel gives ports of its ephemeral range to every connection that anybody on the machine opens, so a port that was free there
+a moment ago may be the near end of a connection when a service wants it.  These are below that range, and each process of ours
+picks from a row of its own, which it holds by a lock on a file for as long as it lives.
+"""
+
+import fcntl
+import itertools
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+LOWEST, PORTS_OF_A_PROCESS = 10_500, 250
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+EPHEMERAL_FROM = 32_768
+"""Where the kernel does not say."""
+
+
+class Row:
+    """The ports that this process picks from, round and round; none where every row is taken."""
+
+    def __init__(self, folder: Path) -> None:
+        self.process = os.getpid()
+        self._lock, self._ports = _held(folder)
+
+    def next(self) -> int | None:
+        """One on which nobody listens just now; None: there is no such."""
+        for port in itertools.islice(self._ports, PORTS_OF_A_PROCESS):
+            with socket.socket() as probe:
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    continue
+            return port
+        return None
+
+
+def _held(folder: Path) -> tuple[int, Iterator[int]]:
+    """The first row that no living process has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for at in range(LOWEST, _ephemeral_from() - PORTS_OF_A_PROCESS, PORTS_OF_A_PROCESS):
+        lock = os.open(folder / str(at), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        return lock, itertools.cycle(range(at, at + PORTS_OF_A_PROCESS))
+    return -1, iter(())
+
+
+def _ephemeral_from() -> int:
+    try:
+        return int(EPHEMERAL.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return EPHEMERAL_FROM
+
+
+_rows: dict[int, Row] = {}
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ones, each of which is given again only after all others of this process."""
+    process = os.getpid()
+    if process not in _rows:  # a fork has the lock of its parent, and needs ports of its own
+        _rows[process] = Row(Path(tempfile.gettempdir()) / f"moorage-ports-{os.getuid()}")
+    found = [_rows[process].next() for _ in range(count)]
+    return [port for port in found if port is not None] if None not in found else _of_the_kernel(count)
+
+
+def free_port() -> int:
+    return free_ports(1)[0]
+
+
+def _of_the_kernel(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()

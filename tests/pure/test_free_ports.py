@@ -1,0 +1,24 @@
+"""Ports that tests pick are theirs until somebody listens there: not the kernel's to give to a connection, nor another process's to pick."""
+
+import socket
+from pathlib import Path
+
+from moorage.testing.ports import EPHEMERAL, EPHEMERAL_FROM, PORTS_OF_A_PROCESS, Row, free_ports
+
+
+def test_they_differ_and_are_below_those_of_connections() -> None:
+    found = free_ports(20) + free_ports(20)
+    assert len(set(found)) == 40
+    lowest = int(EPHEMERAL.read_text().split()[0]) if EPHEMERAL.exists() else EPHEMERAL_FROM
+    assert max(found) < lowest
+
+
+def test_a_row_belongs_to_one_and_a_port_that_is_taken_is_left_out(tmp_path: Path) -> None:
+    mine, others = Row(tmp_path), Row(tmp_path)
+    first = mine.next()
+    assert first is not None
+    row = {mine.next() for _ in range(PORTS_OF_A_PROCESS)}
+    assert first in row, "round and round"
+    assert others.next() not in row
+    with socket.create_server(("127.0.0.1", first)):
+        assert first not in {mine.next() for _ in range(2 * PORTS_OF_A_PROCESS)}
