@@ -7,9 +7,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 from conftest import Running, Shared
-from guaranteed import EGR, KBPS, network_on, placement, policy_of, port_on, providers, show_port, used
-from test_resize import disk, host_of, letter, migrations, nothing_to_mend, power, quota
-from test_shelve import act, actions, guests, held, ports, until
+from guaranteed import EGR, KBPS, made, network_on, placement, policy_of, port_on, providers, show_port, used
+from test_resize import asked, disk, host_of, letter, migrations, nothing_to_mend, power, quota
+from test_shelve import act, actions, guests, held, neighbours_of, ports, until
 from test_volume_backed import backed
 from test_volumes import attached
 
@@ -346,3 +346,52 @@ async def test_what_is_paused_stays_paused(running: Running) -> None:
     there = await ended(running, id, "completed", "PAUSED")
     assert host_of(there) != source
     assert power(running, host_of(there), id) is PowerState.PAUSED
+
+
+async def test_a_virtual_function_goes_with_the_bandwidth_of_its_interface(running: Running) -> None:
+    """S1.15: resized and reverted, migrated and confirmed, and live: each end has a function of the interface that has the bandwidth."""
+    admin = running.admin
+    policy, network = await policy_of(admin, kbps=KBPS // 4), await network_on(admin, "physnet1")
+    direct = {"network_id": network, "binding:vnic_type": "direct"}
+    port = (await made(admin, "/ports", "port", **direct, qos_policy_id=policy))["id"]
+    other = (await made(admin, "/ports", "port", **direct))["id"]
+    server = await admin.active("a", networks=[{"port": port}])
+    id, here, names = server["id"], host_of(server), await providers(admin)
+    there = next(each for each in neighbours_of(running, here) if each != here)
+    taken = await admin.active("first", networks=[{"port": other}], availability_zone=f"nova:{there}")
+
+    async def is_on(host: str, slot: str, held_at: str | None = None) -> None:
+        shown = await show_port(admin, port)
+        function, bandwidth = (names[f"{host}:{of}:ens1"] for of in ("SR-IOV", "NIC Switch agent"))
+        profile = shown["binding:profile"]
+        assert (shown["binding:host_id"], profile["pci_slot"]) == (host, slot)
+        assert list(profile["allocation"].values()) == [bandwidth]
+        claim = (await placement(admin, f"/allocations/{id}"))["allocations"]
+        assert claim[function]["resources"] == {"SRIOV_NET_VF": 1}
+        assert claim[bandwidth]["resources"] == {EGR: KBPS // 4}
+        (vif,) = running.cloud.fleet.drivers[host].spec_of(ServerId(id)).vifs
+        assert (vif.profile["pci_slot"], vif.profile["allocation"]) == (slot, profile["allocation"])
+        for each in running.cloud.fleet.drivers:
+            expected = (each in (host, held_at)) + (each == there)
+            assert await used(admin, names[f"{each}:SR-IOV:ens1"]) == {"SRIOV_NET_VF": expected}
+
+    first, second = "0000:80:01.0", "0000:80:01.1"
+    await is_on(here, first)
+    to_there = {"migrate": {"host": there}}
+    await asked(running, id, to_there, "VERIFY_RESIZE")
+    await is_on(there, second, held_at=here)
+    await asked(running, id, {"revertResize": None}, "ACTIVE")
+    await is_on(here, first)
+    await asked(running, id, to_there, "VERIFY_RESIZE")
+    await asked(running, id, {"confirmResize": None}, "ACTIVE", 204)
+    await is_on(there, second)
+    assert (await act(running, id, {"os-migrateLive": {"host": here, "block_migration": "auto"}})).status_code == 202
+    await ended(running, id, "completed")
+    await is_on(here, first)
+    await nothing_to_mend(running)
+    for each in (id, taken["id"]):
+        await admin.gone(each)
+    for each in (port, other):
+        await admin.network("DELETE", f"/ports/{each}")
+    await admin.network("DELETE", f"/networks/{network}")
+    await admin.network("DELETE", f"/qos/policies/{policy}")
