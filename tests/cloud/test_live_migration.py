@@ -8,7 +8,8 @@ import pytest
 import pytest_asyncio
 from conftest import Running, Shared
 from guaranteed import EGR, KBPS, made, network_on, placement, policy_of, port_on, providers, show_port, used
-from test_resize import asked, disk, host_of, letter, migrations, nothing_to_mend, power, quota
+from test_resize import asked as acted
+from test_resize import disk, host_of, letter, migrations, nothing_to_mend, power, quota
 from test_shelve import act, actions, guests, held, neighbours_of, ports, until
 from test_volume_backed import backed
 from test_volumes import attached
@@ -378,12 +379,12 @@ async def test_a_virtual_function_goes_with_the_bandwidth_of_its_interface(runni
     first, second = "0000:80:01.0", "0000:80:01.1"
     await is_on(here, first)
     to_there = {"migrate": {"host": there}}
-    await asked(running, id, to_there, "VERIFY_RESIZE")
+    await acted(running, id, to_there, "VERIFY_RESIZE")
     await is_on(there, second, held_at=here)
-    await asked(running, id, {"revertResize": None}, "ACTIVE")
+    await acted(running, id, {"revertResize": None}, "ACTIVE")
     await is_on(here, first)
-    await asked(running, id, to_there, "VERIFY_RESIZE")
-    await asked(running, id, {"confirmResize": None}, "ACTIVE", 204)
+    await acted(running, id, to_there, "VERIFY_RESIZE")
+    await acted(running, id, {"confirmResize": None}, "ACTIVE", 204)
     await is_on(there, second)
     assert (await act(running, id, {"os-migrateLive": {"host": here, "block_migration": "auto"}})).status_code == 202
     await ended(running, id, "completed")

@@ -178,6 +178,7 @@ def an_ask(dice: random.Random, fleet: Fleet) -> Ask:
         nics=tuple(_a_nic(dice, list(fleet.segments), number) for number in range(dice.randint(0, 4))),
         availability_zone=dice.choice((*ZONES, "nowhere")) if sometimes(0.2) else None,
         host=dice.choice([*names, "nobody"]) if sometimes(0.1) else None,
+        leaves=HostId(dice.choice(names)) if sometimes(0.1) else None,
         not_on=tuple(HostId(name) for name in dice.sample(names, 1)) if sometimes(0.2) else (),
         same_host=tuple(HostId(name) for name in dice.sample(names, len(names) // 2)) if sometimes(0.1) else None,
         different_host=tuple(HostId(name) for name in dice.sample(names, 1)) if sometimes(0.2) else (),
@@ -239,6 +240,8 @@ def verdicts(ask: Ask, fleet: Fleet, host: Host) -> Iterator[Found]:
 def _by_name(ask: Ask, host: Host) -> Iterator[Found]:
     if ask.host not in (None, host.name):
         yield "forced_host", frozenset({f"not {ask.host}, which was asked for"})
+    if host.name == ask.leaves:
+        yield "host_it_leaves", frozenset({"it is the host that the server leaves"})
     if host.name in ask.not_on:
         yield "tried_before", frozenset({"tried before"})
 

@@ -65,6 +65,7 @@ asks = st.builds(
     nics=st.lists(nics, max_size=2).map(tuple),
     availability_zone=st.sampled_from([None, None, "nova", "west", "nowhere"]),
     host=st.sampled_from([None, None, None, "h1"]),
+    leaves=st.sampled_from([None, None, None, HostId("h1")]),
     not_on=names,
     same_host=st.none() | names,
     different_host=names,

@@ -60,6 +60,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Only this host, by the name people know."""
     node: str | None = None
     """Only this hypervisor hostname."""
+    leaves: HostId | None = None
+    """The host that a move takes the server away from."""
     not_on: tuple[HostId, ...] = ()
     """Tried before."""
     same_host: tuple[HostId, ...] | None = None

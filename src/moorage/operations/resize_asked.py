@@ -74,7 +74,6 @@ def ask_of(
     an earlier attempt wanted it."""
     group = None if asked.group is None else msgspec.structs.replace(asked.group, own=min(attempt, 2))
     wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
-    own = () if asked.same_host or server.provider is None else (server.provider,)
     return Ask(
         resources=asked.needs.resources,
         required=asked.needs.required,
@@ -82,7 +81,8 @@ def ask_of(
         nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
         availability_zone=server.pinned_az,
         host=asked.host,
-        not_on=(*own, *(HostId(host) for host in not_on)),
+        leaves=None if asked.same_host else server.provider,
+        not_on=tuple(HostId(host) for host in not_on),
         same_host=asked.near,
         different_host=asked.far,
         group=group,

@@ -9,7 +9,7 @@ from moorage.scheduler.filters.devices import device_kinds, device_room, devices
 from moorage.scheduler.filters.fits import fits
 from moorage.scheduler.filters.has_traits import has_traits
 from moorage.scheduler.filters.host_state import host_alive, host_enabled
-from moorage.scheduler.filters.named import forced_host, hinted_hosts, tried_before
+from moorage.scheduler.filters.named import forced_host, hinted_hosts, host_it_leaves, tried_before
 from moorage.scheduler.filters.network import network_reach, segment_addresses
 from moorage.scheduler.filters.places import agent_level, availability_zone, cell_allowed, cell_answers
 from moorage.scheduler.filters.server_group import server_group
@@ -23,6 +23,7 @@ from moorage.scheduler.weighing import Weighed, Weighing, weigh
 
 FILTERS: tuple[Filter, ...] = (
     forced_host,
+    host_it_leaves,
     tried_before,
     host_enabled,
     host_alive,

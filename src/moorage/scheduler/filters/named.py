@@ -7,11 +7,20 @@ import numpy as np
 from moorage.model.ids import HostId
 from moorage.model.world import Ask, Mask, Refusals, World
 
+LEFT = "it is the host that the server leaves"
+
 
 def _where(world: World, hosts: Iterable[HostId]) -> Mask:
     mask = np.zeros(world.size, dtype=np.bool_)
     mask[[world.slots[host] for host in hosts if host in world.slots]] = True
     return mask
+
+
+def host_it_leaves(ask: Ask, world: World) -> Refusals | None:
+    """A move takes its server to another host."""
+    if ask.leaves is None:
+        return None
+    return Refusals(_where(world, (ask.leaves,)), lambda slot: LEFT, LEFT)
 
 
 def tried_before(ask: Ask, world: World) -> Refusals | None:
