@@ -1,6 +1,7 @@
 """A whole cloud in this process, as `moorage up` starts it, on free ports and an empty directory."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +14,16 @@ import pytest_asyncio
 from moorage.bus import subjects
 from moorage.bus.messages import Command, read
 from moorage.drivers.dials import Dials, VerbDial
+from moorage.main import rounds
 from moorage.main.config import Api, Config, Listen, Quota, Region
 from moorage.main.up import Cloud, start_cloud
 from moorage.model.ids import ServerId
 from moorage.model.turn import Turn
+from moorage.store.region import servers as region_servers
 from moorage.testing.census import nothing_leaked
 from moorage.testing.person import VERSION, Person
 from moorage.testing.ports import free_ports
+from moorage.testing.waiting import PATIENCE_S, until
 
 SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 
@@ -81,6 +85,41 @@ class Running:
 
     def person(self, user: str, project: str) -> Person:
         return Person(self.config, user, project)
+
+    def hold_up(self, verb: str, hosts: Collection[str] = ()) -> asyncio.Event:
+        """None of these hosts (none of all) gets on with this verb until the event is set: what goes on meanwhile has all the time it wants."""
+        gate = asyncio.Event()
+        for host, driver in self.cloud.fleet.drivers.items():
+            if not hosts or host in hosts:
+                driver._trouble = _after(gate, verb, driver._trouble)  # type: ignore[method-assign]
+        return gate
+
+    async def let_go(self, server: str) -> None:
+        """Until no operation holds it: what people are shown of one's work is a commit or some before its end."""
+        region = self.cloud.region.databases.region
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                where = await region.read(lambda tx: region_servers.find(tx, server))
+                if where is None or where.operation is None:
+                    return
+                await asyncio.sleep(0.02)
+
+    async def idle(self) -> None:
+        """Until no operation at all is told."""
+        conductor = self.cloud.region.conductor
+        assert conductor is not None
+        await until(lambda: not conductor.telling)
+
+
+def _after(gate: asyncio.Event, verb: str, trouble: Any) -> Any:
+    @asynccontextmanager
+    async def held_up(named: str) -> AsyncIterator[Any]:
+        if named == verb:
+            await gate.wait()
+        async with trouble(named) as knob:
+            yield knob
+
+    return held_up
 
 
 Start = Callable[..., AbstractAsyncContextManager[Running]]
@@ -173,6 +212,14 @@ def start(tmp_path: Path) -> Start:
 def plain(cloud: Cloud, host: str) -> Dials:
     """A host on which nothing goes wrong."""
     return msgspec.structs.replace(cloud.fleet.drivers[host].dials, verbs={})
+
+
+@pytest.fixture
+def rounds_are_far_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None comes again after its first run: who counts calls or statements counts those of what was asked."""
+    for name in vars(rounds):
+        if name.endswith("_EVERY_S"):
+            monkeypatch.setattr(rounds, name, 3600.0)
 
 
 @pytest.fixture

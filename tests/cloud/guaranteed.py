@@ -56,7 +56,7 @@ async def placement(admin: Person, path: str) -> Any:
 
 async def providers(admin: Person) -> dict[str, str]:
     """Name → id, once every host of the cloud has its bridges."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         rows = (await placement(admin, "/resource_providers"))["resource_providers"]
         found = {row["name"]: row["uuid"] for row in rows}

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from conftest import Running, Start
 
-from moorage.drivers.dials import VerbDial
 from moorage.main.config import Hosts
 from moorage.placement import inventory
 from moorage.store.cell import hosts as cell_hosts
@@ -106,7 +105,7 @@ async def test_a_delete_that_is_said_twice_is_one(start: Start) -> None:
     async with start() as running:
         admin = running.admin
         server = (await admin.active("twice"))["id"]
-        running.dial_all(destroy_guest=VerbDial(delay_s=1.5))
+        destroyed = running.hold_up("destroy_guest")
         for _ in range(3):
             assert (await admin.compute("DELETE", f"/servers/{server}")).status_code == 204
 
@@ -115,5 +114,6 @@ async def test_a_delete_that_is_said_twice_is_one(start: Start) -> None:
             return [each for each in found if each["name"] == "delete"]
 
         assert len(await deletes()) == 1
+        destroyed.set()
         await admin.absent(server)
         assert len(await deletes()) == 1

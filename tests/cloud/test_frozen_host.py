@@ -77,7 +77,7 @@ async def test_what_was_being_started_is_given_up_and_asked_again(tmp_path: Path
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
         at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="before")}))
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=30.0), guest()))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=180.0), guest()))
         await until(lambda: at.host.driver.hanging("start_guest") == 1)
         at.cell.answers = False
         at.host.clock.suspended_s += LONG_S
@@ -111,7 +111,7 @@ async def test_a_host_whose_bus_was_cut_for_long_asks_first(tmp_path: Path) -> N
         at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(2), here=False)}
         bus.dials.cut = False
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
-        await asyncio.wait_for(at.host.agent.home.wait(), 60)
+        await asyncio.wait_for(at.host.agent.home.wait(), 180)
 
 
 async def test_an_answer_from_before_the_pause_is_not_enough(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ async def test_an_agent_that_is_refused_is_quiet_until_it_is_not(tmp_path: Path)
         await until(lambda: not at.host.agent.home.is_set())
         at.cell.heard.clear()
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ReportWanted()))
-        waiting = asyncio.create_task(at.caller.power_on(HOST, errand(3, patience_s=20.0), SERVER))
+        waiting = asyncio.create_task(at.caller.power_on(HOST, errand(3, patience_s=180.0), SERVER))
         await until(lambda: questions(at))
         assert not [each for each in at.cell.heard if isinstance(each, Heartbeat | HostReport)]
         assert at.host.driver.power_of(SERVER) is PowerState.SHUTDOWN

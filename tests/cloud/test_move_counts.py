@@ -69,7 +69,7 @@ async def cost(
     return found, dict(made)
 
 
-async def test_what_each_costs(start: Start) -> None:
+async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
     async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),))) as running:
         admin = running.admin
         id = (await admin.active("a"))["id"]

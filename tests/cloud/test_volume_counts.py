@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from conftest import Running, Start
 from test_volumes import attach, becomes, detach, volume
 from test_volumes_swapped import as_service, moves, swap
 
 from moorage.main.config import Hosts
+from moorage.operations.steps import slot
 from moorage.testing.bench.counts import BACKGROUND
 from moorage.testing.waiting import until
 
@@ -60,7 +62,11 @@ async def cost(
     return found, dict(calls(running) - before), answer
 
 
-async def test_what_each_costs(start: Start) -> None:
+async def test_what_each_costs(start: Start, rounds_are_far_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOOK_FIRST_S", "LOOK_MOST_S"):
+        monkeypatch.setattr(
+            slot, name, 2.0
+        )  # who waits for an attach looks once, however long it takes on a busy machine
     async with start(hosts=Hosts(count=1)) as running:
         admin = running.admin
         await as_service(running)

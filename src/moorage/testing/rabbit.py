@@ -12,7 +12,7 @@ from pathlib import Path
 
 from moorage.testing.ports import free_ports
 
-READY_S = 90.0
+READY_S = 180.0
 STOP_S = 30.0
 PLACES = ("/usr/lib/rabbitmq/bin/rabbitmq-server",)
 

@@ -10,7 +10,7 @@ from moorage.main.config import Config, read_config
 from moorage.testing.ports import free_ports
 from moorage.testing.releases import Installed
 
-READY_S = 60.0
+READY_S = 180.0
 STOP_S = 90.0
 SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 
