@@ -33,7 +33,7 @@ async def test_adopted_boots_know_the_zones(tmp_path: Path, monkeypatch: pytest.
     cloud = await start_cloud(msgspec.structs.replace(config))
     try:
         async with Person(config) as admin:
-            found = [await admin.settled(each, 30.0) for each in servers]
+            found = [await admin.settled(each) for each in servers]
             assert {(each["status"], each["OS-EXT-SRV-ATTR:host"]) for each in found} == {("ACTIVE", host)}
             await nothing_leaked(config, admin)
     finally:

@@ -48,7 +48,7 @@ async def test_another_cell_takes_the_boots_at_once(running: Running, monkeypatc
     outage.begin()
     for _ in range(2):
         servers = await asyncio.gather(*(admin.boot(f"s{number}") for number in range(6)))
-        found = await asyncio.gather(*(admin.settled(each, 30.0) for each in servers))
+        found = await asyncio.gather(*(admin.settled(each) for each in servers))
         assert {each["status"] for each in found} == {"ACTIVE"}
         cells = {plan.host: plan.cell for plan in running.cloud.plans}
         assert {cells[each["OS-EXT-SRV-ATTR:host"]] for each in found} == {"cell2"}
@@ -77,7 +77,7 @@ async def test_a_boot_that_could_go_nowhere_else_waits_for_its_cell(
         assert waiting == "waiting for the database of cell cell1"
         outage.end()
         await answers(outage)
-        assert (await admin.settled(server, 60.0))["status"] == "ACTIVE"
+        assert (await admin.settled(server))["status"] == "ACTIVE"
 
 
 async def test_a_boot_that_meets_the_outage_first_waits_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ async def test_a_boot_that_meets_the_outage_first_waits_too(start: Start, monkey
         await until(lambda: outage.guarded.circuits)
         outage.end()
         await answers(outage)
-        found = await admin.settled(server, 60.0)
+        found = await admin.settled(server)
         assert found["status"] == "ACTIVE", found.get("fault")
 
 

@@ -24,7 +24,7 @@ from moorage.testing.waiting import until as soon
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CLOUD = {
-    "compute": Compute(host_silence_s=1.5, fence_plugin="simulated"),
+    "compute": Compute(host_silence_s=3.0, fence_plugin="simulated"),
     "hosts": Hosts(count=6, beat_s=0.3, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS, packet_rate_kpps=100),
 }
 
@@ -85,6 +85,7 @@ async def evacuated(
     reply = await act(running, server, {"evacuate": asked}, at=at)
     assert (reply.status_code, reply.content) == (200, b""), reply.text
     seen = await running.admin.settled(server)
+    await running.let_go(server)
     assert seen["status"] == status, (await failure(running, server), await running.admin.operations_of(server))
     return dict(seen)
 
@@ -279,14 +280,13 @@ async def test_a_host_that_comes_back_in_the_middle_runs_nothing_beside(
     dead = await killed(running, here, wired(running, monkeypatch))
     await dead.down()
     others = [each for each in neighbours_of(running, here) if each != here]
-    for host in others:
-        running.dial(host, start_guest=VerbDial(delay_s=5.0))
+    started = running.hold_up("start_guest", others)
     assert (await act(running, id, {"evacuate": {}}, at="2.94")).status_code == 200
     await until(lambda: migrations(running, id), lambda seen: bool(seen) and seen[0]["status"] == "migrating")
     await dead.returns()
     await until(lambda: _none(running, id), lambda left: here not in left)
     assert (await migrations(running, id))[0]["status"] == "migrating"
-    running.dial_all()
+    started.set()
     seen = await running.admin.settled(id)
     assert (seen["status"], guests(running, id)) == ("ACTIVE", [host_of(seen)])
     await cleaned(running, id, here)

@@ -14,6 +14,7 @@ from moorage.main.config import Hosts
 from moorage.main.seed import ROUTED, SEGMENT_ADDRESSES
 from moorage.model.ids import ServerId
 from moorage.model.resources import IPV4_ADDRESS
+from moorage.operations.steps import slot
 from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
@@ -325,10 +326,12 @@ async def test_hosts_that_see_to_ports_themselves_plug_and_unplug_too(start: Sta
             await running.admin.gone(server["id"])
 
 
-async def test_a_power_action_waits_for_an_interface_that_is_being_attached(running: Running) -> None:
+async def test_a_power_action_waits_for_an_interface_that_is_being_attached(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing that people see forbids it: an attach has no task state."""
     server = await running.admin.active("a")
-    running.dial(server["OS-EXT-SRV-ATTR:host"], attach_interface=VerbDial(delay_s=0.5))
+    plugged = running.hold_up("attach_interface")
     network = await running.admin.id_of("network", "private")
     attaching = asyncio.create_task(attach(running, server["id"], net_id=network))
     region = running.cloud.region.databases.region
@@ -338,7 +341,18 @@ async def test_a_power_action_waits_for_an_interface_that_is_being_attached(runn
         return where is not None and where.operation is not None
 
     await until(held, True)
-    stop = await running.admin.compute("POST", f"/servers/{server['id']}/action", {"os-stop": None})
+    waits, busy = asyncio.Event(), slot._busy
+
+    async def seen(*given: Any) -> Any:
+        waits.set()
+        return await busy(*given)
+
+    monkeypatch.setattr(slot, "_busy", seen)
+    stopping = asyncio.create_task(running.admin.compute("POST", f"/servers/{server['id']}/action", {"os-stop": None}))
+    await asyncio.wait_for(waits.wait(), PATIENCE_S)
+    assert not stopping.done()
+    plugged.set()
+    stop = await stopping
     assert stop.status_code == 202, stop.text
     assert (await attaching).status_code == 200
     assert (await running.admin.settled(server["id"]))["status"] == "SHUTOFF"
@@ -347,7 +361,7 @@ async def test_a_power_action_waits_for_an_interface_that_is_being_attached(runn
 
 async def test_a_delete_stops_an_attach_and_nothing_is_left(running: Running) -> None:
     server = await running.admin.active("a")
-    running.dial(server["OS-EXT-SRV-ATTR:host"], attach_interface=VerbDial(delay_s=1.0))
+    plugged = running.hold_up("attach_interface")
     network = await running.admin.id_of("network", ROUTED)
     attaching = asyncio.create_task(attach(running, server["id"], net_id=network))
 
@@ -357,4 +371,5 @@ async def test_a_delete_stops_an_attach_and_nothing_is_left(running: Running) ->
     await until(made, 2)
     await running.admin.gone(server["id"])
     assert (await attaching).status_code in {404, 409}
+    plugged.set()
     assert await used(running) == 0

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIsjfXiOjqrvVQxtElgj+kXx/V/CmyyIvfhxEZRx/BMS me@here\n"
 HERE = Path(__file__).parent
 START_S = 180.0
-WAIT_S = 120.0
+WAIT_S = 180.0
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from moorage.operations.steps import plugging
 
 
 async def test_the_event_of_the_plug_ends_the_wait(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugging, "LOOK_FIRST_S", 120.0)  # it is the event that wakes, or nothing in this test
+    monkeypatch.setattr(plugging, "LOOK_FIRST_S", 3600.0)  # it is the event that wakes, or nothing in this test
     admin, network = running.admin, running.cloud.embedded.network
     assert network is not None
     runner = network._runner  # pyright: ignore[reportPrivateUsage]
@@ -27,4 +27,4 @@ async def test_the_event_of_the_plug_ends_the_wait(running: Running, monkeypatch
     assert shown is not None
     assert shown["status"] == "BUILD"
     assert await network.set_port_status(ports[0]["id"], "ACTIVE")
-    assert (await admin.settled(server, 20.0))["status"] == "ACTIVE"
+    assert (await admin.settled(server))["status"] == "ACTIVE"

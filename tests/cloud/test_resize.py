@@ -45,6 +45,7 @@ async def asked(running: Running, server: str, action: dict[str, Any], status: s
     if "confirmResize" in action:
         await until(lambda: running.admin.settled(server), lambda seen: seen["status"] != "VERIFY_RESIZE")
     seen = await running.admin.settled(server)
+    await running.let_go(server)  # bindings and quota are seen to after the server
     assert seen["status"] == status, (await failure(running, server), await running.admin.operations_of(server))
     return dict(seen)
 

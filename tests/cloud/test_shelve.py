@@ -61,6 +61,7 @@ async def done(running: Running, server: str, action: dict[str, Any], status: st
     reply = await act(running, server, action)
     assert reply.status_code == 202, reply.text
     seen = await running.admin.settled(server, PATIENCE_S)
+    await running.let_go(server)
     assert seen["status"] == status, await failure(running, server)
     return dict(seen)
 

@@ -138,6 +138,7 @@ async def test_only_so_many_backups_are_kept(running: Running) -> None:
         made.append(reply.json()["image_id"])
         await until(lambda: image(running, made[-1]), lambda seen: seen["status"] == "active")
         await running.admin.settled(server["id"])
+    await running.let_go(server["id"])  # the oldest goes when the server is at rest already
     left = await images(running, image_type="backup")
     assert {each["id"] for each in left} == set(made[1:])
     assert {each["backup_type"] for each in left} == {"daily"}
@@ -205,10 +206,11 @@ async def test_what_is_refused_leaves_no_image(running: Running) -> None:
     )
     for wrong in malformed:
         assert (await act(running, server["id"], wrong)).status_code == 400
-    running.dial_all(power_off=VerbDial(delay_s=2.0))
+    off = running.hold_up("power_off")
     assert (await act(running, server["id"], {"os-stop": None})).status_code == 202
     reply = await act(running, server["id"], body)
     assert reply.status_code == 409
     assert "task_state powering-off" in reply.json()["conflictingRequest"]["message"]
     assert not await images(running, image_type="snapshot")
+    off.set()
     await running.admin.settled(server["id"])

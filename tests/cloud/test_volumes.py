@@ -275,4 +275,5 @@ async def test_the_host_takes_and_drops_snapshots_for_the_volume_service(running
 async def detach_and_wait(running: Running, server: str, disk: str) -> list[str]:
     assert (await detach(running, server, disk)).status_code == 202
     await becomes(running, disk, "available")
+    await ended(running, server, "detach_volume")
     return [each["volumeId"] for each in await attached(running, server)]
