@@ -99,7 +99,7 @@ async def cloud_beside(
         region=Region(durability="process"),
         api=Api(**{name: Listen(port=port or free_port()) for name, port in ports.items()}),
         compute=Compute(
-            vif_plugging_timeout=0, host_silence_s=host_silence_s
+            vif_plugging_timeout=0, host_silence_s=host_silence_s, allow_move_across_segments=True
         ),  # nothing plugs what guests of simulated hosts have
         identity=Neighbour(url=stack.identity_url),
         image=Neighbour(url=stack.image_url),

@@ -1,6 +1,7 @@
 """A server boots, is seen and goes, with the real Keystone, Glance and Neutron as neighbours."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from beside import Desk, moorage_beside, until, until_server
@@ -46,6 +47,37 @@ async def _boots_and_leaves_nothing(alice: Desk, admin: Desk, project: str) -> N
     ports = [(await alice("network", "GET", f"/ports?device_id={server}"))["ports"] for server in servers]
     assert [len(each) for each in ports] == [1, 1]
     assert len({each[0]["fixed_ips"][0]["subnet_id"] for each in ports}) == 2
-    for server in servers:
-        await alice("compute", "DELETE", f"/servers/{server}")
+    await alice("compute", "DELETE", f"/servers/{servers[1]}")
+    await until(lambda: alice("network", "GET", f"/ports?network_id={network}"), lambda left: len(left["ports"]) == 1)
+    await _moves_to_the_other_segment(admin, servers[0], ports[0][0])
+    await alice("compute", "DELETE", f"/servers/{servers[0]}")
     await until(lambda: alice("network", "GET", f"/ports?network_id={network}"), lambda left: not left["ports"])
+
+
+async def _moves_to_the_other_segment(admin: Desk, server: str, port: Any) -> None:
+    """The port keeps its old address beside the new one until that is confirmed: Neutron lets it, on a host of the new segment."""
+
+    async def act(action: str, status: str) -> list[str]:
+        """All that its port has then; the server is shown with one."""
+        await admin("compute", "POST", f"/servers/{server}/action", {action: None})
+        await until(
+            lambda: admin("compute", "GET", f"/ext/servers/{server}/explain"),
+            lambda told: told["explain"]["operations"][-1]["status"] != "open",
+        )
+        shown = await until_server(admin, server, status)
+        (addresses,) = shown["addresses"].values()
+        now = (await admin("network", "GET", f"/ports/{port['id']}"))["port"]
+        assert (now["mac_address"], now["binding:vif_type"]) == (port["mac_address"], "ovs")
+        assert now["binding:host_id"] == shown["OS-EXT-SRV-ATTR:host"]
+        (seen,) = [each["addr"] for each in addresses]
+        found = {each["ip_address"] for each in now["fixed_ips"]}
+        assert seen in found
+        return [seen, *sorted(found - {seen})]
+
+    (old,) = [each["ip_address"] for each in port["fixed_ips"]]
+    (new, *held) = await act("migrate", "VERIFY_RESIZE")
+    assert (new != old, held) == (True, [old])
+    assert await act("revertResize", "ACTIVE") == [old]
+    (new, *held) = await act("migrate", "VERIFY_RESIZE")
+    assert (new != old, held) == (True, [old])
+    assert await act("confirmResize", "ACTIVE") == [new]

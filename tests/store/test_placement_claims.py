@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -348,4 +349,47 @@ async def test_a_part_of_a_claim_becomes_more_or_less_and_never_more_than_there_
     assert (await held(), await held("two")) == (7, 2)
     assert (await used(database, host))["VCPU"] == 9
     assert not await adjust(1, 2, consumer="nobody")
+    assert await database.read(sql.drift) == []
+
+
+async def test_a_move_across_segments_leaves_its_old_address_with_the_move(engine: Engine, database: Database) -> None:
+    """Nobody else may have it before the move is over: the segment it left stays full, whichever attempt comes after."""
+    hosts = {name: await engine.report_host(report(name)) for name in ("h1", "h2", "h3")}
+    await engine.report_segments([segment("s1", 1, "h1", "h3"), segment("s2", 1, "h2")])
+    old, new = (ProviderId("s1"), "IPV4_ADDRESS"), (ProviderId("s2"), "IPV4_ADDRESS")
+
+    def choice(host: str, on: str) -> Choice:
+        return Choice(hosts[host], host, CELL, (SegmentId(on),))
+
+    def ask(on: str, addresses: int = 1) -> Ask:
+        return Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId(on),), addresses=addresses),))
+
+    async def addresses() -> list[dict[tuple[ProviderId, str], int]]:
+        rows = [await database.read(partial(sql.held, consumer=each)) for each in ("server", "m")]
+        return [{key: n for key, n in held.items() if key[1] == "IPV4_ADDRESS"} for held in rows]
+
+    who: dict[str, Any] = {
+        "server": "server",
+        "migration": "m",
+        "project": "p",
+        "user": "u",
+        "operation": "mv",
+        "stays": {old: 1},
+    }
+    across = partial(engine.move, host=choice("h2", "s2"), ask=ask("s2"), leaves={old: 1}, **who)
+    beside = partial(engine.move, host=choice("h3", "s1"), ask=ask("s1", 0), leaves={}, **who)
+    assert isinstance(await claim(engine, database, "server", choice("h1", "s1"), ask("s1")), Claimed)
+    for attempt, attempted in enumerate((across, across, beside, across), start=1):
+        assert isinstance(await database.write(partial(attempted, attempt=attempt)), Claimed)
+        assert await addresses() == ([{old: 1}, {}] if attempted is beside else [{new: 1}, {old: 1}])
+        assert await used(database, "s2") == ({} if attempted is beside else {"IPV4_ADDRESS": 1})
+        assert isinstance(await claim(engine, database, "other", choice("h1", "s1"), ask("s1")), Shortage)
+    for _ in range(2):
+        await database.write(partial(engine.move_back, server="server", migration="m", before={old: 1}))
+        assert await addresses() == [{old: 1}, {}]
+        assert (await used(database, "s1"), await used(database, "s2")) == ({"IPV4_ADDRESS": 1}, {})
+    assert isinstance(await database.write(partial(across, attempt=5)), Claimed)
+    await database.write(partial(engine.release, consumer="m"))
+    assert await addresses() == [{new: 1}, {}]
+    assert await used(database, "s1") == {}
     assert await database.read(sql.drift) == []

@@ -47,6 +47,7 @@ def _attempt(attempt: dict[str, Any]) -> list[str]:
         lines += _refused(attempt)
         lines += [_weights(host, found) for host, found in attempt.get("weights", {}).items() if found]
     lines += [f"    {_provider(each)}" for each in attempt.get("providers", ())]
+    lines += [f"    {_readdressed(each)}" for each in attempt.get("readdressed", ())]
     if "failed" in attempt:
         lines.append(f"    failed at {attempt['failed']['step']}: {attempt['failed']['message']}")
         if attempt["failed"].get("details"):
@@ -62,6 +63,12 @@ def _provider(given: dict[str, Any]) -> str:
     amounts = ", ".join(f"{amount} {name}" for name, amount in given["resources"].items()) or "its traits"
     who = f"port {given['port']}" if given["port"] else f"flavor group {given['group']}"
     return f"{who}: {amounts} of {given['name'] or given['provider']}"
+
+
+def _readdressed(change: dict[str, Any]) -> str:
+    old, new = (", ".join(change[key]) or "none" for key in ("old", "new"))
+    across = f", segment {change['old_segment']} → {change['new_segment']}" if change.get("new_segment") else ""
+    return f"port {change['port']}: {old} → {new}{across}"
 
 
 def _refused(ledger: dict[str, Any]) -> list[str]:

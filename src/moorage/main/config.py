@@ -240,6 +240,8 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds after which a shelved server leaves its host; 0: at once, below 0: never, but when it is told to (Nova's)."""
     allow_resize_to_same_host: bool = False
     """Whether a server may be resized on the host where it is (Nova's default: it may not)."""
+    allow_move_across_segments: bool = False
+    """Whether a resize or cold migration may give a server other addresses, where no host of its segments can have it (Nova: never)."""
     resize_confirm_window: int = 0
     """Seconds after which a resize or cold migration that nobody confirmed or reverted is confirmed; 0: never (Nova's default)."""
     max_concurrent_live_migrations: Annotated[int, msgspec.Meta(ge=0)] = 1

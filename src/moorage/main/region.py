@@ -172,6 +172,7 @@ async def open_region(
             vif_plugging_is_fatal=config.compute.vif_plugging_is_fatal,
             image_deadline_s=config.compute.image_deadline_s,
             allow_resize_to_same_host=config.compute.allow_resize_to_same_host,
+            allow_move_across_segments=config.compute.allow_move_across_segments,
             resize_confirm_window_s=config.compute.resize_confirm_window,
             shelved_offload_time_s=config.compute.shelved_offload_time,
             non_inheritable_image_properties=config.compute.non_inheritable_image_properties,

@@ -206,6 +206,8 @@ class Nic(msgspec.Struct, frozen=True):
     """Of a direct port: what its guest must tag with."""
     trusted: bool | None = None
     """Of a direct port: whether its virtual function is; None: its port does not say."""
+    chosen: bool = False
+    """Its address was asked for, or came with its port: no move changes it."""
 
 
 class BaseImage(msgspec.Struct, frozen=True):
@@ -232,6 +234,16 @@ class Shelved(msgspec.Struct, frozen=True):
     """Where it was then."""
 
 
+class Readdressed(msgspec.Struct, frozen=True):
+    """A card whose move gave it addresses of another segment. Its port keeps the old ones until the move is confirmed or reverted."""
+
+    port: PortId
+    old: tuple[Address, ...]
+    new: tuple[Address, ...]
+    old_segment: str | None = None
+    new_segment: str | None = None
+
+
 class Moved(msgspec.Struct, frozen=True):
     """What a server that was moved goes back to, and what is kept for that on the host that it left."""
 
@@ -250,6 +262,8 @@ class Moved(msgspec.Struct, frozen=True):
     """Its ports have inactive bindings on that host; False: they have only one, which is bound back."""
     profiles: dict[int, dict[str, Any]] = {}
     """Without second bindings: NIC index → what the binding profile said there of providers and devices."""
+    readdressed: tuple[Readdressed, ...] = ()
+    """The addresses of that host's segments, which are held for a revert."""
 
 
 class BlockDevice(msgspec.Struct, frozen=True):

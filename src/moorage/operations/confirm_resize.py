@@ -89,7 +89,13 @@ async def clear(run: Run[AboutServer, Rooms], step: str, server: Server) -> None
 
 @step(needs=(begin_confirm, clear_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def drop_source_bindings(run: ConfirmRun) -> None:
-    await drop_bindings(run, _server(run))
+    """And the addresses of the old host's segments, where the move gave others."""
+    server = _server(run)
+    await drop_bindings(run, server)
+    left = {str(each.port): [old.address for old in each.old] for each in moving.moved_of(server).readdressed}
+    if left:
+        await moving.not_overtaken(run, moving.source_of(server).cell)
+        await run.rooms.network.leave_addresses(server.id, left)
 
 
 async def drop_bindings(run: Run[AboutServer, Rooms], server: Server) -> None:

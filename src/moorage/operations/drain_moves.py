@@ -9,7 +9,6 @@ from moorage.model.drain import SERVERS_MAX, Drain, DrainServer, Progress, Way
 from moorage.model.errors import Conflict, Problem
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server, VmState
-from moorage.model.world import Ask
 from moorage.operations import confirm_resize, dry_run, live_migrate_request, resize_request, shelve
 from moorage.operations.all import SAGAS
 from moorage.operations.live_migrate_request import LiveWish
@@ -17,6 +16,7 @@ from moorage.operations.previewed import Previewed, previewing
 from moorage.operations.resize_request import ResizeWish
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.crossing import Tries
 from moorage.scheduler.trial import Trial
 from moorage.store.cell import migrations
 
@@ -138,7 +138,7 @@ async def _planned(
     row = DrainServer(server.id, server.name, way_of(server, live=live))
     if row.way is Way.NONE:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
-    ask: Ask | None = None
+    asks: Tries | None = None
     asked: msgspec.Struct | None = None
     try:
         await leave(previewing(rooms), server, host, user, project, live=live)
@@ -151,12 +151,12 @@ async def _planned(
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     try:
         if asked is not None:
-            _, ask = await dry_run.wanted(rooms, asked)
+            _, asks = await dry_run.wanted(rooms, asked)
     except Problem as refused:  # one server whose ports cannot be read is no reason to refuse the plan of the others
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
-    if ask is None:  # it needs no other host
+    if asks is None:  # it needs no other host
         return row
-    verdict = trial.place(ask)
+    verdict = dry_run.placed(trial, asks)
     if not verdict.best:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=verdict.fault())
     return msgspec.structs.replace(row, planned=verdict.best[0].name)

@@ -24,6 +24,7 @@ from moorage.operations.expected_ports import ports_foreseen
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.resize_asked import Resize
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps.crossing import Tries
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.unshelve_asked import Unshelve
 from moorage.scheduler.trial import Trial
@@ -71,12 +72,12 @@ async def _foreseen(rooms: Rooms, new: Accepted, trial: Trial) -> Foreseen:
     saga = SAGAS[new.saga]
     asked: Any = msgspec.json.decode(new.asked, type=saga.asked)
     server: Server = asked.server
-    cards, ask = await wanted(rooms, asked)
+    cards, asks = await wanted(rooms, asked)
     fault, verdict = _refusal(asked), None
     if isinstance(asked, Boot) and asked.no_room is not None:
         verdict, fault = Verdict((), asked.no_room.ledger), asked.no_room.fault
-    elif ask is not None and not fault:
-        verdict = trial.place(ask)
+    elif asks is not None and not fault:
+        verdict = placed(trial, asks)
         fault = "" if verdict.best else verdict.fault()
     hosts = () if verdict is None else tuple(_candidate(trial, each, verdict) for each in verdict.best)
     calls = CALLS.get(saga.name, {})
@@ -85,11 +86,23 @@ async def _foreseen(rooms: Rooms, new: Accepted, trial: Trial) -> Foreseen:
     return Foreseen(operation, server.id, server.name, hosts, fault, verdict, steps)
 
 
-async def wanted(rooms: Rooms, asked: Any) -> tuple[Cards, Ask | None]:
+def placed(trial: Trial, asks: Tries) -> Verdict:
+    """As a claim tries them, one after the other."""
+    refused: list[Verdict] = []
+    for ask in asks.asks:
+        refused.append(trial.place(ask))
+        if refused[-1].best:
+            return refused[-1]
+    if len(asks.asks) > 1 and not (told := trial.place(asks.widest)).best:
+        refused.append(told)
+    return refused[-1]
+
+
+async def wanted(rooms: Rooms, asked: Any) -> tuple[Cards, Tries | None]:
     """The ports that take part, and what the scheduler would be asked; None: the server stays where it is."""
     if isinstance(asked, Boot):
         cards = Cards(await ports_foreseen(rooms, asked), asked.networks)
-        return cards, ask_of_boot(asked, asked.networks, cards.ports, not_on=())
+        return cards, _one(ask_of_boot(asked, asked.networks, cards.ports, not_on=()))
     build = _MOVES.get(type(asked))
     if build is None:
         return Cards(), None
@@ -97,11 +110,16 @@ async def wanted(rooms: Rooms, asked: Any) -> tuple[Cards, Ask | None]:
     if server.cell is None:
         raise Unavailable("The instance is in no cell yet; try again.")
     cards = await cards_of(rooms, server)
-    return cards, build(asked, server, cards, server.cell, ())
+    asks = build(asked, server, cards, server.cell, ())
+    return cards, asks if isinstance(asks, Tries) else _one(asks)
 
 
-_MOVES: Mapping[type[Any], Callable[..., Ask]] = {
-    Resize: resize_asked.ask_of,
+def _one(ask: Ask) -> Tries:
+    return Tries((ask,), ask)
+
+
+_MOVES: Mapping[type[Any], Callable[..., Ask | Tries]] = {
+    Resize: resize_asked.tries_of,
     LiveMigrate: live_migrate_asked.ask_of,
     Unshelve: unshelve_asked.ask_of,
     Evacuate: resize_asked.ask_of,

@@ -9,13 +9,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from moorage.model.network import Port
 from moorage.model.operation import Operation
+from moorage.model.server import Readdressed
 from moorage.model.verdict import Ledger, cause_of_host
 from moorage.operations.boot import Claim
+from moorage.operations.steps import crossing
+from moorage.operations.steps.guest_again import Cards
 from moorage.saga import Line, decode_lines
 from moorage.saga.log import Cause, Failed, Result, Turn
 
-CLAIM_STEP = "claim_host"
+CARDS_STEP, CLAIM_STEP = "read_ports", "claim_host"
+BOUND_STEPS = ("activate_bindings",)
+"""Of moves that may give other addresses: whose results are the ports as they are then."""
 REVERT, CONFIRM = "revert_resize", "confirm_resize"
 WORDS = {"resize": "move"}
 """Of operations whose name says less than they do."""
@@ -24,6 +30,8 @@ BIND_CAUSE = "network refused the port"
 HOST_CAUSE = "host failed"
 
 _claims = msgspec.json.Decoder(Claim)
+_cards = msgspec.json.Decoder(Cards)
+_ports = msgspec.json.Decoder(tuple[Port, ...])
 _ledgers = msgspec.json.Decoder(Ledger)
 
 
@@ -72,9 +80,18 @@ def _operation(operation: Operation, view: View) -> dict[str, Any]:
 
 def _attempts(lines: Sequence[Line], view: View) -> list[dict[str, Any]]:
     attempts: dict[int, dict[str, Any]] = {}
+    cards: Cards | None = None
+    claim: Claim | None = None
     for line in lines:
-        if isinstance(line, Result) and line.step == CLAIM_STEP:
-            attempts[line.attempt] = _attempt(line.attempt, _claims.decode(line.value), view)
+        if isinstance(line, Result) and line.step == CARDS_STEP and claim is None:
+            cards = _cards.decode(line.value)
+        elif isinstance(line, Result) and line.step == CLAIM_STEP:
+            claim = _claims.decode(line.value)
+            attempts[line.attempt] = _attempt(line.attempt, claim, view)
+        elif isinstance(line, Result) and line.step in BOUND_STEPS and cards is not None and claim is not None:
+            if claim.subnets:
+                changes = crossing.readdressed(cards, claim.subnets, _ports.decode(line.value))
+                attempts[line.attempt]["readdressed"] = [_readdressed(each, view) for each in changes]
         elif isinstance(line, Failed):
             attempts.setdefault(line.cause.attempt, {"attempt": line.cause.attempt})["failed"] = _cause(
                 line.cause, view
@@ -108,6 +125,18 @@ def _attempt(number: int, claim: Claim, view: View) -> dict[str, Any]:
                 for each in claim.given
             ],
         }
+    return told
+
+
+def _readdressed(change: Readdressed, view: View) -> dict[str, Any]:
+    """A port that left its segment: what it had, and what it has."""
+    told: dict[str, Any] = {
+        "port": change.port,
+        "old": [each.address for each in change.old],
+        "new": [each.address for each in change.new],
+    }
+    if view.whole:
+        told |= {"old_segment": change.old_segment, "new_segment": change.new_segment}
     return told
 
 

@@ -8,11 +8,12 @@ from moorage.model.errors import NoCapacity
 from moorage.model.guest import PowerState
 from moorage.model.network import Port
 from moorage.model.server import Server
-from moorage.model.verdict import Claimed, Ledger, Row, Shortage
+from moorage.model.verdict import Claimed, Ledger, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice
 from moorage.operations.boot import Claim
-from moorage.operations.steps import groups
+from moorage.operations.steps import crossing, groups
 from moorage.operations.steps.boot_volumes import with_attachments
+from moorage.operations.steps.crossing import Tries
 from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.moving import MovingRun
 from moorage.operations.steps.ports import VIF_PLUGGED, nics_after
@@ -23,14 +24,29 @@ from moorage.store.region import inbox
 ROUNDS_MAX = 50
 
 
-async def claimed(run: MovingRun, ask: Ask, cards: Cards) -> Claim:
+async def claimed(run: MovingRun, asked: Ask | Tries, cards: Cards) -> Claim:
     """The best willing host; a loser takes the next (N1). What the server held is held by the move from then on.
 
     The work of a region step. Raises NoCapacity.
     """
+    asks, widest = asked if isinstance(asked, Tries) else Tries((asked,), asked)
+    lost: list[str] = []
+    refused: list[Verdict] = []
+    for ask in asks:
+        answer = await _claimed(run, ask, cards, lost)
+        if isinstance(answer, Claim):
+            return answer
+        refused.append(answer)
+    if len(asks) > 1 and not (told := run.rooms.placement.rank(widest)).best:
+        refused.append(told)
+    verdict = refused[-1]
+    raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
+
+
+async def _claimed(run: MovingRun, ask: Ask, cards: Cards, lost: list[str]) -> Claim | Verdict:
+    """The claim, or why there is none; `lost` grows by the choices that were lost."""
     engine = run.rooms.placement
     verdict, fresh = engine.rank(ask), False
-    lost: list[str] = []
     for _ in range(ROUNDS_MAX):
         for choice in verdict.best:
             claim = _claim_of(run, cards, choice, ask, verdict.ledger, tuple(lost))
@@ -44,7 +60,7 @@ async def claimed(run: MovingRun, ask: Ask, cards: Cards) -> Claim:
         if fresh and not verdict.best:
             break
         verdict, fresh = await engine.rank_fresh(ask), True
-    raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
+    return verdict
 
 
 async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
@@ -63,6 +79,7 @@ async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: C
             operation=run.operation,
             attempt=run.attempt,
             stays=addresses_of(cards),
+            leaves=crossing.leaves(cards, claim.subnets),
         )
         if isinstance(answer, Shortage):
             tx.refuse(answer)
@@ -79,12 +96,13 @@ async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: C
     return answer
 
 
-async def given_back(run: MovingRun) -> None:
-    """The undo: what the move held is the server's again."""
+async def given_back(run: MovingRun, cards: Cards | None = None) -> None:
+    """The undo: what the move held is the server's again; `cards`: as they were, where it may have been given other addresses."""
     rows: list[Row] = []
+    before = None if cards is None else addresses_of(cards)
 
     def work(tx: Tx) -> None:
-        rows[:] = run.rooms.placement.move_back(tx, run.asked.server.id, run.asked.migration)
+        rows[:] = run.rooms.placement.move_back(tx, run.asked.server.id, run.asked.migration, before=before)
 
     await run.commit(work)
     run.rooms.placement.settle(rows)
@@ -131,6 +149,7 @@ def _claim_of(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, ledger: Le
         cell=choice.cell,
         availability_zone=world.zone_names[int(world.zone[slot_of])],
         level=int(world.level[slot_of]),
+        subnets=crossing.subnets_for(cards, choice),
         ledger=ledger,
         lost=lost[-20:],
         profiles=groups.profiles(cards.ports, choice) if ask.groups else {},

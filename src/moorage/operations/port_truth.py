@@ -35,6 +35,7 @@ from moorage.model.verdict import Row
 from moorage.operations import detach_interface
 from moorage.operations.nouns.floating_ips import as_told
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import crossing
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.ports import guarantees_of, held_by_all, nic_of, segment_of, unnamed_guarantees
 from moorage.sql import Tx
@@ -85,7 +86,8 @@ async def look(
         lambda tx: claims.held(tx, server_id)
     )  # before the ports: what changes meanwhile shows
     carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
-    ports = {port.id: port for port in await rooms.network.ports_of(server_id) if port.id in carded}
+    seen = crossing.shown(server, await rooms.network.ports_of(server_id))
+    ports = {port.id: port for port in seen if port.id in carded}
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _lost(rooms, server, lost, deleted)
     amiss = _amiss(rooms, server, ports)
@@ -159,7 +161,7 @@ async def _as_is(
     known = msgspec.structs.replace(port, index=nic.index, ours=nic.ours, tag=nic.tag)
     if addresses_differ(nic, port, segments):
         now = nic_of(known, await rooms.network.network(port.network))
-        nic = msgspec.structs.replace(now, guarantees=nic.guarantees)
+        nic = msgspec.structs.replace(now, guarantees=nic.guarantees, chosen=nic.chosen)
     return msgspec.structs.replace(nic, mac=port.mac, guarantees=guarantees_of(port) if guaranteed else nic.guarantees)
 
 

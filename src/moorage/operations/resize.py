@@ -30,13 +30,13 @@ from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.network import BindRefused, Port
-from moorage.model.server import FlavorCopy, Moved, Server, TaskState, VmState
+from moorage.model.server import FlavorCopy, Moved, Readdressed, Server, TaskState, VmState
 from moorage.operations import move_claims
 from moorage.operations.boot import Claim
-from moorage.operations.resize_asked import Resize, ask_of
+from moorage.operations.resize_asked import Resize, tries_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.snapshot import IMAGE_PATIENCE_S
-from moorage.operations.steps import doing, moving, offload
+from moorage.operations.steps import crossing, doing, moving, offload
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.drives import with_drive
@@ -46,6 +46,7 @@ from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import HOST_SILENT, errand
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
+from moorage.operations.steps.segments import note_exhausted
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, disk_of, or_left_to_delete
 from moorage.saga import Run, Saga, on_some_host, step
@@ -121,14 +122,15 @@ async def read_ports(run: ResizeRun) -> Cards:
 async def claim_host(run: ResizeRun) -> Claim:
     """The best willing host of its cell; a loser takes the next (N1). What the server held is held by the move from then on."""
     cards = run[read_ports]
-    ask = ask_of(run.asked, _server(run), cards, _cell(run), run.blamed, attempt=run.attempt)
-    return await move_claims.claimed(run, ask, cards)
+    exhausted = frozenset(each for cause in run.causes for each in cause.without)
+    where = (_server(run), cards, _cell(run), run.blamed)
+    return await move_claims.claimed(run, tries_of(run.asked, *where, attempt=run.attempt, exhausted=exhausted), cards)
 
 
 @claim_host.undo
 async def give_claim_back(run: ResizeRun) -> None:
     """What the move held is the server's again."""
-    await move_claims.given_back(run)
+    await move_claims.given_back(run, run.get(read_ports) if run.asked.across else None)
 
 
 @step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
@@ -161,7 +163,8 @@ async def unbind_destination(run: ResizeRun) -> None:
 
 
 async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
-    return await moving.second_bindings(run.rooms, cards, str(run.asked.server.host), claim.name)
+    """Not where a port is to have an address of another segment: that comes with the one call that binds it there."""
+    return not claim.subnets and await moving.second_bindings(run.rooms, cards, str(run.asked.server.host), claim.name)
 
 
 @step(
@@ -245,8 +248,26 @@ async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
     await moving.not_overtaken(run, _cell(run))
     end = End(claim.cell, claim.name, claim.availability_zone)
     left = str(run.asked.server.host)
+    if claim.subnets:
+        return await _bound_across(run, end, claim, cards)
     with moving.elsewhere_only():
         return await moving.bound_at(run, cards, end, claim.profiles, second=run[bind_destination], left=left)
+
+
+async def _bound_across(run: ResizeRun, end: End, claim: Claim, cards: Cards) -> tuple[Port, ...]:
+    """With an address of the new segment, beside the old one, which stays until this is confirmed; a segment without any is left out then."""
+    kept, left = crossing.kept(cards, claim.subnets), str(run.asked.server.host)
+    try:
+        ports = await moving.bound_at(
+            run, cards, end, claim.profiles, second=False, left=left, subnets=claim.subnets, keeps=kept
+        )
+    except BindRefused as refused:
+        await note_exhausted(run.rooms, refused, cards.networks, claim.subnets)
+        raise
+    except Problem as problem:
+        problem.final = True
+        raise
+    return crossing.new_only(cards, claim.subnets, ports)
 
 
 @activate_bindings.undo
@@ -256,8 +277,9 @@ async def activate_source(run: ResizeRun) -> None:
         return
     await moving.not_overtaken(run, moving.here(run.asked.server).cell)
     second, end = await _second(run, claim, cards), moving.here(run.asked.server)
+    kept = crossing.kept(cards, claim.subnets)
     try:
-        await moving.bound_at(run, cards, end, moving.profiles_of(cards), second=second, left=claim.name)
+        await moving.bound_at(run, cards, end, moving.profiles_of(cards), second=second, left=claim.name, keeps=kept)
     except BindRefused as refused:
         if refused.code not in REFUSED_THERE:
             raise
@@ -349,7 +371,10 @@ async def await_vifs(run: ResizeRun) -> None:
 async def record_resized(run: ResizeRun) -> None:
     """VERIFY_RESIZE, on its new host, in its new size; the action is finished with it."""
     now, claim = doing.now_us(), run[claim_host]
-    events = tuple(Event(each, now, now, "Success", claim.name) for each in EVENTS)
+    told = crossing.said(_readdressed(run))
+    events = tuple(
+        Event(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None) for each in EVENTS
+    )
 
     def also(tx: Tx) -> None:
         moving.with_status(tx, run.asked.migration, MigrationStatus.FINISHED)
@@ -391,6 +416,7 @@ def resized(run: ResizeRun, server: Server, now: int) -> Server:
         disk_config=server.disk_config,
         second_bindings=second,
         profiles={} if second else moving.profiles_of(cards),
+        readdressed=_readdressed(run),
     )
     return msgspec.structs.replace(
         move_claims.on_claimed(server, claim, cards, ports, attachments, state),
@@ -402,6 +428,12 @@ def resized(run: ResizeRun, server: Server, now: int) -> Server:
         launched_at=now,
         updated_at=now,
     )
+
+
+def _readdressed(run: ResizeRun) -> tuple[Readdressed, ...]:
+    """The cards that left their segments."""
+    claim, cards, ports = run[claim_host], run[read_ports], run.get(activate_bindings)
+    return () if ports is None else crossing.readdressed(cards, claim.subnets, ports)
 
 
 def _ended(tx: Tx, run: ResizeRun, status: str) -> None:

@@ -3,7 +3,7 @@
 Fields are only ever added, with defaults (RULES §19).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ from moorage.model.server import FlavorCopy, Server
 from moorage.model.world import Ask, GroupAsk
 from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.steps import groups
+from moorage.operations.steps.crossing import Tries, tries
 from moorage.operations.steps.guest_again import Cards
 from moorage.operations.unshelve_asked import segments_of
 
@@ -33,6 +34,8 @@ class Resize(msgspec.Struct, frozen=True):
     """Only there."""
     same_host: bool = False
     """Its own host may be chosen again."""
+    across: bool = False
+    """It may be given addresses of other segments."""
     disk_config: str | None = None
     needs: Needs = Needs({})
     group: GroupAsk | None = None
@@ -65,6 +68,21 @@ class AskedMove(Protocol):
     def near(self) -> tuple[HostId, ...] | None: ...
     @property
     def far(self) -> tuple[HostId, ...]: ...
+
+
+def tries_of(
+    asked: Resize,
+    server: Server,
+    cards: Cards,
+    cell: CellId,
+    not_on: Iterable[str],
+    *,
+    attempt: int = 1,
+    exhausted: Collection[str] = frozenset(),
+) -> Tries:
+    """On the segments of its addresses, and where that is allowed on others."""
+    ask = ask_of(asked, server, cards, cell, not_on, attempt=attempt)
+    return tries(ask, server, cards, allowed=asked.across, exhausted=exhausted)
 
 
 def ask_of(

@@ -67,6 +67,7 @@ async def begin(
             kind=MigrationType.MIGRATION if wish.flavor is None else MigrationType.RESIZE,
             host=wish.host,
             same_host=rooms.settings.allow_resize_to_same_host and wish.flavor is not None,
+            across=rooms.settings.allow_move_across_segments,
             disk_config=wish.disk_config,
             needs=needs_of_flavor(flavor, now.image_properties, local_root=not now.volume_backed),
             group=group,

@@ -21,7 +21,7 @@ from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.confirm_resize import difference
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import doing, moving, offload, slot
+from moorage.operations.steps import crossing, doing, moving, offload, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
@@ -129,7 +129,8 @@ async def take_claim_back(run: RevertRun) -> None:
     after = msgspec.structs.replace(server, flavor=moving.moved_of(server).flavor, moved=None)
 
     def work(tx: Tx) -> None:
-        given_back[:] = run.rooms.placement.move_back(tx, server.id, moving.moved_of(server).migration)
+        before = crossing.held_before(server)
+        given_back[:] = run.rooms.placement.move_back(tx, server.id, moving.moved_of(server).migration, before=before)
         quotas.release(tx, server.project, difference(server, after), server.user)
 
     await run.commit(work)
@@ -148,14 +149,15 @@ async def return_volumes(run: RevertRun) -> dict[str, str]:
 
 @step(needs=(begin_revert, read_ports, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def return_ports(run: RevertRun) -> tuple[Port, ...]:
-    """The binding on the old host is the active one again; what it says of providers is right still (S1.6)."""
+    """The binding on the old host is the active one again; what it says of providers is right still (S1.6), and its addresses were kept."""
     server, cards = _server(run), run[read_ports]
     moved = moving.moved_of(server)
     if moving.on_one_host(server) and not any(moved.profiles.values()):
         return cards.ports
     await moving.not_overtaken(run, _cell(run))
     to, left = moving.source_of(server), moving.here(server).name
-    return await moving.bound_at(run, cards, to, moved.profiles, second=moved.second_bindings, left=left)
+    kept = crossing.kept_of(server, cards)
+    return await moving.bound_at(run, cards, to, moved.profiles, second=moved.second_bindings, left=left, keeps=kept)
 
 
 @step(

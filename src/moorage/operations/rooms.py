@@ -54,6 +54,8 @@ class Settings:
     """Whether a server may have volumes of other availability zones than its own."""
     allow_resize_to_same_host: bool = False
     """Whether a server may be resized where it is."""
+    allow_move_across_segments: bool = False
+    """Whether a move may give ports addresses of another segment of their routed network, where their own has no host."""
     resize_confirm_window_s: float = 0.0
     """How long a resize or migration waits for its owner before it is confirmed; 0: for ever."""
     level_pin: int | None = None

@@ -39,6 +39,7 @@ from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import (
     VIF_PLUGGED,
+    as_recorded,
     nics_of,
     subnets_beside,
 )
@@ -286,7 +287,7 @@ def _back(server: Server) -> Server:
 def _kept(server: Server, nic: Nic) -> Nic:
     """What only the record knows of a card."""
     before = next((each for each in server.nics if each.port == nic.port), nic)
-    return msgspec.structs.replace(nic, floating=before.floating)
+    return as_recorded(nic, before)
 
 
 @step(host_local=True, needs=(claim_host, bind_ports, connect_volumes, record_host), patience_s=HOST_PATIENCE_S)

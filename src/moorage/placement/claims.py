@@ -272,11 +272,19 @@ def keep_addresses(tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None
 
 
 def move(
-    tx: Tx, server: Owner, migration: str, choice: Choice, ask: Ask, *, stays: Mapping[Key, int] | None = None
+    tx: Tx,
+    server: Owner,
+    migration: str,
+    choice: Choice,
+    ask: Ask,
+    *,
+    stays: Mapping[Key, int] | None = None,
+    leaves: Mapping[Key, int] | None = None,
 ) -> Claimed | Shortage:
     """A move begins, or takes an alternate: the source's rows to the migration, new rows for the server (RULES §11).
 
     Rows of segments stay with the server and are never doubled: they are replaced, all but `stays`, which the ask is beside.
+    `leaves`: of those, what the server does not need there, and gets again when it comes back: the migration holds it.
     Anti-affinity counts both hosts until the migration consumer is gone.  Whether the move has begun is read from the migration
     consumer, so this is safe twice.
     """
@@ -285,6 +293,8 @@ def move(
     left: HostId | None = None
     if begun:
         old = sql.drop(tx, server.consumer)
+        for key, amount in _addresses_taken_from(tx, migration).items():
+            old[key] = old.get(key, 0) + amount
         left = _leave(tx, sql.owner(tx, server.consumer), at)
     else:
         source = sql.owner(tx, server.consumer)
@@ -312,6 +322,8 @@ def move(
         return rows
     if ask.group is not None and not groups.join(tx, ask.group, choice.host, at, moves=True):
         return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
+    if leaves:
+        kept = _left_with(tx, migration, kept, leaves)
     amounts = amounts_of([*parts, *((*key, amount) for key, amount in kept.items())])
     sql.write(tx, _in_group(server, choice, ask), amounts, now_s())
     if asks_functions(ask):
@@ -323,18 +335,39 @@ def move(
     return Claimed(server.consumer, choice, tuple(rows), group, picked)
 
 
-def move_back(tx: Tx, server: str, migration: str, *, segments: dict[Key, int] | None = None) -> tuple[Row, ...]:
+def _addresses_taken_from(tx: Tx, migration: str) -> dict[Key, int]:
+    """The addresses that an earlier attempt left with the migration: the next one decides of them anew."""
+    held = sql.held(tx, migration)
+    addresses = {key: amount for key, amount in held.items() if key[1] == IPV4_ADDRESS}
+    if addresses:
+        sql.drop_rows(tx, migration, list(addresses))
+    return addresses
+
+
+def _left_with(tx: Tx, migration: str, kept: dict[Key, int], leaves: Mapping[Key, int]) -> dict[Key, int]:
+    """What of the kept addresses is the server's; the migration holds the others."""
+    owner = sql.owner(tx, migration)
+    assert owner is not None  # this very transaction has made it, or an earlier attempt
+    left = {key: min(amount, kept[key]) for key, amount in leaves.items() if kept.get(key)}
+    sql.write(tx, owner, left, now_s())
+    return {key: amount - left.get(key, 0) for key, amount in kept.items() if amount > left.get(key, 0)}
+
+
+def move_back(tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
     """A move is undone: the server's rows at the destination go, the migration's come back. No migration: nothing to do.
 
-    `segments` are the address rows the server had before, where the destination used others; None: they are kept as they are.
+    `before`: the addresses that the server had then, where it may have been given others; None: they are kept as they are.
     """
     source = sql.owner(tx, migration)
     if source is None:
         return ()
     at = stamp(tx)
     dropped = sql.drop(tx, server)
-    addresses = {key: amount for key, amount in dropped.items() if key[1] == IPV4_ADDRESS}
-    wanted = addresses if segments is None else segments
+    back = sql.held(tx, migration)
+    wanted = {key: amount for key, amount in dropped.items() if key[1] == IPV4_ADDRESS}
+    if before is not None:
+        kept = {key: before.get(key, 0) - back.get(key, 0) for key in wanted}
+        wanted = {key: min(wanted[key], amount) for key, amount in kept.items() if amount > 0}
     change: dict[Key, int] = {key: -amount for key, amount in dropped.items()}
     for key, amount in wanted.items():
         change[key] = change.get(key, 0) + amount
@@ -342,7 +375,6 @@ def move_back(tx: Tx, server: str, migration: str, *, segments: dict[Key, int] |
     _leave(tx, sql.owner(tx, server), at)
     if source.server_group is not None and source.host is not None:
         groups.come_back(tx, source.server_group, source.group_policy or "", source.host, at)
-    back = sql.held(tx, migration)
     sql.rename(tx, migration, server, list(back))
     if any(resource == SRIOV_NET_VF for _, resource in back):
         virtual.let_go(tx, server)

@@ -315,16 +315,17 @@ class Engine:
         operation: str,
         attempt: int,
         stays: Mapping[Key, int] | None = None,
+        leaves: Mapping[Key, int] | None = None,
     ) -> Claimed | Shortage:
         """Source rows to the migration consumer, new rows for the server; alternates replace only the server's (RULES §11)."""
         owner = Owner(server, project, user, operation=operation, attempt=attempt)
-        return claims.move(tx, owner, migration, host, ask, stays=stays)
+        return claims.move(tx, owner, migration, host, ask, stays=stays, leaves=leaves)
 
     def move_back(
-        self, tx: Tx, server: str, migration: str, *, segments: dict[Key, int] | None = None
+        self, tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None
     ) -> tuple[Row, ...]:
         """Undo of a move; safe twice."""
-        return claims.move_back(tx, server, migration, segments=segments)
+        return claims.move_back(tx, server, migration, before=before)
 
     # -------------------------------------------------------------------------------------------------- reports
 

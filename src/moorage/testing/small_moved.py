@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.model.ids import FlavorId, OperationId
+from moorage.model.ids import FlavorId, OperationId, SegmentId
 from moorage.model.resources import needs_of
 from moorage.model.server import FlavorCopy, Server, VmState
 from moorage.operations.all import SAGAS
@@ -14,10 +14,11 @@ from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.resize_asked import Resize
 from moorage.operations.revert_resize import RevertResize
 from moorage.operations.steps import servers as records
+from moorage.placement.inventory import SegmentReport
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.region import quotas
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import PROJECT, SERVER, SmallRegion
+from moorage.testing.small_region import ALL_HOSTS, PROJECT, SEGMENTS, SERVER, SmallRegion
 from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
 
 RESIZED = OperationId("resized")
@@ -40,9 +41,15 @@ async def movable(
     routed: bool = False,
     guarantees: bool = False,
     volumes: bool = False,
+    across: bool = False,
 ) -> SmallRegion:
-    """A server on host1, charged for what it is to become, held by the operation that is to be proved."""
+    """A server on host1, charged for what it is to become, held by the operation that is to be proved.
+
+    `across`: no other host is on its segment.
+    """
     await small.wire_host4()
+    if across:
+        await _alone_on_its_segment(small)
     if volumes:
         await booted_from_volume(small, operation)
     else:
@@ -51,6 +58,15 @@ async def movable(
     await small.region.write(lambda tx: quotas.reserve(tx, PROJECT, MORE))
     small.watches_moves, small.charged_meanwhile = True, MORE
     return small
+
+
+async def _alone_on_its_segment(small: SmallRegion) -> None:
+    """All hosts but host1 are on the other one; so they stay for the worlds after this one."""
+    own, other = SEGMENTS
+    wires = {own: ("host1",), other: tuple(host for host, _ in ALL_HOSTS[1:])}
+    await small.engine.report_segments(
+        [SegmentReport(segment=SegmentId(each), name=each, total=100, hosts=hosts) for each, hosts in wires.items()]
+    )
 
 
 async def resizing(small: SmallRegion, *, same_host: bool = False, **world: Any) -> Resize:
@@ -65,6 +81,7 @@ async def resizing(small: SmallRegion, *, same_host: bool = False, **world: Any)
         migration=MOVE,
         host="host1" if same_host else None,
         same_host=same_host,
+        across=bool(world.get("across")),
         needs=needs_of(vcpus=LARGER.vcpus, memory_mb=LARGER.ram_mib, disk_gb=disk),
         charged=MORE,
         request_id="req-resize",

@@ -174,6 +174,9 @@ async def moves_held(
         "quota": quota,
         "runs": len(on),
         "runs elsewhere": sorted(on - host),
+        "addresses": sorted(
+            ip.address for port in small.network.ports.values() if port.device_id for ip in port.fixed_ips
+        ),
         "bound elsewhere": sorted(bound - host),
         "exported elsewhere": sorted(exported - host),
         "moves": sorted(moves),

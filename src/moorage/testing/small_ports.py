@@ -11,9 +11,18 @@ from moorage.model.errors import Conflict, NotFound, Stale
 from moorage.model.network import Binding, FixedIp, Port
 
 
-def addresses_of(port: Port, index: int, subnet: str | None, otherwise: str) -> tuple[FixedIp, ...]:
-    """A port keeps those it has, unless it is to have them from another subnet."""
-    has = port.fixed_ips
+def addresses_of(
+    port: Port,
+    index: int,
+    otherwise: str,
+    subnets: Mapping[int, str] | None = None,
+    keeps: Mapping[int, Sequence[FixedIp]] | None = None,
+) -> tuple[FixedIp, ...]:
+    """A port keeps those it has, unless it is to have them from another subnet; or those that it is told to, and one of the subnet."""
+    has, subnet = port.fixed_ips, (subnets or {}).get(index)
+    if keeps is not None and index in keeps:
+        new = () if subnet is None else (FixedIp(subnet, f"10.0.1.{index + 2}"),)
+        return (*new, *keeps[index])
     if has and (subnet is None or has[0].subnet == subnet):
         return has
     return (FixedIp(subnet or otherwise, f"10.0.0.{index + 2}"),)
@@ -91,6 +100,13 @@ class DictBindings:
             if port in self.ports and self.ports[port].host == host:
                 raise Conflict(f"the binding of port {port} on host {host} is the active one", code=BINDING_IS_ACTIVE)
             self.inactive.pop((port, host), None)
+
+    async def leave_addresses(self, server: str, left: Mapping[str, Collection[str]]) -> None:
+        for port, addresses in left.items():
+            if port in self.ports and self.ports[port].device_id == server:
+                now = self.ports[port]
+                kept = tuple(each for each in now.fixed_ips if each.address not in addresses)
+                self.ports[port] = msgspec.structs.replace(now, fixed_ips=kept, revision=now.revision + 1)
 
     def _of(self, server: str, port: str) -> Port:
         now = self.ports.get(port)

@@ -22,6 +22,7 @@ from moorage.model.errors import HostFailed, NotFound, Stale
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import CellId, FlavorId, OperationId, SegmentId, ServerId
 from moorage.model.network import (
+    FixedIp,
     NetworkFacts,
     NicAsk,
     Port,
@@ -30,7 +31,7 @@ from moorage.model.network import (
     SubnetsBeside,
     mint_mac,
     minted_macs,
-)
+)  # fmt: skip
 from moorage.model.notification import Notification
 from moorage.model.request_groups import ALLOCATION, amounts_held
 from moorage.model.resources import Inventory, needs_of
@@ -131,6 +132,7 @@ class DictNetwork(DictBindings):
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,
+        keeps: Mapping[int, Sequence[FixedIp]] | None = None,
     ) -> tuple[Port, ...]:
         mine = None if tried is None else {*tried, host, ""}
         for port in ports:
@@ -143,7 +145,7 @@ class DictNetwork(DictBindings):
                 host=host,
                 profile=dict((profiles or {}).get(port.index, {})),
                 vif_type="ovs",
-                fixed_ips=addresses_of(self.ports[port.id], port.index, (subnets or {}).get(port.index), SUBNET),
+                fixed_ips=addresses_of(self.ports[port.id], port.index, SUBNET, subnets, keeps),
                 revision=self.ports[port.id].revision + 1,
             )
             for port in ports
@@ -416,12 +418,10 @@ class SmallRegion:
         """The segments of the routed network, with a hundred addresses each; they stay for the worlds after this one."""
         if "segments" not in self._wired:
             self._wired.add("segments")
-            await self.engine.report_segments(
-                [
-                    SegmentReport(segment=SegmentId(each), name=each, total=100, hosts=hosts)
-                    for each, hosts in SEGMENTS.items()
-                ]
-            )
+            wires = [
+                SegmentReport(segment=SegmentId(each), name=each, total=100, hosts=on) for each, on in SEGMENTS.items()
+            ]
+            await self.engine.report_segments(wires)
 
     async def wire_host4(self) -> None:
         """One more host in the first cell; it stays for the worlds after this one."""

@@ -1,12 +1,15 @@
 """More and fewer fixed addresses on a port that a server already has: with our own credentials, at the newest revision."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from moorage.clients.http import Json
+from moorage.clients.network.fixed import wire_ip, without
+from moorage.clients.network.making import all_of
 from moorage.clients.network.ports import Ports
+from moorage.clients.network.wire import port_of
 from moorage.model.errors import Conflict, Invalid, NotFound, Stale
-from moorage.model.network import FixedIp, Port, SubnetFacts
+from moorage.model.network import Port, SubnetFacts
 
 
 class Addresses(Ports):
@@ -38,6 +41,16 @@ class Addresses(Ports):
                 return
         raise NotFound(f"Instance {server} does not have fixed IP '{address}'.")
 
+    async def leave_addresses(self, server: str, left: Mapping[str, Collection[str]]) -> None:
+        """Ports have these addresses no more, and keep their others. Absent is success, the port too."""
+
+        async def leave(port: str, addresses: Collection[str]) -> None:
+            row = await self._still_of(server, port)
+            if row is not None:
+                await self._put_while_ours(server, port_of(row), partial(_leaving, addresses))
+
+        await all_of([leave(port, addresses) for port, addresses in left.items()])
+
 
 def _near(port: Port, subnets: Sequence[SubnetFacts]) -> list[SubnetFacts]:
     """The subnets a bound port can have addresses of: on a routed network only those of its segment."""
@@ -46,14 +59,15 @@ def _near(port: Port, subnets: Sequence[SubnetFacts]) -> list[SubnetFacts]:
     return [subnet for subnet in subnets if not on or subnet.segment in on]
 
 
-def _wire(fixed: Sequence[FixedIp]) -> list[Json]:
-    return [{"subnet_id": each.subnet, "ip_address": each.address} for each in fixed]
-
-
 def _with(subnet: str, now: Port) -> Json:
-    return {"fixed_ips": [*_wire(now.fixed_ips), {"subnet_id": subnet}]}
+    return {"fixed_ips": [*map(wire_ip, now.fixed_ips), {"subnet_id": subnet}]}
 
 
 def _without(address: str, now: Port) -> Json:
     kept = [each for each in now.fixed_ips if each.address != address]
-    return {} if len(kept) == len(now.fixed_ips) else {"fixed_ips": _wire(kept)}
+    return {} if len(kept) == len(now.fixed_ips) else {"fixed_ips": [*map(wire_ip, kept)]}
+
+
+def _leaving(addresses: Collection[str], now: Port) -> Json:
+    left = without(now.fixed_ips, addresses)
+    return {} if left is None else {"fixed_ips": left}

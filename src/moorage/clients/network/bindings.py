@@ -35,7 +35,7 @@ from moorage.clients.network.making import all_of
 from moorage.clients.network.ports import BINDING_FAILED, UNBOUND, Ports, refused, wanted_profile
 from moorage.clients.network.wire import BINDING_FAILED_KIND, binding_of
 from moorage.model.errors import Conflict, Invalid, NotFound, Problem, Stale, UnknownOutcome
-from moorage.model.network import Binding, Port, SubnetsBeside
+from moorage.model.network import Binding, FixedIp, Port, SubnetsBeside
 
 EXTENSION = "binding-extended"
 ALREADY_EXISTS = "PortBindingAlreadyExists"
@@ -72,12 +72,13 @@ class Bindings(Ports):
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,
+        keeps: Mapping[int, Sequence[FixedIp]] | None = None,
     ) -> tuple[Port, ...]:
         """The same; an inactive binding on `host`, left there by a move that ended, would forbid it for ever, and goes when it failed."""
         try:
             return await super().bind_ports(
                 server, host, az, ports,
-                subnets=subnets, beside=beside, profiles=profiles, tried=tried, unsure=unsure,
+                subnets=subnets, beside=beside, profiles=profiles, tried=tried, unsure=unsure, keeps=keeps,
             )  # fmt: skip
         except UnknownOutcome:
             with suppress(Problem):  # the first is the one that matters

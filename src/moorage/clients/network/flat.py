@@ -237,6 +237,7 @@ class FlatNetwork(NetworkClient):
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,
+        keeps: Mapping[int, Sequence[FixedIp]] | None = None,
     ) -> tuple[Port, ...]:
         """The whole allocation: an address for every NIC, of the pools of the host's cell. Raises BindRefused."""
         wants = [self._wanted(port, host) for port in ports]

@@ -15,6 +15,7 @@ import msgspec
 
 from moorage.clients.http import CREDENTIALS, Json, Neighbour
 from moorage.clients.network.facts import path_of
+from moorage.clients.network.fixed import beside, exactly, wire_ip
 from moorage.clients.network.making import TRIES_AT_A_REVISION_MAX, Making, all_of, macs_of
 from moorage.clients.network.subnets_in_turn import SubnetsInTurn
 from moorage.clients.network.wire import BINDING_KEYS, port_of
@@ -64,6 +65,7 @@ class Ports(Making):
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,
+        keeps: Mapping[int, Sequence[FixedIp]] | None = None,
     ) -> tuple[Port, ...]:
         """Bind every port to `host`, each by one PUT, together; the same call binds first and rebinds later.
 
@@ -74,6 +76,8 @@ class Ports(Making):
         `tried`: hosts where earlier attempts of this operation may have left a port, though their results are not in
         `ports`; a port found on any other host is somebody else's doing, and Stale.  None: any host is believed, as long
         as the port is still this server's.  `unsure` costs nothing: a repeat is told from the revision.
+
+        `keeps`: addresses that a port keeps beside the one of its subnet, on whatever segment; without a subnet: all that it is to have.
         """
         ours = None if tried is None else frozenset(tried) | {host, ""}
         subnet_of, beside_of, profile_of = subnets or {}, beside or {}, profiles or {}
@@ -81,7 +85,8 @@ class Ports(Making):
         def wanted(at: int) -> _Bind:
             others = beside_of.get(at, SubnetsBeside())
             named = (subnet_of[at], *others.spare) if at in subnet_of else ()
-            return _Bind(host, az, self._subnets.in_turn(named), others, profile_of.get(at, {}), ours)
+            kept = None if keeps is None or at not in keeps else tuple(keeps[at])
+            return _Bind(host, az, self._subnets.in_turn(named), others, profile_of.get(at, {}), ours, kept)
 
         return tuple(await all_of([self._bind(server, port, wanted(port.index)) for port in ports]))
 
@@ -252,7 +257,7 @@ class Ports(Making):
         def body(now: Port) -> Json:
             wanted = _free(now, known.original_profile if known else _without_host(now.profile))
             if known is not None and now.fixed_ips != known.original_fixed_ips:
-                wanted["fixed_ips"] = [_wire_ip(each) for each in known.original_fixed_ips]
+                wanted["fixed_ips"] = [wire_ip(each) for each in known.original_fixed_ips]
             return wanted
 
         await self._put_while_ours(server, _same_nic(known, row) if known else port_of(row), body)
@@ -314,9 +319,32 @@ class _Bind:
     profile: Mapping[str, Any]
     ours: frozenset[str] | None
     """Hosts where this operation may have put it; None: any."""
+    keeps: tuple[FixedIp, ...] | None = None
+    """Addresses that it has and keeps; None: it is not said."""
 
     def address_on(self, port: Port) -> bool:
         return any(each.subnet in self.subnets for each in port.fixed_ips)
+
+    def addresses(self, port: Port) -> list[Json] | None:
+        """What is said of its addresses; None: nothing."""
+        if self.keeps is not None:
+            if self.subnets:
+                return beside(port.fixed_ips, self.subnets, self.beside.v6, self.keeps)
+            return exactly(port.fixed_ips, self.keeps)
+        if not self.subnets or port.address_chosen or self.address_on(port):
+            return None
+        left = {each.subnet for each in port.fixed_ips} & set(self.beside.elsewhere)
+        return [
+            *({"subnet_id": each} for each in (self.subnets[0], self.beside.v6) if each),
+            *({"subnet_id": each, "delete_subnet": True} for each in sorted(left)),
+        ]
+
+    def has_addresses(self, port: Port) -> bool:
+        """Those that were asked for."""
+        if self.keeps is None:
+            return self.address_on(port)
+        kept = {*self.keeps} <= {*port.fixed_ips}
+        return kept and (self.address_on(port) if self.subnets else len(self.keeps) == len(port.fixed_ips))
 
     def may_have_left(self, now: Port, before: str) -> bool:
         return self.ours is None or now.host == before or now.host in self.ours or now.vif_type == BINDING_FAILED
@@ -327,12 +355,8 @@ def _binding(server: str, port: Port, wanted: _Bind) -> Json:
     profile = wanted_profile(port, wanted.profile)
     if profile != port.profile:
         body["binding:profile"] = profile
-    if wanted.subnets and not port.address_chosen and not wanted.address_on(port):
-        left = {each.subnet for each in port.fixed_ips} & set(wanted.beside.elsewhere)
-        body["fixed_ips"] = [
-            *({"subnet_id": each} for each in (wanted.subnets[0], wanted.beside.v6) if each),
-            *({"subnet_id": each, "delete_subnet": True} for each in sorted(left)),
-        ]
+    if (addresses := wanted.addresses(port)) is not None:
+        body["fixed_ips"] = addresses
     return body
 
 
@@ -347,7 +371,7 @@ def _is_bound(now: Port, wanted: _Bind, body: Json) -> bool:
         now.host == wanted.host
         and now.vif_type not in UNBOUND
         and now.profile == body.get("binding:profile", now.profile)
-        and ("fixed_ips" not in body or wanted.address_on(now))
+        and ("fixed_ips" not in body or wanted.has_addresses(now))
     )
 
 
@@ -376,7 +400,3 @@ def _judged(port: Port, host: str) -> Port:
 
 def _without_host(profile: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in profile.items() if key not in BINDING_KEYS}
-
-
-def _wire_ip(fixed: FixedIp) -> Json:
-    return {"subnet_id": fixed.subnet, "ip_address": fixed.address}

@@ -12,6 +12,7 @@ from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Nic, Server, VmState
 from moorage.operations.port_truth import asks_itself
+from moorage.operations.steps.crossing import shown
 from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_guarantees
 from moorage.operations.unshelve_asked import needs_of_server
 from moorage.store.region.audited import Held, Mapped
@@ -73,6 +74,8 @@ def hidden_subnets(nic: Nic, port: Port, site: Site) -> list[str]:
 def ports_of(server: Server, site: Site) -> dict[str, Port]:
     """Those that its record lists and the network service has."""
     there = {} if site.ports is None else site.ports.get(server.id, {})
+    if server.moved is not None and server.moved.readdressed:
+        there = {port.id: port for port in shown(server, there.values())}
     return {str(nic.port): there[str(nic.port)] for nic in server.nics if str(nic.port) in there}
 
 

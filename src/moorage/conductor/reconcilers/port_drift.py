@@ -20,6 +20,7 @@ from moorage.model.server import Nic, Server
 from moorage.operations import port_truth
 from moorage.operations.port_truth import Found
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps.crossing import shown
 from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_guarantees
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region.placement import claims
@@ -121,6 +122,8 @@ def _differs(
     """Another port, another address, segment or guarantee, or another claim than the record tells of."""
     if _lacks_a_port(server, ports):
         return True
+    if server.moved is not None and server.moved.readdressed:
+        ports = {port.id: port for port in shown(server, ports.values())}
     if any(nic.port is not None and _card_differs(nic, ports[str(nic.port)], segments) for nic in server.nics):
         return True
     return _comparable(server, held_by_all(server.nics)) != _comparable(server, held)

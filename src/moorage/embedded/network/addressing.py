@@ -202,7 +202,8 @@ def _give_automatic(call: Call, port: Doc, subnet: Doc) -> dict[str, str]:
 
 
 def change(call: Call, around: Surroundings, port: Doc, host: str, asked: list[dict[str, Any]]) -> None:
-    """Replace a port's addresses by what is asked, keeping each that is asked for again.
+    """Replace a port's addresses by what is asked, keeping each that is asked for again, on whatever segment: as Neutron has it, who names
+    its addresses is not asked whether the host is wired to those that stay.
 
     Automatic ones stay in any case, unless their subnet is named with `delete_subnet`, as Neutron has it.
     """
@@ -224,9 +225,6 @@ def change(call: Call, around: Surroundings, port: Doc, host: str, asked: list[d
     staying = [each for each in rest if each["subnet_id"] in unasked]
     rest = [each for each in rest if each not in staying]
     subnets = candidates(around, host, port["device_owner"], missing + kept) if missing or kept else []
-    for each in kept:
-        if each["subnet_id"] not in {subnet["id"] for subnet in subnets}:
-            raise not_compatible(host, port["id"])
     take_back(call, around.subnets, port["id"], rest)
     kept = kept + staying
     port["fixed_ips"] = kept

@@ -149,8 +149,11 @@ def name_addresses(call: Call, port: Doc) -> None:
 
 
 def segment_of(around: Surroundings, port: Doc) -> str | None:
+    """That of its addresses; where it keeps some of another segment, the one that its host is wired to."""
     on = {each["id"]: each["segment_id"] for each in around.subnets}
-    return next((on[each["subnet_id"]] for each in port["fixed_ips"] if on.get(each["subnet_id"])), None)
+    found = [on[each["subnet_id"]] for each in port["fixed_ips"] if on.get(each["subnet_id"])]
+    wired = addressing.segments_of_host(around) if len(found) > 1 else set[str]()
+    return next((each for each in found if each in wired), found[0] if found else None)
 
 
 def bind(call: Call, around: Surroundings, port: Doc, host: str) -> None:

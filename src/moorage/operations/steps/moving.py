@@ -4,7 +4,7 @@ The host that a server leaves keeps its guest (off), its claim (held by the move
 confirmed or reverted.
 """
 
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Unavai
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
-from moorage.model.network import Port
+from moorage.model.network import FixedIp, Port
 from moorage.model.request_groups import ALLOCATION
 from moorage.model.server import FlavorCopy, Moved, Server, TaskState
 from moorage.model.world import World
@@ -26,6 +26,7 @@ from moorage.operations.steps import doing
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
+from moorage.operations.steps.ports import subnets_beside
 from moorage.operations.steps.servers import AboutServer, Found
 from moorage.saga import Run
 from moorage.sql import Tx
@@ -305,14 +306,27 @@ def profiles_of(cards: Cards) -> dict[int, dict[str, Any]]:
 
 
 async def bound_at(
-    run: MoveRun, cards: Cards, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
+    run: MoveRun,
+    cards: Cards,
+    to: End,
+    profiles: Mapping[int, Mapping[str, Any]],
+    *,
+    second: bool,
+    left: str,
+    subnets: Mapping[int, str] | None = None,
+    keeps: Mapping[int, Sequence[FixedIp]] | None = None,
 ) -> tuple[Port, ...]:
-    """The ports are active on that host; `left`: where they may have been until now. Safe twice."""
+    """The ports are active on that host; `left`: where they may have been until now. Safe twice.
+
+    `subnets`, `keeps`: NIC index → the subnet that a port gets another address of, and those that it keeps; only without second bindings.
+    """
     server = run.asked.server.id
     if not cards.ports:
         return ()
     if second:
         return await run.rooms.network.activate_binding(server, to.name, cards.ports)
+    beside = subnets_beside(cards.ports, cards.networks, subnets) if subnets else None
     return await run.rooms.network.bind_ports(
-        server, to.name, to.availability_zone, cards.ports, profiles=profiles, tried=(left, to.name), unsure=True
-    )
+        server, to.name, to.availability_zone, cards.ports,
+        subnets=subnets, beside=beside, profiles=profiles, tried=(left, to.name), unsure=True, keeps=keeps,
+    )  # fmt: skip

@@ -87,6 +87,7 @@ def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
         guarantees=guarantees_of(port),
         vlan=vlan_of(port),
         trusted=trusted_of(port),
+        chosen=port.address_chosen,
     )
 
 
@@ -124,9 +125,16 @@ def nics_of(ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tupl
 
 
 def nics_after(server: Server, ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tuple[Nic, ...]:
-    """Of ports that were bound anew: what the record knows of their floating addresses stays."""
-    floating = {nic.port: nic.floating for nic in server.nics}
-    return tuple(msgspec.structs.replace(nic, floating=floating.get(nic.port, ())) for nic in nics_of(ports, networks))
+    """Of ports that were bound anew: what only the record knows of them stays."""
+    before = {nic.port: nic for nic in server.nics}
+    return tuple(as_recorded(nic, before.get(nic.port)) for nic in nics_of(ports, networks))
+
+
+def as_recorded(nic: Nic, before: Nic | None) -> Nic:
+    """With what only the record knows: floating addresses, and whether its own was chosen."""
+    if before is None:
+        return nic
+    return msgspec.structs.replace(nic, floating=before.floating, chosen=before.chosen)
 
 
 def held_by_all(nics: Sequence[Nic]) -> dict[Key, int]:

@@ -231,6 +231,12 @@ def drop(tx: Tx, consumer: str) -> dict[Key, int]:
     return {(provider, resource): used for provider, resource, used in found}
 
 
+def drop_rows(tx: Tx, consumer: str, keys: Sequence[Key]) -> None:
+    """Remove some of its allocations; the counters are the caller's next statement."""
+    for provider, resource in keys:
+        tx.run(sa.delete(allocations).where(_A.consumer == consumer, _A.provider == provider, _A["class"] == resource))
+
+
 def forget(tx: Tx, consumer: str) -> Owner | None:
     """Remove the consumer's row and say what it was."""
     found = tx.row(_FORGET, {"consumer": consumer})
