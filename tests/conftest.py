@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from moorage.sql import Database, open_database
@@ -25,6 +26,10 @@ HEADS = {
 }
 """What each of so many workers begins with; all that is in none of these is short."""
 NICER_BY = 5
+
+
+hypothesis.settings.register_profile("the same each time", derandomize=True)
+hypothesis.settings.load_profile("the same each time")  # who looks for what nobody foresaw says so: the soak tests
 
 
 def folder(item: pytest.Item) -> str:

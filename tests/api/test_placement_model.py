@@ -460,12 +460,19 @@ def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
+SOAK = 1000
+
+
 def _judge(loop: asyncio.AbstractEventLoop, url: str, examples: int) -> None:
     database = loop.run_until_complete(open_database(url, name="region", durability="process"))
     loop.run_until_complete(database.create(placement_metadata))
     try:
         quick = settings(
-            max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=examples < SOAK,
+            suppress_health_check=list(HealthCheck),
         )
         run_state_machine_as_test(partial(Model, loop, database), settings=quick)  # type: ignore[arg-type]
     finally:
@@ -488,4 +495,4 @@ def test_the_service_does_what_the_model_foretells_on_postgresql(
 def test_the_service_does_what_the_model_foretells_for_long(
     own_loop: asyncio.AbstractEventLoop, tmp_path: Path
 ) -> None:
-    _judge(own_loop, f"sqlite:///{tmp_path}/test.db", 1000)
+    _judge(own_loop, f"sqlite:///{tmp_path}/test.db", SOAK)

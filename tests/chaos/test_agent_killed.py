@@ -60,19 +60,19 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
             await bus.publish(subjects.to_host(CELL, HOST), encode(ServersOfHost(asked.boot)))
 
         await bus.subscribe(subjects.returned(CELL), belong)
-        caller = HostCaller(bus, ConductorId("k"), SystemClock(), resend_s=0.2, silent_s=60)
+        caller = HostCaller(bus, ConductorId("k"), SystemClock(), resend_s=0.2, silent_s=600)
         await caller.start()
         at = HostAddress(CELL, HOST)
 
         async def life(each: ServerId) -> None:
             nonlocal answered
             operation = OperationId(each)
-            await caller.start_guest(at, Errand(operation, Turn(1), "start_guest", 60), GuestSpec(each, "web", 1, 64))
+            await caller.start_guest(at, Errand(operation, Turn(1), "start_guest", 600), GuestSpec(each, "web", 1, 64))
             answered += 1
-            await caller.power_off(at, Errand(operation, Turn(2), "power_off", 60), each, 0)
+            await caller.power_off(at, Errand(operation, Turn(2), "power_off", 600), each, 0)
             answered += 1
             if each in servers[::2]:
-                await caller.destroy_guest(at, Errand(operation, Turn(3), "destroy_guest", 60), each)
+                await caller.destroy_guest(at, Errand(operation, Turn(3), "destroy_guest", 600), each)
                 answered += 1
 
         process = await asyncio.to_thread(begin, server.url, tmp_path)

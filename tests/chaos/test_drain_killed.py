@@ -45,7 +45,7 @@ async def test_killed_in_the_middle_of_a_drain(upped: Upped, live: bool) -> None
     async with Person(upped.config) as admin:
         servers = [(await admin.active(f"d{n}", availability_zone=f"nova:{HOST}"))["id"] for n in range(4)]
         dials = upped.config.data / "hosts" / HOST / "dials.json"
-        dials.write_text(json.dumps({"verbs": {name: {"delay_s": 1.0} for name in ("send_guest", "send_live")}}))
+        dials.write_text(json.dumps({"verbs": {name: {"delay_s": 3.0} for name in ("send_guest", "send_live")}}))
         reply = await admin.compute("POST", "/ext/drains", {"drain": {"host": HOST, "concurrency": 2, "live": live}})
         id = str(reply.json()["drain"]["id"])
     for done in MOVED:

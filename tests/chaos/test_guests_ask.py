@@ -58,7 +58,7 @@ async def echo(admin: Person, server: str) -> bytes:
     assert reply.status_code == 200, reply.text
     url = reply.json()["remote_console"]["url"]
     assert parse_qs(urlsplit(url).query)["token"]
-    async with connect(url, proxy=None) as socket:
+    async with connect(url, proxy=None, open_timeout=180) as socket:
         await socket.send(b"\x00word\x00")
         said = b""
         while b"\x00word\x00" not in said:

@@ -18,7 +18,7 @@ from moorage.testing.person import Person
 from moorage.testing.upped import Upped
 from moorage.testing.waiting import until
 
-START_S = 120.0
+START_S = 300.0
 
 
 def files(up: Upped, name: str) -> list[Path]:
@@ -185,7 +185,7 @@ async def test_what_was_open_at_the_regions_backup_and_what_is_claimed(up: Upped
     up.start()
     stopped, carded, deleted = sorted(await boots(up, "a", "b", "c"))
     async with Person(up.config) as admin:
-        dial_all(up, start_guest=4.0, attach_interface=4.0, power_off=600.0)
+        dial_all(up, start_guest=12.0, attach_interface=12.0, power_off=600.0)
         private = await admin.id_of("network", "private")
         body = {"interfaceAttachment": {"net_id": private}}
         attach = asyncio.create_task(admin.compute("POST", f"/servers/{carded}/os-interface", body))

@@ -8,10 +8,11 @@ import pytest_asyncio
 from conftest import Running, Shared, Start
 
 from moorage.drivers.dials import VerbDial
-from moorage.main.config import Hosts
+from moorage.main.config import Compute, Hosts
 from moorage.testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+CLOUD = {"compute": Compute(host_deadline_s=600.0)}
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -106,7 +107,7 @@ async def test_a_delete_does_not_wait_for_a_slow_host(running: Running) -> None:
     servers = [await running.admin.boot(f"never-{number}") for number in range(3)]
     await until(lambda: len([step for _, step in running.told_once if step == "start_guest"]) == len(servers))
     for each in servers:
-        await running.admin.gone(each, patience_s=45.0)  # `host_deadline_s` is 60
+        await running.admin.gone(each)  # long before `host_deadline_s`
 
 
 async def test_a_delete_right_after_the_202(running: Running) -> None:

@@ -61,7 +61,7 @@ async def test_claims_that_do_not_say_what_ports_have_are_found(start: Start) ->
         network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=3_000))
         wanted = [{"uuid": network}, {"uuid": await admin.id_of("network", "routed")}]
         server = str((await admin.active("both", networks=wanted))["id"])
-        seen = await nothing_leaked(config, admin, patience_s=0.0)
+        seen = await nothing_leaked(config, admin)
         mine = {key: amount for key, amount in seen.claims[server].items() if key[1] in {EGR, IPV4_ADDRESS}}
         assert sorted(mine.values()) == [1, 3_000]
         for (provider, resource), amount in mine.items():

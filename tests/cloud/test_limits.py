@@ -24,7 +24,7 @@ async def test_a_projects_own_limits(running: Running) -> None:
         first = await demo.active("first", hints=hints, metadata={"a": "b"}, networks="none")
         assert "server_group_members" in refused(await demo.ask_boot("second", hints=hints))
         assert "metadata" in refused(await demo.ask_boot("much", metadata={"a": "b", "c": "d"}))
-        await demo.gone(first["id"])
+        await running.admin.gone(first["id"])  # who sees its claim and its place in the quota go too
         await set_limits(running, demo.project, server_group_members=-1, metadata_items=-1)
         await demo.active("again", hints=hints, metadata={"a": "b", "c": "d"}, networks="none")
 
@@ -38,7 +38,7 @@ async def test_a_users_own_limits(running: Running) -> None:
         assert limited.status_code == 200, limited.text
         said = refused(await demo.ask_boot("second", networks="none"))
         assert said == "Quota exceeded for instances: Requested 1, but already used 1 of 1 instances"
-        await demo.gone(first["id"])
+        await running.admin.gone(first["id"])  # who sees its claim and its place in the quota go too
         again = await demo.active("again", networks="none")
         detail = (await running.admin.compute("GET", f"{path}/detail", **user)).json()["quota_set"]
         assert detail["instances"] == {"limit": 1, "in_use": 1, "reserved": 0}

@@ -168,6 +168,8 @@ async def test_a_host_that_fails_has_its_error_and_the_next_one_its_start(start:
             found = await running.admin.settled(refused)
             assert found["status"] == "ERROR"
             await until(lambda: "error" in states(old), PATIENCE_S)
+            await until(lambda: len([each for each in old.heard if each.event_type.endswith("create.error")]) == 3)
+            await nothing_waits(running)
     starts, errors = (
         [each for each in old.heard if each.event_type == f"compute.instance.create.{which}"]
         for which in ("start", "error")

@@ -7,7 +7,6 @@ import pytest
 from conftest import Running
 from test_volumes import attach, attached, becomes, detach, disks, ended, held, running, status, volume
 
-from moorage.drivers.dials import VerbDial
 from moorage.testing.person import VERSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -84,10 +83,11 @@ async def test_an_accepted_detach_shows_at_the_volume_service(
     for server in (one, other):
         assert (await attach(running, server["id"], disk)).is_success
         await ended(running, server["id"], "attach_volume")
-    running.dial_all(detach_volume=VerbDial(delay_s=1.0))
     for server, left in ((one, "in-use"), (other, "available")):
+        unplugged = running.hold_up("detach_volume")
         assert (await detach(running, server["id"], disk)).status_code == 202
         assert await status(running, disk) == "detaching"
+        unplugged.set()
         await becomes(running, disk, left)
     assert await held(running) == []
     for server in (one, other):

@@ -112,6 +112,7 @@ async def test_what_is_refused(running: Running) -> None:
     for each in (still, large):
         assert (await attach(running, id, each)).status_code == 202
         await becomes(running, each, "in-use")
+        await ended(running, id, "attach_volume")
     await refused(404, "could not be found", NO_SUCH, old, new)
     for version in ("2.84", VERSION):
         await refused(404, NO_SUCH, id, NO_SUCH, new, version)

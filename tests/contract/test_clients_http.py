@@ -163,7 +163,7 @@ async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
         serving.append(asyncio.create_task(answer(reader, writer)))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    network = Neighbour("network", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", call_deadline_s=2.0)
+    network = Neighbour("network", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", call_deadline_s=60.0)
 
     async def given_up(steps: int) -> None:
         call = asyncio.create_task(network.call("GET", "/v2.0/ports", token="t"))
@@ -179,7 +179,7 @@ async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
     assert [reply.status for reply in replies] == [200] * CONNECTIONS_MAX
     await network.close()
     server.close()
-    await asyncio.wait_for(asyncio.gather(*serving), 60.0)
+    await asyncio.wait_for(asyncio.gather(*serving), 180.0)
 
 
 def counting(status: int) -> tuple[Handler, list[str]]:
@@ -276,7 +276,7 @@ async def test_under_the_end_of_a_lease_nothing_is_begun() -> None:
 
 
 async def test_a_call_is_given_up_before_its_lease_ends() -> None:
-    lease = Lease(LEASE_MARGIN_S + 0.2)
+    lease = Lease(LEASE_MARGIN_S + 1.0)
     left: list[float] = []
 
     async def hang(_: Request) -> Response:
@@ -287,7 +287,7 @@ async def test_a_call_is_given_up_before_its_lease_ends() -> None:
         raise AssertionError
 
     lease_left.set(lease)
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(180):
         with pytest.raises(UnknownOutcome):
             await neighbour(hang).call("PUT", "/v2.0/ports", token="t", deadline_s=30.0)
     assert 0 < left[0] <= LEASE_MARGIN_S + 0.01

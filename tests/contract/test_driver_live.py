@@ -25,7 +25,7 @@ from moorage.model.turn import Turn
 ONE = ServerId("11111111-0000-4000-8000-000000000000")
 SPEC = GuestSpec(ONE, "web", 1, 512, 1)
 SLOW = Dials(live_mib_per_s=1.0)
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 
 
 async def host(directory: Path, dials: Dials | None = None) -> SimulatedDriver:

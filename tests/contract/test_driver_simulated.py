@@ -17,6 +17,7 @@ from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, PowerState, VifData, VolumeDisk
 from moorage.model.ids import NetworkId, PortId, ServerId
+from moorage.testing.waiting import until
 
 ONE, TWO = ServerId("11111111-0000-4000-8000-000000000000"), ServerId("22222222-0000-4000-8000-000000000000")
 
@@ -115,8 +116,11 @@ async def test_hanging_before_and_after_the_effect(tmp_path: Path) -> None:
         driver = await host(tmp_path / hang)
         dial: Any = {"fail_times": 1, "hang": hang}
         driver.turn(Dials(verbs={"*": VerbDial(**dial)}))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(driver.start_guest(spec()), 0.05)
+        starting = asyncio.create_task(driver.start_guest(spec()))
+        await until(lambda driver=driver: driver.hanging("start_guest") == 1)  # type: ignore[misc]
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
         assert await driver.guests() == left
 
 

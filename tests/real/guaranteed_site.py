@@ -62,6 +62,10 @@ class Site:
         await until(
             lambda: self.alice.ask("compute", "GET", f"/servers/{server}"), lambda reply: reply.status_code == 404
         )
+        await until(  # what was claimed for it is given back a moment later
+            lambda: self.admin("compute", "GET", f"/ext/operations?server={server}"),
+            lambda told: all(each["ended_at"] for each in told["operations"]),
+        )
 
     async def cleared(self) -> None:
         """Nothing shared is left, also by a test that failed: other tests count what a person may use."""

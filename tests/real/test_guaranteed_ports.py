@@ -67,7 +67,7 @@ async def test_when_a_host_refuses_the_binding_names_the_next_ones_provider(site
     asked = {"port": {"network_id": network, "qos_policy_id": policy, "name": "guaranteed"}}
     port = (await site.alice("network", "POST", "/ports", asked))["port"]["id"]
     dials = config.data / "hosts" / "host1" / "dials.json"
-    for _ in range(8):  # until one was sent to the refusing host first
+    for _ in range(40):  # until one was sent to the refusing host first
         dials.write_text('{"verbs": {"start_guest": {"fail_times": 1}}}')
         server = await site.boot(port=port)
         await until_server(site.alice, server, "ACTIVE")

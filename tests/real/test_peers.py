@@ -11,7 +11,7 @@ pytestmark = pytest.mark.real
 
 
 def _get(service: RealService, path: str, who: str) -> httpx.Response:
-    return httpx.get(service.url + path, headers={"X-Auth-Token": service.token(who)}, timeout=30)
+    return httpx.get(service.url + path, headers={"X-Auth-Token": service.token(who)}, timeout=120)
 
 
 def test_every_neighbour_answers_its_users(
@@ -34,11 +34,11 @@ def test_placement_and_agents_are_for_the_administrator(real_network: RealServic
 def test_cinder_makes_a_volume_for_its_users(real_volume: RealService) -> None:
     headers = {"X-Auth-Token": real_volume.token("alice"), "OpenStack-API-Version": "volume 3.71"}
     url = f"{real_volume.url}/v3/{real_volume.logins['alice'].project_id}/volumes"
-    made = httpx.post(url, headers=headers, json={"volume": {"size": 1}}, timeout=30)
+    made = httpx.post(url, headers=headers, json={"volume": {"size": 1}}, timeout=120)
     assert made.status_code == 202, made.text
     path = f"{url}/{made.json()['volume']['id']}"
-    deadline = time.monotonic() + 60
-    while httpx.get(path, headers=headers, timeout=30).json()["volume"]["status"] != "available":
+    deadline = time.monotonic() + 180
+    while httpx.get(path, headers=headers, timeout=120).json()["volume"]["status"] != "available":
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert httpx.delete(path, headers=headers, timeout=30).status_code == 202
+    assert httpx.delete(path, headers=headers, timeout=120).status_code == 202

@@ -31,7 +31,7 @@ class Below:
     """`/placement/…` here is `/…` there."""
 
     def __init__(self, url: str) -> None:
-        self._there = httpx.AsyncClient(base_url=url, timeout=30)
+        self._there = httpx.AsyncClient(base_url=url, timeout=120)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = b""

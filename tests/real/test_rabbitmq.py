@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(rabbit_program() is None, reason="no RabbitMQ here: apt-get install rabbitmq-server"),
 ]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 BUILT = ["create.start", "create.end"]
 GONE = ["delete.start", "shutdown.start", "shutdown.end", "delete.end"]
 

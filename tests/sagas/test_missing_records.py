@@ -82,7 +82,7 @@ async def told_wrong(small: SmallRegion, cell: CellId, *guests: ServerId) -> lis
         )
     )
     await bus.publish(subjects.to_host(cell, host), encode(ServersOfHost("the last", ())))
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(180):
         await last.wait()
     await bus.close()
     return wrong

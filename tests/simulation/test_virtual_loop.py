@@ -26,7 +26,7 @@ def test_hours_pass_in_no_time(loop: VirtualLoop) -> None:
 
     began = time.monotonic()
     assert loop.run(wait()) == 36_000.0
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 60.0
 
 
 def test_what_is_killed_does_nothing_more(loop: VirtualLoop) -> None:

@@ -88,7 +88,7 @@ async def locked(region: Database) -> bool:
 
 
 async def stands(region: Database, application: str, for_s: float = 4 * TIMEOUT_MS / 1000) -> None:
-    deadline = asyncio.get_running_loop().time() + 60
+    deadline = asyncio.get_running_loop().time() + 180
     while not await standing(region, application, for_s):
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.05)
