@@ -63,7 +63,7 @@ class Site:
             lambda: self.alice.ask("compute", "GET", f"/servers/{server}"), lambda reply: reply.status_code == 404
         )
         await until(  # what was claimed for it is given back a moment later
-            lambda: self.admin("compute", "GET", f"/ext/operations?server={server}"),
+            lambda: self.admin("compute", "GET", f"/ext/operations?server={server}&all_projects=1"),
             lambda told: all(each["ended_at"] for each in told["operations"]),
         )
 
