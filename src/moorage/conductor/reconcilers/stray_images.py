@@ -23,13 +23,12 @@ from moorage.model.image import Image
 from moorage.operations import snapshot_volumes
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.snapshot_image import MADE_FOR, PURPOSES
+from moorage.operations.steps.snapshot_image import MADE_FOR, OF_SERVER, PURPOSES
 from moorage.store.region import servers as region_servers
 
 NAME = "stray_images"
 GRACE_S = 600.0
 IMAGES_MAX = 100_000
-OF_SERVER = "instance_uuid"
 WHOLE = "active"
 
 logger = logging.getLogger(__name__)

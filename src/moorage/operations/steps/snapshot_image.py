@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 Purpose: TypeAlias = Literal["snapshot", "backup", "shelve"]
 MADE_FOR = "moorage_made_for"
 """Our key: the property that says what for."""
+OF_SERVER = "instance_uuid"
+"""Nova's property that says of which server."""
 PURPOSES: tuple[Purpose, ...] = ("snapshot", "backup", "shelve")
 OURS_PREFIX = "moorage_"
 VALUE_CHARACTERS_MAX = 255
@@ -94,7 +96,7 @@ def record_of(
         "owner_user_name": base.owner_user_name,
         "owner_project_name": base.owner_project_name,
         "boot_roles": base.boot_roles,
-        "instance_uuid": server.id,
+        OF_SERVER: server.id,
         "user_id": asker.user,
         "image_type": "backup" if purpose == "backup" else "snapshot",
         "visibility": "private",

@@ -20,6 +20,7 @@ from moorage.model.ids import ServerId
 from moorage.model.server import BlockDevice, Server, TaskState
 from moorage.model.volume import ATTACHED, RESERVED, Attachment
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import half_made
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
@@ -218,17 +219,21 @@ async def release_all(rooms: Rooms, server: Server) -> None:
     client = volumes_of(rooms)
     for each in await client.attachments_of(server.id):
         await client.drop_attachment(each.id)
-    for device in devices:
-        if device.delete_on_termination and device.volume is not None:
-            await delete_or_leave(rooms, device.volume)
+    to_go = [each.volume for each in devices if each.delete_on_termination and each.volume is not None]
+    stay = [each for each in to_go if not await delete_or_leave(rooms, each)]
+    if stay and await half_made.went(rooms, server.id):
+        for volume in stay:
+            await delete_or_leave(rooms, volume)
 
 
-async def delete_or_leave(rooms: Rooms, volume: str) -> None:
-    """Delete a volume that was to go with its server; one that the service refuses to delete (others use it) stays."""
+async def delete_or_leave(rooms: Rooms, volume: str) -> bool:
+    """Delete a volume that was to go with its server; one that the service refuses to delete (others use it) stays: False."""
     try:
         await volumes_of(rooms).delete(volume)
     except (Invalid, Conflict) as refused:
         logger.warning("volume %s was to go with its server, and stays: %s", volume, refused.public)
+        return False
+    return True
 
 
 # ------------------------------------------------------------------------------------------------ at the host
