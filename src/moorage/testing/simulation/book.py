@@ -42,6 +42,16 @@ class Booked:
     locked: Word = field(default_factory=lambda: Word(False))
     restore_asked: bool = False
     """Somebody asked for it back after a delete: whether it is gone in the end depends on who was first."""
+    quiesced: bool = False
+    """Its volumes are copied only while its guest is still: its image says so."""
+    anew: bool = False
+    """Somebody asked for something that makes its guest anew, or as it was before: what was done inside of it may be gone."""
+    passwords: set[str] = field(default_factory=set)
+    """What its password may be: the last one that was answered 202, and those of which nobody knows whether, or when, they were set."""
+    password_set: bool = False
+    """One was answered 202."""
+    dumps: int = 0
+    """Crash dumps that were asked for, and not refused."""
 
 
 @dataclass

@@ -18,6 +18,7 @@ from moorage.model.ids import ServerId
 from moorage.sql import Database, Ready
 from moorage.testing.simulation.bus import Hub, SimulatedBus
 from moorage.testing.simulation.clock import Machine, MachineProcess, VirtualClock
+from moorage.testing.simulation.copies import Copies
 from moorage.testing.simulation.database import SimulatedDatabase, Store
 from moorage.testing.simulation.loop import Process, VirtualLoop, context_of
 from moorage.testing.simulation.memory import Disk
@@ -151,6 +152,7 @@ class Cloud:
         self.guests: dict[ServerId, dict[str, PowerState]] = {}
         """Server → host → what its guest there is doing."""
         self.storage = Storage(self)
+        self.copies = Copies(self)
         self.lost: set[ServerId] = set()
         """Servers whose machine was taken away."""
         self.evacuates = False

@@ -14,6 +14,7 @@ from moorage.testing.census import SHELVED_OFFLOADED, Census, Seen, drives_alone
 from moorage.testing.simulation.book import Book, Booked
 from moorage.testing.simulation.client import Client, Reply
 from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.kept import still_too_long
 from moorage.testing.simulation.moves import inactive_bindings, left_behind, wrong_moves
 from moorage.testing.simulation.setting import ZONE
 from moorage.testing.simulation.stores import stores_of, wrong_disks, wrong_stores
@@ -185,7 +186,7 @@ class Watch:
         if isinstance(seen, str):
             return [seen]
         wrong = [*leaks(seen), *self._broken_promises(seen), *self._not_as_shown(seen), *wrong_disks(self.cloud)]
-        wrong += wrong_moves(self.cloud, seen)
+        wrong += [*wrong_moves(self.cloud, seen), *still_too_long(self.cloud)]
         stored = await wrong_stores(self.cloud, seen)
         excepted = {*self.cloud.lost, *self.cloud.restores.excepted()}
         return [each for each in [*wrong, *stored] if not any(server in each for server in excepted)]

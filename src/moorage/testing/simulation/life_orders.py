@@ -19,6 +19,8 @@ def _draw_rebuild(dice: random.Random, draft: Draft) -> Arguments:
 async def rebuild(cloud: Cloud, args: Arguments) -> None:
     """From its image, or another one."""
     image = cloud.known.other_image if args["other"] else cloud.known.image
+    booked = watch_of(cloud).book.of(args["server"])
+    booked.anew, booked.quiesced = True, False
     await act(cloud, args, "rebuild", {"imageRef": image})
 
 
@@ -63,7 +65,8 @@ async def _image(cloud: Cloud, args: Arguments, action: str, said: Any) -> None:
 
 
 async def _leaving(cloud: Cloud, args: Arguments, action: str) -> None:
-    watch_of(cloud).book.of(args["server"]).leave_asked = True
+    booked = watch_of(cloud).book.of(args["server"])
+    booked.leave_asked = booked.anew = True
     await act(cloud, args, action, None)
 
 

@@ -6,6 +6,7 @@ Orders that chance alone draws are mostly refused: a server must be rescued befo
 import random
 from collections.abc import Callable
 
+from moorage.testing.simulation.orders import QUIESCED
 from moorage.testing.simulation.plan import Arguments, Draft, Event
 from moorage.testing.simulation.scenes import CONDUCTORS, scene
 from moorage.testing.simulation.setting import ZONE
@@ -18,6 +19,7 @@ NEXT: dict[str, tuple[tuple[str, str], ...]] = {
         ("attach_volume", ""), ("detach_volume", ""), ("swap_volume", ""), ("extend_volume", ""),
         ("resize", "VERIFY_RESIZE"), ("resize", "VERIFY_RESIZE"), ("migrate", "VERIFY_RESIZE"), ("migrate", "VERIFY_RESIZE"),
         ("power os-stop", "SHUTOFF"), ("power pause", "PAUSED"), ("power suspend", "SUSPENDED"), ("attach", ""),
+        ("change_password", ""), ("change_password", ""), ("crash_dump", ""), ("crash_dump", ""),
     ),
     "RESCUE": (("unrescue", "ACTIVE"),),
     "SHELVED": (("unshelve", "ACTIVE"), ("unshelve", "ACTIVE"), ("attach_volume", ""), ("detach_volume", "")),
@@ -45,7 +47,7 @@ def _boot(dice: random.Random, draft: Draft, at_s: float, root: str) -> tuple[in
     draft.boots += 1
     said: Arguments = {"server": draft.boots - 1, "network": dice.choice(("private", "private", "routed", "port"))}
     if root:
-        said["root"] = root
+        said |= {"root": root, "quiesced": dice.random() < QUIESCED}
     if dice.random() < 0.1:
         said["zone"] = ZONE
     return draft.boots - 1, Event(round(at_s, 3), "boot", said)
@@ -76,6 +78,8 @@ def _order(dice: random.Random, draft: Draft, at_s: float, server: int, what: st
             said["flavor"] = dice.choice(("micro", "tiny"))
         case "migrate":
             said["host"] = None
+        case "change_password":
+            said["password"] = f"secret {dice.randrange(1_000)}"
         case "extend_volume":
             said = {"volume": max(draft.volumes - 1, 0)}
         case _:

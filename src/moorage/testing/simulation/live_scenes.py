@@ -17,7 +17,7 @@ def _moment(dice: random.Random, at_s: float, most_s: float = 4.0) -> float:
     return at_s + dice.choice((dice.uniform(0.0, 0.5), dice.uniform(0.2, most_s)))
 
 
-def _host_breaks(dice: random.Random, at_s: float, role: str, verbs: tuple[str, ...]) -> Event:
+def host_breaks(dice: random.Random, at_s: float, role: str, verbs: tuple[str, ...]) -> Event:
     """Its agent, its way to the bus, its power, or its hypervisor."""
     for_s = round(dice.choice((dice.uniform(0.5, 5.0), dice.uniform(5.0, 60.0))), 3)
     what = dice.choice(("kill", "freeze", "freeze", "bus_cut", "power_cut", "restart", "host", "host"))
@@ -35,7 +35,7 @@ def _host_breaks(dice: random.Random, at_s: float, role: str, verbs: tuple[str, 
             return event(at_s, what, role=role, for_s=for_s)
 
 
-def _conductors_break(dice: random.Random, at_s: float) -> list[Event]:
+def conductors_break(dice: random.Random, at_s: float) -> list[Event]:
     events: list[Event] = []
     for role in dice.sample(CONDUCTORS, dice.choice((1, 2, 2))):
         what, most_s = dice.choice((("kill", 3.0), ("kill", 20.0), ("freeze", 35.0), ("restart", 2.0)))
@@ -45,7 +45,7 @@ def _conductors_break(dice: random.Random, at_s: float) -> list[Event]:
     return events
 
 
-def _around_breaks(dice: random.Random, at_s: float) -> Event:
+def around_breaks(dice: random.Random, at_s: float) -> Event:
     """The network service, the volume service, the region's database or a cell's: from the beginning, or late."""
     for_s, at_s = round(dice.uniform(0.5, 30.0), 3), _moment(dice, at_s, 6.0)
     what = dice.choice(
@@ -106,7 +106,7 @@ def a_live_migration_breaks_at_its_switch(dice: random.Random, draft: Draft) -> 
     """One of its hosts, or both, at some moment between its order and its end."""
     ordered_s, server, events = _live(dice, draft)
     for role in dice.choice((["host of"], ["left by"], ["host of", "left by"])):
-        events.append(_host_breaks(dice, _moment(dice, ordered_s, 6.0), f"{role} {server}", VERBS))
+        events.append(host_breaks(dice, _moment(dice, ordered_s, 6.0), f"{role} {server}", VERBS))
     lasts(draft, ordered_s + 75.0)
     return events
 
@@ -116,9 +116,9 @@ def what_is_around_a_live_migration_breaks(dice: random.Random, draft: Draft) ->
     """Conductors, neighbours and databases, one after the other."""
     ordered_s, _, events = _live(dice, draft)
     if dice.random() < 0.5:
-        events += _conductors_break(dice, ordered_s)
+        events += conductors_break(dice, ordered_s)
     for _ in range(dice.randint(0, 2)):
-        events.append(_around_breaks(dice, ordered_s))
+        events.append(around_breaks(dice, ordered_s))
     return events
 
 
@@ -135,7 +135,7 @@ def _outage(dice: random.Random, draft: Draft) -> tuple[float, list[int], list[E
         servers, events = [server, another], [*events, *more]
     off_s, host = at_s + READY_S + dice.uniform(0.0, 2.0), f"host of {server}"
     if dice.random() < 0.6:
-        events.append(_host_breaks(dice, off_s - dice.uniform(0.1, 6.0), host, ("*",)))
+        events.append(host_breaks(dice, off_s - dice.uniform(0.1, 6.0), host, ("*",)))
     if dice.random() < 0.25:
         events += _pace(dice, off_s - 3.5, server)
         events.append(event(off_s - dice.uniform(0.0, 3.0), "live_migrate", server=server, host=None))
@@ -178,7 +178,7 @@ def an_evacuated_host_returns(dice: random.Random, draft: Draft) -> list[Event]:
         events.append(_word(dice, ordered_s + dice.uniform(-1.0, 40.0), dice.choice(servers)))
     for role in dice.choice(([], ["host of"], ["left by"], ["host of", "left by"])):
         verbs = ("*", "start_guest", "start_guest", "destroy_guest", "power_off")
-        events.append(_host_breaks(dice, _moment(dice, ordered_s, 8.0), f"{role} {servers[0]}", verbs))
+        events.append(host_breaks(dice, _moment(dice, ordered_s, 8.0), f"{role} {servers[0]}", verbs))
     lasts(draft, ordered_s + 75.0)
     return events
 
@@ -188,9 +188,9 @@ def what_is_around_an_evacuation_breaks(dice: random.Random, draft: Draft) -> li
     """Conductors, neighbours and databases, one after the other."""
     ordered_s, servers, events = _outage(dice, draft)
     if dice.random() < 0.5:
-        events += _conductors_break(dice, ordered_s)
+        events += conductors_break(dice, ordered_s)
     for _ in range(dice.randint(0, 2)):
-        events.append(_around_breaks(dice, ordered_s))
+        events.append(around_breaks(dice, ordered_s))
     if dice.random() < 0.4:
         events.append(_word(dice, ordered_s + dice.uniform(0.0, 20.0), servers[0]))
     return events

@@ -42,6 +42,7 @@ async def confirm_resize(cloud: Cloud, args: Arguments) -> None:
 
 @order("revert_resize", 2, a_server)
 async def revert_resize(cloud: Cloud, args: Arguments) -> None:
+    watch_of(cloud).book.of(args["server"]).anew = True
     await act(cloud, args, "revertResize", None)
 
 

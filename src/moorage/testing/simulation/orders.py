@@ -20,6 +20,8 @@ NETWORKS = (
 WITH_DRIVE = 3
 """Every third server has a config drive."""
 FROM_VOLUME = 0.15
+QUIESCED = 0.5
+"""Of those that boot from a volume."""
 POWERS = ("os-stop", "os-start", "reboot", "os-stop", "reboot SOFT", "pause", "unpause", "suspend", "resume")
 order = ORDERS_BY_NAME.add
 
@@ -51,6 +53,7 @@ def _draw_boot(dice: random.Random, draft: Draft) -> Arguments:
         said["zone"] = ZONE
     if dice.random() < FROM_VOLUME:
         said["root"] = dice.choice(("stays", "goes"))
+        said["quiesced"] = dice.random() < QUIESCED
     return said
 
 
@@ -73,13 +76,16 @@ async def boot(cloud: Cloud, args: Arguments) -> None:
     if booked.ref % WITH_DRIVE == 0:
         server["config_drive"] = True
     if "root" in args:
-        booked.root_goes = args["root"] == "goes"
-        server["imageRef"], server["block_device_mapping_v2"] = "", [root_volume(known.image, booked.root_goes)]
+        booked.root_goes, booked.quiesced = args["root"] == "goes", args.get("quiesced", False)
+        image = known.quiesced_image if booked.quiesced else known.image
+        server["imageRef"], server["block_device_mapping_v2"] = "", [root_volume(image, booked.root_goes)]
     person = watch.admin if args["network"] in {"auto", "none"} else watch.demo
     reply = await person.ask("compute", "POST", "/servers", {"server": server})
     watch.answered(f"boot s{booked.ref}", reply)
     if reply.status == 202:
         booked.id = reply.body["server"]["id"]
+        if booked.quiesced:
+            cloud.copies.follow(booked.id)
         watch.accepted_boot(booked, args)
 
 

@@ -135,6 +135,7 @@ class WatchedDriver(SimulatedDriver):
         power = super()._keep(guest)
         self._cloud.guest_is(self._host, guest.spec.server, guest.power)
         self._cloud.storage.writes(self._host, guest.spec.server, guest.power, guest.spec.volumes)
+        self._cloud.copies.guest(self._host, guest)
         return power
 
     @override
@@ -142,6 +143,7 @@ class WatchedDriver(SimulatedDriver):
         super()._remove(server)
         self._cloud.guest_is(self._host, server, None)
         self._cloud.storage.writes(self._host, server, None, ())
+        self._cloud.copies.gone(self._host, server)
 
     @override
     def _switch(self, guest: SimulatedGuest, power: PowerState, transfer: Transfer) -> None:
@@ -150,6 +152,7 @@ class WatchedDriver(SimulatedDriver):
         there, server = transfer.to.name, guest.spec.server
         self._cloud.guest_is(there, server, power)
         self._cloud.storage.writes(there, server, power, guest.spec.volumes)
+        self._cloud.copies.guest(there, msgspec.structs.replace(guest, power=power))
 
     def lose_power(self) -> None:
         """All of its guests are off, also when this driver's process is dead or had not begun."""

@@ -20,10 +20,11 @@ from moorage.testing.census_stores import HALF_MADE
 from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation
 from moorage.testing.simulation.determinism import determined
 from moorage.testing.simulation.excuses import lost_images, lost_interfaces, without_excuse
+from moorage.testing.simulation.guest_orders import every_order
+from moorage.testing.simulation.guest_scenes import scene
 from moorage.testing.simulation.invariants import Watch
-from moorage.testing.simulation.life_orders import every_order
+from moorage.testing.simulation.kept import written_copies, wrong_guests
 from moorage.testing.simulation.live_orders import heal
-from moorage.testing.simulation.live_scenes import scene
 from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
 from moorage.testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
@@ -40,7 +41,7 @@ SETTLED_S = 450.0
 IMAGES_SETTLED_S = SETTLED_S + stray_images.GRACE_S + 2 * rounds.IMAGES_EVERY_S
 """The same of images that are half made: they are left for a while to whoever may still write them."""
 
-AT_LAST = (without_excuse, lost_interfaces, lost_images)
+AT_LAST = (without_excuse, lost_interfaces, lost_images, wrong_guests, written_copies)
 """What is looked at once, when nothing else is wrong."""
 
 SETTLE_AFTER = 2

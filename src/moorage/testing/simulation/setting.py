@@ -19,6 +19,8 @@ class Known(msgspec.Struct, frozen=True):
     service_token: str
     image: str
     other_image: str
+    quiesced_image: str
+    """Volumes made of it are copied only while their server's guest is still."""
     networks: dict[str, str]
     policy: str
     """A QoS policy with guaranteed bandwidth."""
@@ -69,7 +71,8 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
             "compute", "POST", f"/os-aggregates/{aggregate['id']}/action", {"add_host": {"host": plan.host}}
         )
         assert reply.status == 200, reply
-    other = await _image(admin)
+    other = await _image(admin, "other")
+    quiesced = await _image(admin, "quiesced", hw_qemu_guest_agent="yes", os_require_quiesce="yes")
     caps = {"volumes": -1, "gigabytes": -1, "snapshots": -1}
     reply = await admin.ask("volume", "PUT", f"/os-quota-sets/{demo}", {"quota_set": caps})
     assert reply.status == 200, reply
@@ -81,8 +84,9 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
         tokens["admin"],
         tokens["demo"],
         tokens["service"],
-        image=next(each["id"] for each in images if each["id"] != other),
+        image=next(each["id"] for each in images if each["id"] not in {other, quiesced}),
         other_image=other,
+        quiesced_image=quiesced,
         networks={each["name"]: each["id"] for each in networks},
         policy=policy,
         flavors={"nano": "42", "tiny": "1", "micro": "84", "traited": "traited"},
@@ -92,9 +96,10 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
     )
 
 
-async def _image(admin: Client) -> str:
-    """A second one, so that a rebuild is from another than the boot."""
-    said = {"name": "other", "disk_format": "raw", "container_format": "bare", "visibility": "public", "min_disk": 1}
+async def _image(admin: Client, name: str, **properties: str) -> str:
+    """Beside the one of a new cloud, so that a rebuild is from another than the boot."""
+    said = {"name": name, "disk_format": "raw", "container_format": "bare", "visibility": "public", "min_disk": 1}
+    said |= properties
     reply = await admin.ask("image", "POST", "/v2/images", said)
     assert reply.status == 201, reply
     image = str(reply.body["id"])

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from moorage.model.ids import ServerId
-from moorage.model.volume import KEY
+from moorage.model.volume import KEY, MADE_FOR_IMAGE
 from moorage.operations.steps.snapshot_image import MADE_FOR
 from moorage.testing.census import Census
-from moorage.testing.census_stores import Stores, known, servers_named
+from moorage.testing.census_stores import HALF_MADE, Stores, known, servers_named
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.roles import AgentRole
 
@@ -82,13 +82,17 @@ def _volumes_that_were_to_go(cloud: "Cloud", seen: Census, copied: Collection[st
 
 
 def _snapshots(seen: Census, snapshots: Iterable[dict[str, Any]]) -> list[str]:
-    """Each is named by an image."""
+    """Each is named by an image; those of one that is half made go with it."""
     named = " ".join(str(each.get("block_device_mapping", "")) for each in seen.stores.images)
-    return [
-        f"snapshot {each['id']} ({each['status']}) of volume {each['volume_id']} is in no image: {each['metadata']}"
-        for each in snapshots
-        if each["id"] not in named
-    ]
+    half_made = {each["id"] for each in seen.stores.images if each["status"] in {"queued", "saving"}}
+    wrong: list[str] = []
+    for each in snapshots:
+        said = f"snapshot {each['id']} ({each['status']}) of volume {each['volume_id']}"
+        if each["metadata"].get(MADE_FOR_IMAGE) in half_made:
+            wrong.append(f"{said} is of an image that {HALF_MADE}")
+        elif each["id"] not in named:
+            wrong.append(f"{said} is in no image: {each['metadata']}")
+    return wrong
 
 
 def wrong_disks(cloud: "Cloud") -> list[str]:
