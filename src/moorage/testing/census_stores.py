@@ -22,6 +22,7 @@ from moorage.testing.person import Person
 
 OF_SERVER = "instance_uuid"
 HALF_MADE = "is half made, and nobody is at it"
+NOT_SHELVED = "which is not shelved"
 SHELVED = frozenset({"SHELVED", "SHELVED_OFFLOADED"})
 LIMIT = "1000"
 """Rows of one look, which is the most that a service shows at once."""
@@ -144,5 +145,5 @@ def _wrong_images(images: Sequence[Mapping[str, Any]], servers: Mapping[str, Hel
         if each["status"] in {"queued", "saving"}:
             wrong.append(f"{said} of {server} {HALF_MADE}")
         elif each[MADE_FOR] == "shelve" and (server not in servers or servers[server].status not in SHELVED):
-            wrong.append(f"{said} of {server}, which is not shelved")
+            wrong.append(f"{said} of {server}, {NOT_SHELVED}")
     return wrong

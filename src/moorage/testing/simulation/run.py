@@ -16,7 +16,7 @@ from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.conductor.reconcilers import stray_images
 from moorage.main import rounds
 from moorage.main.config import Config
-from moorage.testing.census_stores import HALF_MADE
+from moorage.testing.census_stores import HALF_MADE, NOT_SHELVED
 from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation
 from moorage.testing.simulation.determinism import determined
 from moorage.testing.simulation.excuses import lost_images, lost_interfaces, without_excuse
@@ -39,7 +39,7 @@ REST_MOST_S = 30.0
 SETTLED_S = 450.0
 """How long after the last fault everything must have come to rest."""
 IMAGES_SETTLED_S = SETTLED_S + stray_images.GRACE_S + 2 * rounds.IMAGES_EVERY_S
-"""The same of images that are half made: they are left for a while to whoever may still write them."""
+"""The same of images that nobody needs: they are left for a while to whoever may still write, or read, them."""
 
 AT_LAST = (without_excuse, lost_interfaces, lost_images, wrong_guests, written_copies)
 """What is looked at once, when nothing else is wrong."""
@@ -194,7 +194,7 @@ async def _rest(cloud: Cloud, plan: Plan) -> None:
                 cloud.violated(each)
             cloud.trace.note("plan", "all is as it must be")
             return
-        only_images = all(HALF_MADE in each for each in wrong)
+        only_images = all(HALF_MADE in each or NOT_SHELVED in each for each in wrong)
         if cloud.loop.now - began > (IMAGES_SETTLED_S if only_images else SETTLED_S):
             for each in wrong:
                 cloud.violated(each)
