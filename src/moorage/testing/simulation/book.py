@@ -74,6 +74,12 @@ class Book:
     """Images of servers that were promised, with the server's number; no backups, which go when there are newer ones."""
     words: dict[tuple[str, str], Word] = field(default_factory=dict)
     """(host, what: `disabled`, `forced_down`, `zone`, `trait`) → what was said last."""
+    gone: set[str] = field(default_factory=set)
+    """Volumes that somebody deleted at the volume service itself, or made snapshots of: they may be gone, or stay, whatever servers say."""
+    assisted: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Snapshot → server and volume, of those that a host was to take and of which that was accepted."""
+    dropped: set[str] = field(default_factory=set)
+    """Of those, the ones that a host was asked to drop."""
     answered: int = 0
     refused: int = 0
     unanswered: int = 0

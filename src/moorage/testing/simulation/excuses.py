@@ -17,6 +17,7 @@ BOOTS_THAT_FIT = 8
 
 EXCUSES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
     (re.compile(r"(?i)not been heard of|did not answer in time|the host|proves that its guests"), HOST_FAULTS),
+    (re.compile(r"(?i)volume"), frozenset({"at_volume_service"})),
     (re.compile(r"(?i)port|network|address|image|identity|service"), NEIGHBOURS | HOST_FAULTS),
 )
 """What a fault's sentence is about, and which events may have led to it. A database that is out is no excuse: who needs it waits."""

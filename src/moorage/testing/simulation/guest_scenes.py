@@ -12,7 +12,7 @@ READY_S = BUILT_S + 8.0
 """It is built, and has its volumes."""
 
 
-def _trouble(dice: random.Random, at_s: float, server: int, verbs: tuple[str, ...]) -> list[Event]:
+def trouble(dice: random.Random, at_s: float, server: int, verbs: tuple[str, ...]) -> list[Event]:
     """Its host, the conductors, the API, or what is around: from closely before an order to some seconds after it."""
     at_s += dice.uniform(-0.3, 1.5)
     match dice.choice(("host", "host", "conductors", "around", "api")):
@@ -40,7 +40,7 @@ def a_guest_is_asked_while_something_fails(dice: random.Random, draft: Draft) ->
         more: Arguments = {"password": f"secret {dice.randrange(1_000)}"} if what == "change_password" else {}
         events.append(event(asked_s, what, server=server, **more))
         if dice.random() < 0.7:
-            events += _trouble(dice, asked_s, server, ("*", "set_admin_password", "crash_dump"))
+            events += trouble(dice, asked_s, server, ("*", "set_admin_password", "crash_dump"))
         if dice.random() < 0.3:
             then = dice.choice(("power os-stop", "power pause", "live_migrate", "migrate", "delete", "crash_dump"))
             name, _, action = then.partition(" ")
@@ -65,7 +65,7 @@ def a_guest_is_still_while_it_is_copied(dice: random.Random, draft: Draft) -> li
     for _ in range(dice.randint(1, 3)):
         events.append(event(asked_s, "create_image", server=server))
         if dice.random() < 0.8:
-            events += _trouble(dice, asked_s, server, ("*", "quiesce", "thaw_guest", "freeze_guest"))
+            events += trouble(dice, asked_s, server, ("*", "quiesce", "thaw_guest", "freeze_guest"))
         if dice.random() < 0.5:
             events.append(_beside(dice, draft, asked_s + dice.uniform(-0.3, 0.8), server))
         asked_s += dice.choice((dice.uniform(0.0, 0.5), dice.uniform(4.0, 20.0)))

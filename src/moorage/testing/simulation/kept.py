@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from moorage.testing.simulation.cloud import Cloud
 
 DUMP = "trigger_crash_dump"
+PROGRESS = "os-extended-snapshot-attributes:progress"
+CHAIN_ENDS = frozenset({"detach_volume", "swap_volume"})
+"""What a volume's chain of files does not outlive."""
 
 
 def guest_of(cloud: "Cloud", server: str) -> SimulatedGuest | None:
@@ -73,6 +76,27 @@ async def _dumps(cloud: "Cloud", plan: Plan, booked: Booked, guest: SimulatedGue
     return wrong
 
 
+async def wrong_chains(cloud: "Cloud", plan: Plan) -> list[str]:
+    """The guest writes to the file of each snapshot that its host took for the volume service, once; of no other."""
+    book, wrong = cloud.watch.book, list[str]()
+    excepted = cloud.restores.excepted() | cloud.restores.touched
+    whole = not any(event.what in CHAIN_ENDS for event in plan.events)
+    for snapshot, (ref, volume) in book.assisted.items():
+        booked = book.of(ref)
+        guest = guest_of(cloud, booked.id)
+        if guest is None or booked.id in excepted:
+            continue
+        shown = await cloud.watch.admin.ask("volume", "GET", f"/snapshots/{snapshot}")
+        said = shown.body["snapshot"] if shown.status == 200 else {}
+        taken = [of for of, _ in guest.chains.get(volume, ())].count(snapshot)
+        told = said.get("status") == "creating" and said.get(PROGRESS) == "90%"
+        if taken > 1 or (told and not taken and whole and not booked.anew and snapshot not in book.dropped):
+            wrong.append(f"snapshot {snapshot} of s{ref} {booked.id} was taken {taken} times: {said}")
+        if said.get("status") == "creating" and not told and not booked.delete_asked:
+            wrong.append(f"nobody said what became of snapshot {snapshot} of s{ref} {booked.id}: {said}")
+    return wrong
+
+
 # ---------------------------------------------------------------------------------------------------- still guests
 
 
@@ -105,4 +129,4 @@ def copied(image: Mapping[str, Any]) -> list[str]:
     return [each["snapshot_id"] for each in devices if each["snapshot_id"]]
 
 
-__all__ = ["guest_of", "still_too_long", "written_copies", "wrong_guests"]
+__all__ = ["guest_of", "still_too_long", "written_copies", "wrong_chains", "wrong_guests"]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import httpx
 import msgspec
 from typing_extensions import override
 
@@ -21,6 +22,7 @@ from moorage.main.neighbours import Clients, make_clients, service_password
 from moorage.main.placement import make_placement
 from moorage.main.region import Region, open_region, start_telling
 from moorage.main.rounds import add_rounds
+from moorage.main.server_volumes import VERSION
 from moorage.model.clock import Clock
 from moorage.model.errors import Unavailable
 from moorage.model.guest import PowerState
@@ -45,7 +47,9 @@ class Neighbours(Role):
         async def database(name: str) -> Database:
             return self.cloud.database(name)
 
-        self.embedded = await open_embedded(self.cloud.config, notify_compute=self._notify, databases=database)
+        self.embedded = await open_embedded(
+            self.cloud.config, notify_compute=self._notify, databases=database, server_volumes=self._held
+        )
         for name, app in self.embedded.apps.items():
             self.cloud.doors[name].open(process, app)
 
@@ -65,6 +69,24 @@ class Neighbours(Role):
         )
         if status >= 500 or status == 401:
             raise Unavailable(f"compute was not told: {status}", private=said.decode(errors="replace")[:200])
+
+    async def _held(self, server: str, volume: str) -> str | None:
+        """As `ServerVolumesOverHttp` asks."""
+        url = f"{self.cloud.config.api.compute.url}/v2.1"
+        headers = {"X-Auth-Token": self.cloud.known.service_token, "OpenStack-API-Version": f"compute {VERSION}"}
+        path = f"/servers/{server}/os-volume_attachments/{volume}"
+        try:
+            status, _, said = await self.cloud.doors["compute"].ask(
+                Base(url, {}), "GET", path, "", headers, b"", 1_000_000
+            )
+        except httpx.TransportError as broken:
+            raise Unavailable(f"compute does not say whether server {server} uses the volume") from broken
+        if status == 404:
+            return None
+        if status != 200:
+            raise Unavailable(f"compute does not say whether server {server} uses the volume: {status}")
+        held = msgspec.json.decode(said)["volumeAttachment"]["attachment_id"]
+        return None if held is None else str(held)
 
 
 class RegionRole(Role):

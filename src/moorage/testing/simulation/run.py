@@ -23,13 +23,15 @@ from moorage.testing.simulation.excuses import lost_images, lost_interfaces, wit
 from moorage.testing.simulation.guest_orders import every_order
 from moorage.testing.simulation.guest_scenes import scene
 from moorage.testing.simulation.invariants import Watch
-from moorage.testing.simulation.kept import written_copies, wrong_guests
+from moorage.testing.simulation.kept import written_copies, wrong_chains, wrong_guests
 from moorage.testing.simulation.live_orders import heal
 from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
 from moorage.testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
 from moorage.testing.simulation.restores import Restores, tidy_up
 from moorage.testing.simulation.roles import RegionRole, people
+from moorage.testing.simulation.service_orders import at_volume_service
+from moorage.testing.simulation.service_scenes import beside
 from moorage.testing.simulation.shared_scenes import servers_share_a_volume
 from moorage.testing.simulation.template import template
 
@@ -41,7 +43,7 @@ SETTLED_S = 450.0
 IMAGES_SETTLED_S = SETTLED_S + stray_images.GRACE_S + 2 * rounds.IMAGES_EVERY_S
 """The same of images that nobody needs: they are left for a while to whoever may still write, or read, them."""
 
-AT_LAST = (without_excuse, lost_interfaces, lost_images, wrong_guests, written_copies)
+AT_LAST = (without_excuse, lost_interfaces, lost_images, wrong_guests, wrong_chains, written_copies)
 """What is looked at once, when nothing else is wrong."""
 
 SETTLE_AFTER = 2
@@ -229,4 +231,15 @@ def summed(outcomes: list[Outcome]) -> Counter[str]:
     return Counter(event.what for each in outcomes for event in each.plan.events)
 
 
-__all__ = ["Event", "Outcome", "Plan", "every_order", "scene", "servers_share_a_volume", "simulate", "summed"]
+__all__ = [
+    "Event",
+    "Outcome",
+    "Plan",
+    "at_volume_service",
+    "beside",
+    "every_order",
+    "scene",
+    "servers_share_a_volume",
+    "simulate",
+    "summed",
+]

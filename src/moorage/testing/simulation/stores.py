@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from moorage.testing.simulation.cloud import Cloud
 
 LIMIT = "1000"
+OF_USER = "of_user"
+"""Snapshots with this in their metadata are their user's: no image names them."""
 FREE = frozenset({"available", "error", "error_extending", "error_deleting"})
 """What a volume is that no server has."""
 
@@ -48,7 +50,24 @@ async def wrong_stores(cloud: "Cloud", seen: Census) -> list[str]:
             return [f"snapshots cannot be looked at: {reply.status}"]
         snapshots = reply.body["snapshots"]
     copied = {each["volume_id"] for each in snapshots}
-    return [*_free_volumes(seen), *_volumes_that_were_to_go(cloud, seen, copied), *_snapshots(seen, snapshots)]
+    return [
+        *_missing_volumes(cloud, seen),
+        *_free_volumes(seen),
+        *_volumes_that_were_to_go(cloud, seen, copied),
+        *_snapshots(seen, snapshots),
+    ]
+
+
+def _missing_volumes(cloud: "Cloud", seen: Census) -> list[str]:
+    """Those that servers have, and that nobody deleted: looked for where people act at the volume service itself."""
+    if not cloud.watch.book.gone:
+        return []
+    return [
+        f"{server.id} has volume {volume}, which is not there"
+        for server in seen.servers.values()
+        for volume in server.volumes
+        if volume not in seen.stores.volumes and volume not in cloud.watch.book.gone
+    ]
 
 
 def _free_volumes(seen: Census) -> list[str]:
@@ -77,7 +96,7 @@ def _volumes_that_were_to_go(cloud: "Cloud", seen: Census, copied: Collection[st
     return [
         f"volume {id} ({volume['status']}) was to go with {_maker(volume)}, which is deleted"
         for id, volume in seen.stores.volumes.items()
-        if _maker(volume) in gone and id not in copied
+        if _maker(volume) in gone and id not in copied and id not in cloud.watch.book.gone
     ]
 
 
@@ -87,6 +106,8 @@ def _snapshots(seen: Census, snapshots: Iterable[dict[str, Any]]) -> list[str]:
     half_made = {each["id"] for each in seen.stores.images if each["status"] in {"queued", "saving"}}
     wrong: list[str] = []
     for each in snapshots:
+        if OF_USER in each["metadata"]:
+            continue
         said = f"snapshot {each['id']} ({each['status']}) of volume {each['volume_id']}"
         if each["metadata"].get(MADE_FOR_IMAGE) in half_made:
             wrong.append(f"{said} is of an image that {HALF_MADE}")

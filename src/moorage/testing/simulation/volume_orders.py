@@ -78,7 +78,7 @@ def _path(server: str) -> str:
     return f"/servers/{server}/os-volume_attachments"
 
 
-async def _one_of(cloud: Cloud, args: Arguments, who: Client) -> str | None:
+async def one_of(cloud: Cloud, args: Arguments, who: Client) -> str | None:
     """A volume that the server shows."""
     booked = watch_of(cloud).book.of(args["server"])
     if not booked.id:
@@ -96,7 +96,7 @@ def _draw_which(dice: random.Random, draft: Draft) -> Arguments:
 async def detach_volume(cloud: Cloud, args: Arguments) -> None:
     """DELETE /servers/{id}/os-volume_attachments/{volume}."""
     watch = watch_of(cloud)
-    if volume := await _one_of(cloud, args, watch.demo):
+    if volume := await one_of(cloud, args, watch.demo):
         booked = watch.book.of(args["server"])
         reply = await watch.demo.ask("compute", "DELETE", f"{_path(booked.id)}/{volume}")
         watch.answered(f"detach volume {volume[:8]} of s{booked.ref}", reply)
@@ -112,7 +112,7 @@ async def swap_volume(cloud: Cloud, args: Arguments) -> None:
     watch = watch_of(cloud)
     service = Client(cloud, cloud.known.service_token)
     new = watch.book.volume(args["volume"])
-    old = await _one_of(cloud, args, watch.demo)
+    old = await one_of(cloud, args, watch.demo)
     booked = watch.book.of(args["server"])
     if old is None or not await made(cloud, new):
         return
@@ -134,7 +134,7 @@ def _draw_update(dice: random.Random, draft: Draft) -> Arguments:
 async def update_volume(cloud: Cloud, args: Arguments) -> None:
     """Whether a volume goes with its server."""
     watch = watch_of(cloud)
-    if volume := await _one_of(cloud, args, watch.demo):
+    if volume := await one_of(cloud, args, watch.demo):
         booked = watch.book.of(args["server"])
         for each in watch.book.volumes.values():
             each.goes = each.goes or each.id == volume
