@@ -209,7 +209,7 @@ async def test_the_command(running: Running, capsys: pytest.CaptureFixture[str])
     server = (await running.admin.active("d"))["id"]
     assert await asyncio.to_thread(dry_run.main, ["migrate", "d", "--calls"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("resize of d would be done\n")
+    assert out.startswith("migrate of d would be done\n")
     assert "send_guest" in out
     boot = ["boot", "--flavor", "m1.nano", "--image", "tiny", "--network", "private", "--json"]
     assert await asyncio.to_thread(dry_run.main, boot) == 0

@@ -53,7 +53,9 @@ def main(argv: list[str]) -> int:
         print(f"moorage: {_sentence(reply)} ({reply.status_code})", file=sys.stderr)
         return REFUSED
     told = reply.json()["dry_run"]
-    print(json.dumps(told, indent=2) if arguments.json else "\n".join(said(told, calls=arguments.calls)))
+    print(
+        json.dumps(told, indent=2) if arguments.json else "\n".join(said(told, arguments.verb, calls=arguments.calls))
+    )
     return WOULD if all(each["would_succeed"] for each in told["servers"]) else WOULD_NOT
 
 
@@ -95,12 +97,12 @@ def _sentence(reply: Any) -> str:
         return str(reply.reason)
 
 
-def said(told: dict[str, Any], *, calls: bool) -> list[str]:
-    """As people read it."""
+def said(told: dict[str, Any], verb: str, *, calls: bool) -> list[str]:
+    """As people read it, by the verb that they asked with: `migrate` is done by the operation `resize`."""
     lines: list[str] = []
     for each in told["servers"]:
         verdict = "would be done" if each["would_succeed"] else f"would fail: {each['fault']}"
-        lines.append(f"{each['operation']} of {each['name'] or each['server']} {verdict}")
+        lines.append(f"{verb} of {each['name'] or each['server']} {verdict}")
         if "considered" in each:
             lines.append(f"  {each['willing']} of {each['considered']} hosts would do")
         lines += [_host(place, host) for place, host in enumerate(each.get("hosts", ()), start=1)]
