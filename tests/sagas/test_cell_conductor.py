@@ -453,11 +453,12 @@ async def test_the_second_guest_of_a_server_that_was_moved_is_expected(at: AtCel
     assert at.heard(ServersOfHost) == []
 
 
-async def test_a_place_that_waits_for_a_guest_is_expected(at: AtCell) -> None:
-    """Its memory may be sent for hours; a digest that differs otherwise is asked about all the same."""
+@pytest.mark.parametrize("status", [MigrationStatus.PREPARING, MigrationStatus.RUNNING])
+async def test_a_place_that_waits_for_a_guest_is_expected(at: AtCell, status: MigrationStatus) -> None:
+    """Its networks may take minutes to be plugged, its memory may be sent for hours; a digest that differs otherwise is asked about all the same."""
     await known(at)
     coming, live = ServerId("coming"), MigrationType.LIVE_MIGRATION
-    row = a_migration(1, live, MigrationStatus.RUNNING, server=coming, source_host="far", dest_host=at.host)
+    row = a_migration(1, live, status, server=coming, source_host="far", dest_host=at.host)
     await at.small.cells[at.cell].write(lambda tx: cell_migrations.put(tx, row))
     place = {coming: PowerState.PAUSED}
     await at.say(at.beat(1, {**ON, **place}, changed=place))
@@ -634,9 +635,20 @@ async def test_who_was_silent_or_forced_down_is_so_after_a_restart(at: AtCell) -
     await soon.stop()
     at.clock.passed_s += SILENT_S + 1
     at.told.clear()
+    first = at.another()
+    await first.start()
+    assert at.alive(), "it was when somebody last listened: boots that come now are not refused for that"
+    assert at.host in first.unheard()
+    for _ in range(int(SILENT_S) // 4 + 1):
+        assert at.alive()
+        at.clock.passed_s += 4
+        first.look_for_silence()
+    assert not at.alive(), "by then it would have been heard"
+    await first.stop()
+    await at.say(at.report({}, OTHER, host="host-2"))
     later = at.another()
     await later.start()
-    assert not at.alive(), "nobody has heard it for long"
+    assert not at.alive(), "nobody has heard it for long, though somebody listened"
     assert at.host in later.unheard()
     await until(lambda: at.heard(ReportWanted))
     await at.say(at.report(ON), later)

@@ -27,12 +27,11 @@ pytestmark = pytest.mark.slow
 no_servers = pytest.mark.skipif(
     find_binaries() is None or nats_server_program() is None, reason="no PostgreSQL or NATS here"
 )
-SETTINGS = "\n[quota]\ninstances = -1\ncores = -1\nram = -1\n"
+SETTINGS = "\n[quota]\ninstances = -1\ncores = -1\nram = -1\n\n[compute]\nhost_silence_s = 150.0\n"
+"""Both agents end at one time, and on a busy machine they are not back in half a minute: boots wait for them."""
 CONDUCTORS, APIS, AGENTS = ("conductor-1", "conductor-2"), ("api-1", "api-2"), ("agent-host1", "agent-host2")
 NEIGHBOURS = ("embedded",)
 NO_ROOM = "no free address"
-NOT_HEARD = "not heard from"
-"""A conductor that was started a moment ago, on a machine that is busy: nothing of the release."""
 """The one cause for which a boot may fail: the routed network of a trial set is small."""
 SEED = 11
 UNDER_WAY = 6
@@ -83,7 +82,7 @@ async def exchange(trial: TrialSet, player: Rounds, step: tuple[str, ...], relea
     said = f"after {', '.join(step)} became {'ours' if release is None else release.release.version}"
     assert totals.lost == [], said
     assert totals.leaked == [], said
-    assert [reason for reason in totals.reasons if NO_ROOM not in reason and NOT_HEARD not in reason] == [], said
+    assert [reason for reason in totals.reasons if NO_ROOM not in reason] == [], said
 
 
 async def in_play(trial: TrialSet, api_process: str, **wanted: dict[str, int]) -> None:

@@ -106,12 +106,17 @@ class CellConductor:
         self._listening = Listening(bus, clock)
 
     async def start(self) -> None:
-        """Begin to listen.  A host counts as alive when it was heard lately, by whoever; the others are asked whether they are there."""
+        """Begin to listen.  A host counts as alive when it was heard lately, by whoever; the others are asked whether they are there.
+
+        Where nobody listened for a while, so do those that were heard lately when somebody last did: a boot that comes now finds them, and
+        waits for the one that it is given as it waits for any host. One that is not heard in time is down from then on.
+        """
         self._listening = Listening(self._bus, self._clock)
         began = self._clock.monotonic()
         if self._alone:
             await self._database.write(cell_hosts.forget_agents)
         rows, noted = await self._database.read(lambda tx: (cell_hosts.listed(tx), cell_hosts.troubles(tx)))
+        listened_at = max((row.seen_at for row in rows), default=0)
         for row in rows:
             known = self._known[row.host]
             known.noted = noted.get(row.host, NO_TROUBLES)
@@ -124,7 +129,8 @@ class CellConductor:
                 known.heard = began - age_s
             else:
                 known.silent = True
-            self._engine.set_alive(row.host, not known.silent and row.host not in self._forced_down)
+                known.awaited = not self._alone and listened_at - row.seen_at <= self._silent_s * 1_000_000
+            self._engine.set_alive(row.host, known.counts_as_up and row.host not in self._forced_down)
         self._subscriptions = [
             await self._bus.subscribe(subjects.report(self.cell), self._hear),
             await self._bus.subscribe(subjects.returned(self.cell), self._hear),
@@ -156,7 +162,7 @@ class CellConductor:
         await self._ask_if_due(self._known[host])
 
     def unheard(self) -> list[str]:
-        """Hosts that count as down because nobody has heard them lately; those that an operator forced down are not among them."""
+        """Hosts that nobody has heard lately; those that an operator forced down are not among them."""
         return [known.host for known in self._known if known.silent and known.host not in self._forced_down]
 
     # ------------------------------------------------------------------------------------------------- hearing
@@ -328,7 +334,7 @@ class CellConductor:
         """Whether it was silent until now."""
         known.heard = self._clock.monotonic()
         self._to_flush.add(known.host)
-        was_silent, known.silent = known.silent, False
+        was_silent, known.silent, known.awaited = known.silent, False, False
         if was_silent:
             logger.info("host %s is heard again", known.host)
             known.want(known.heard)
@@ -400,6 +406,10 @@ class CellConductor:
                 known.silent, known.silent_since = True, self._clock.monotonic()
                 self._engine.set_alive(known.host, False)
                 logger.warning("host %s has been silent for %.0f s", known.host, unheard_s)
+            elif known.awaited and self._listening.unheard_for_s(NEVER) > self._silent_s:
+                known.awaited = False
+                self._engine.set_alive(known.host, False)
+                logger.warning("host %s was not heard since this conductor listens, and is down", known.host)
 
     async def compare_some(self) -> None:
         """Digest and count of the hosts' last beats with those of the records; each host in its turn, many with one statement.
@@ -446,7 +456,7 @@ class CellConductor:
             self._to_flush |= names
             raise
         for host in said.forced_down ^ self._forced_down:
-            self._engine.set_alive(host, host not in said.forced_down and not self._known[host].silent)
+            self._engine.set_alive(host, host not in said.forced_down and self._known[host].counts_as_up)
         self._forced_down = set(said.forced_down)
         await operators_words.mirror(self.cell, said, self._database, self._region, self._engine)
 

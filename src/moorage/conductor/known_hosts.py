@@ -29,6 +29,8 @@ class KnownHost:
     """The cell's database says so too."""
     heard: float = NEVER
     silent: bool = False
+    awaited: bool = False
+    """Silent, and up when somebody last listened to the cell: it counts as up until it could have been heard for as long as any other."""
     silent_since: float = NEVER
     """When it was found to be; what is under way on it goes on elsewhere then."""
     beat: int = -1
@@ -65,6 +67,11 @@ class KnownHost:
     """When, µs of the wall clock."""
     noted: HostTroubles = NO_TROUBLES
     """What the cell's database says of the above."""
+
+    @property
+    def counts_as_up(self) -> bool:
+        """For who looks for a host."""
+        return self.awaited or not self.silent
 
     @property
     def share(self) -> float:

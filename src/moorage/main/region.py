@@ -287,7 +287,10 @@ async def hosts_heard(region: Region, patience_s: float = HOSTS_HEARD_WITHIN_S) 
     except TimeoutError:
         names = sorted(name for cell in region.cells for name in cell.unheard())
         logger.warning(
-            "%d hosts are not heard yet, and count as down until they are: %s", len(names), ", ".join(names[:10])
+            "%d hosts are not heard yet; those that were up when somebody last listened count as up for %.0f s more: %s",
+            len(names),
+            region.config.compute.host_silence_s,
+            ", ".join(names[:10]),
         )
 
 

@@ -196,13 +196,13 @@ _ARRIVING = Ready(
         migrations.c.is_open,
         migrations.c.dest_host.in_(sa.bindparam("b_hosts", expanding=True)),
         migrations.c.type == MigrationType.LIVE_MIGRATION.value,
-        migrations.c.status == MigrationStatus.RUNNING.value,
+        migrations.c.status.in_([MigrationStatus.PREPARING.value, MigrationStatus.RUNNING.value]),
     )
 )
 
 
 def arriving_at(tx: Tx, hosts: Collection[str]) -> dict[str, list[ServerId]]:
-    """Host → the servers for which a place waits there while they are sent."""
+    """Host → the servers for which a place waits there, or is about to, while their networks are plugged and they are sent."""
     found = dict[str, list[ServerId]]()
     for row in tx.rows(_ARRIVING, {"b_hosts": list(hosts)}):
         found.setdefault(row.dest_host, []).append(ServerId(row.server))
