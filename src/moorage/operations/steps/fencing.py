@@ -18,6 +18,9 @@ from moorage.store.cell import hosts as cell_hosts
 
 NOT_FENCED = "host_not_fenced"
 PLUGIN_WITHIN_S = 10.0
+HEARD_LATE_S = 5.0
+"""How much later than the operator's word a host may have been heard: what it said before that is on its way, and written every other second.
+A machine that was switched off is not back so soon; a later sign of life is of a host that is on."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ async def _known(rooms: Rooms, server: Server, found: Host | None) -> FenceProof
     if found is None or not found.forced_down:
         raise _unproved(host)
     said_at = found.forced_down_at
-    if said_at is None or found.seen_at > said_at + int(rooms.settings.host_silence_s * 1e6):
+    if said_at is None or found.seen_at > said_at + int(min(HEARD_LATE_S, rooms.settings.host_silence_s) * 1e6):
         raise _heard_since(host)
     return FenceProof(host, FencedBy.OPERATOR, said_at, found.forced_down_by or "")
 
