@@ -14,10 +14,13 @@ from test_last_address import routed_with
 
 from moorage.main import rounds
 from moorage.main.config import Hosts
-from moorage.model.errors import NoCapacity
-from moorage.model.ids import HostId, ProviderId
-from moorage.model.network import FixedIp, Port
+from moorage.model.errors import HostFailed, NoCapacity
+from moorage.model.guest import GuestSpec
+from moorage.model.ids import HostId, ProviderId, ServerId
+from moorage.model.network import FixedIp, NetworkFacts, Port, SubnetFacts
+from moorage.model.plumbing import PortOrder
 from moorage.model.world import Ask, NicAsk
+from moorage.operations import late_ports
 from moorage.operations.steps.segments import without_exhausted
 from moorage.store.region.operations import operations
 
@@ -159,6 +162,36 @@ async def test_while_a_conductor_knows_only_the_first_version_of_attaching_that_
 
 def port(index: int, **facts: Any) -> Port:
     return Port(id=f"p{index}", network="n", mac="m", index=index, **facts)
+
+
+@pytest.mark.parametrize("segments", [(ONE,), (ONE, TWO)])
+async def test_a_segment_that_is_full_for_a_host_that_binds_by_itself_is_not_asked_for_again(
+    segments: tuple[ProviderId, ...],
+) -> None:
+    """Such a host does not say for which of its NICs there was no address."""
+    drawn = list[str]()
+
+    async def refuses(*_: Any) -> Any:
+        raise HostFailed("No more IP addresses available.", code="IpAddressGenerationFailure")
+
+    async def draw(network: str) -> None:
+        drawn.append(network)
+
+    networks = {f"n{each}": a_network(f"n{each}", each) for each in segments}
+    order = PortOrder(
+        "bind", "project", "nova", networks=networks, subnets={at: f"s{each}" for at, each in enumerate(segments)}
+    )
+    run: Any = SimpleNamespace(rooms=SimpleNamespace(hosts=SimpleNamespace(build_guest=refuses), redraw_segments=draw))
+    place: Any = SimpleNamespace(cell="cell1", name="host1")
+    errand: Any = None
+    with pytest.raises(HostFailed) as failed:
+        await late_ports.build(run, errand, place, order, GuestSpec(ServerId("s"), "s", 1, 64), None)
+    assert failed.value.without == (segments if len(segments) == 1 else ())
+    assert drawn == sorted(networks)
+
+
+def a_network(id: str, segment: ProviderId) -> NetworkFacts:
+    return NetworkFacts(id, id, subnets=(SubnetFacts(f"s{segment}", "10.0.0.0/24", segment=segment),))
 
 
 def test_segments_without_addresses_are_not_asked_for_again() -> None:

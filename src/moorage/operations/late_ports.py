@@ -26,7 +26,7 @@ from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.hosts import names_of
 from moorage.operations.steps.ports import nics_of, subnets_beside
-from moorage.operations.steps.segments import note_exhausted
+from moorage.operations.steps.segments import note_exhausted, note_exhausted_at_host
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Cause, Run
 
@@ -204,6 +204,7 @@ async def build(
         now = await run.rooms.hosts.build_guest(to, errand, bare, order)
     except HostFailed as failed:
         if failed.code != NO_NETWORK_CLIENT or made is None:
+            await note_exhausted_at_host(run.rooms, failed, order.networks, order.subnets)
             raise
         return await _start_bound(run, errand, place, order, bare, await made())
     return Built(now.power_state, now.plumbed or Plumbed())

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from moorage.clients.network.ports import NO_ADDRESS, NO_ADDRESS_LEFT
-from moorage.model.errors import NoCapacity, Unavailable
+from moorage.model.errors import HostFailed, NoCapacity, Unavailable
 from moorage.model.ids import NetworkId
 from moorage.model.network import BindRefused, NetworkFacts, Port
 from moorage.model.world import Ask
@@ -36,6 +36,27 @@ async def note_exhausted(
             if each.id == subnet and each.segment is not None:
                 refused.without = (each.segment,)
                 await _redraw(rooms, NetworkId(network.id))
+
+
+async def note_exhausted_at_host(
+    rooms: Rooms, failed: HostFailed, networks: Mapping[str, NetworkFacts], subnets: Mapping[int, str]
+) -> None:
+    """The same of a host that binds by itself (S1.5), which does not say for which NIC: the pools of all networks are drawn anew, and the
+    segment is gone on without where there is only one that it can be.
+    """
+    if failed.code not in NO_ADDRESSES or not subnets:
+        return
+    wanted = set(subnets.values())
+    found = {
+        each.segment: network.id
+        for network in networks.values()
+        for each in network.subnets
+        if each.id in wanted and each.segment is not None
+    }
+    if len(found) == 1:
+        failed.without = tuple(found)
+    for network in sorted(set(found.values())):
+        await _redraw(rooms, NetworkId(network))
 
 
 async def _redraw(rooms: Rooms, network: NetworkId) -> None:
