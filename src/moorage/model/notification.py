@@ -48,6 +48,8 @@ class Notification(msgspec.Struct, frozen=True, omit_defaults=True):
     service: Service = "compute"
     """Which of Nova's services would have said it."""
     host: str = ""
+    told_by: str = ""
+    """Where a conductor says it in the name of that host: its own."""
     request_id: str = ""
     global_request_id: str = ""
     user: str = ""

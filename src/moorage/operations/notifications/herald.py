@@ -126,6 +126,7 @@ class Herald:
                 server=without_secrets(each.server),
                 service=each.service if each.host is None else each.for_host,
                 host=each.host or self.host,
+                told_by=self.host if each.host is not None and each.for_host == "conductor" else "",
                 request_id=getattr(asked, "request_id", ""),
                 global_request_id=getattr(asked, "global_request_id", ""),
                 user=getattr(asked, "user", "") or each.server.user,

@@ -73,10 +73,10 @@ def event_type(notification: Notification) -> str | None:
 
 
 def publisher_id(notification: Notification) -> str:
-    """Nova's API speaks of deletes in the name of `compute`, of tags as `nova-api`; its conductor of a rebuild too."""
+    """Nova's API speaks of deletes in the name of `compute`, of tags as `nova-api`; its conductor, of a rebuild, as `compute` on its own host."""
     service: str = notification.service
     if notification.event == "rebuild_scheduled":
-        service = "compute"
+        return f"compute.{notification.told_by or notification.host}"
     if service == "api":
         service = "nova-api" if notification.event == "update" else "compute"
     return f"{service}.{notification.host}"
