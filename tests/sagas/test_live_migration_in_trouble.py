@@ -13,7 +13,7 @@ import pytest
 from moorage.bus.messages import Verb
 from moorage.conductor.worker import hosts_tried
 from moorage.model.asker import Asker
-from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Stale, UnknownOutcome
+from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Stale, Unavailable, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.live import LiveNow, LiveState
@@ -292,6 +292,25 @@ async def test_the_place_is_free_before_what_was_made_elsewhere_is_cleared(
     ended = await small.cells[CELLS[0]].read(lambda tx: migrations.get(tx, MOVE))
     assert ended is not None
     assert (ended.stays, ended.status) == (False, MigrationStatus.FAILED)
+
+
+async def test_the_week_of_a_queued_one_is_for_its_turn_and_not_for_an_outage(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    """Its cell's database is out: the steps around it wait for minutes."""
+    asked, tries = await live_migrating(small), list[str]()
+
+    async def out(*_: Any) -> Any:
+        tries.append("try")
+        raise Unavailable("the database of cell1 is out")
+
+    monkeypatch.setattr(live_places, "_asked", out)
+    monkeypatch.setattr(live_places, "OUTAGE_MAX_S", 0.1)
+    monkeypatch.setattr(live_places, "LOOK_NEXT_S", 0.01)
+    with pytest.raises(Unwound, match="waited too long"):
+        await told(small, asked)
+    assert 1 < len(tries) < 100
+    assert (await recorded(small)).host == SOURCE
 
 
 QUEUED, PREPARING, RUNNING = MigrationStatus.QUEUED, MigrationStatus.PREPARING, MigrationStatus.RUNNING

@@ -245,7 +245,7 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resize_confirm_window: int = 0
     """Seconds after which a resize or cold migration that nobody confirmed or reverted is confirmed; 0: never (Nova's default)."""
     max_concurrent_live_migrations: Annotated[int, msgspec.Meta(ge=0)] = 1
-    """Guests that one host sends at a time; the others are queued, in the order in which they were asked for (Nova's default). 0: no limit."""
+    """Guests that one host sends at a time; the others are queued, in the order in which they became ready to go (Nova's default). 0: no limit."""
     live_migration_timeout_s: float = 86_400.0
     """Seconds after which a live migration whose guest is still being sent is aborted."""
     live_migration_permit_post_copy: bool = False

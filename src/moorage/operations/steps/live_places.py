@@ -1,5 +1,6 @@
-"""How many guests one host sends at a time, as Nova's `max_concurrent_live_migrations`: the others are `queued`, and go in the order in
-which they were asked for.
+"""How many guests one host sends at a time, as Nova's `max_concurrent_live_migrations`: the others are `queued`, and those that are go in
+the order in which they were asked for.  One that looks for its host still, or makes bindings there, stands in no line yet: who is ready
+before it goes before it.  When the source falls silent, all that wait for it end.
 
 The line is nothing but the moves' records in the cell: a place at the source is held by whose record says that it prepares or is sent.
 It could stand in the memory of an agent, where Nova has it, or of a conductor, whose bulkheads count in that one process only; both lose
@@ -8,12 +9,13 @@ ended by whoever adopts the operation.  One whose operation is over all the same
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from moorage.model.errors import HostFailed, NotFound
+from moorage.model.errors import HostFailed, NotFound, Unavailable
 from moorage.model.ids import CellId
 from moorage.model.migration import SENDING, Migration, MigrationStatus
 from moorage.model.operation import Operation
@@ -30,6 +32,10 @@ from moorage.store.cell import migrations
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
+logger = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
 
 class _Asked(msgspec.Struct, frozen=True):
     migration: str
@@ -37,6 +43,8 @@ class _Asked(msgspec.Struct, frozen=True):
 
 QUEUED_MAX_S = 7 * 24 * 3600.0
 """How long a live migration waits for its turn."""
+OUTAGE_MAX_S = 300.0
+"""How long it waits for a database meanwhile, as the steps around it do: the week is for its turn."""
 LOOK_NEXT_S, LOOK_MOST_S = 0.25, 5.0
 """How often the first one in line looks, and the last one."""
 LIVE_SAGA = "live_migrate/"
@@ -53,7 +61,7 @@ async def freed(run: MoveRun, cell: CellId, move: str) -> None:
     """The guest stays, so the next one may go, however long it takes to clear what was made for it elsewhere."""
     try:
         await records.change(
-            run.rooms, cell, run.asked.server.id, records.fence(run), lambda server: server, lambda tx: _stays(tx, move)
+            run.rooms, cell, run.asked.server.id, records.fence(run), moving.as_it_is, lambda tx: _stays(tx, move)
         )
     except NotFound:
         return  # with the server's record the move's goes
@@ -68,7 +76,7 @@ def _stays(tx: Tx, move: str) -> None:
 async def taken(run: MoveRun, way: Way, **changes: Any) -> None:
     """The move's record says these changes, and that the host prepares; until it is this one's turn, that it is queued.
 
-    Raises HostFailed: it has waited for too long.
+    Raises HostFailed: it has waited for too long, or a database is out for too long.
     """
     over, looks = frozenset[str](), 0
     cell, host, most = (
@@ -76,22 +84,44 @@ async def taken(run: MoveRun, way: Way, **changes: Any) -> None:
         way.source.host,
         run.rooms.settings.max_concurrent_live_migrations,
     )
-    in_the_way = await _asked(run, way, over, changes)
+    in_the_way = await _outlasted(lambda: _asked(run, way, over, changes))
     if not in_the_way:
         return
+
+    async def look() -> Sequence[Migration]:
+        nonlocal over, looks
+        if await live.is_cancelled(run):  # a hint of it may be lost, and nothing is committed here
+            raise _final("The live migration was aborted.", live.ABORTED)
+        if run.rooms.hosts.is_silent(host):
+            raise _final("The host of the server fell silent before its turn came.", HOST_SILENT)
+        over |= await _over(run.rooms, in_the_way[looks % len(in_the_way)])
+        looks += 1
+        line = await cell.read(lambda tx: migrations.sending_from(tx, host))
+        if any(each.uuid == way.move and now_us() - each.created_at > QUEUED_MAX_S * 1e6 for each in line):
+            raise _final("The live migration waited too long for its turn.", live.TIMED_OUT)
+        return _before(line, way.move, over, most) or await _asked(run, way, over, changes)
+
     with run.rooms.aside(run.operation):
         while in_the_way:
             await asyncio.sleep(min(LOOK_NEXT_S * len(in_the_way), LOOK_MOST_S))
-            if await live.is_cancelled(run):  # a hint of it may be lost, and nothing is committed here
-                raise _final("The live migration was aborted.", live.ABORTED)
-            if run.rooms.hosts.is_silent(host):
-                raise _final("The host of the server fell silent before its turn came.", HOST_SILENT)
-            over |= await _over(run.rooms, in_the_way[looks % len(in_the_way)])
-            looks += 1
-            line = await cell.read(lambda tx: migrations.sending_from(tx, host))
-            if any(each.uuid == way.move and now_us() - each.created_at > QUEUED_MAX_S * 1e6 for each in line):
-                raise _final("The live migration waited too long for its turn.", live.TIMED_OUT)
-            in_the_way = _before(line, way.move, over, most) or await _asked(run, way, over, changes)
+            in_the_way = await _outlasted(look)
+
+
+async def _outlasted(once: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    """Its answer, when it has one. Raises HostFailed when a database is out for too long; what holds up every order alike is not waited for here."""
+    loop, pause_s = asyncio.get_running_loop(), LOOK_NEXT_S
+    until = loop.time() + OUTAGE_MAX_S
+    while True:
+        try:
+            return await once()
+        except Unavailable as out:
+            if out.excused:
+                raise
+            if loop.time() + pause_s > until:
+                raise _final(f"The live migration waited too long: {out.public}", live.TIMED_OUT) from out
+            logger.info("a live migration waits: %s", out)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, LOOK_MOST_S)
 
 
 def _final(why: str, code: str) -> HostFailed:
@@ -111,8 +141,7 @@ async def _asked(run: MoveRun, way: Way, over: frozenset[str], changes: dict[str
         status = MigrationStatus.QUEUED if found else MigrationStatus.PREPARING
         moving.with_status(tx, way.move, status, stays=False, **changes)
 
-    by, same = records.fence(run), lambda server: server
-    await records.change(run.rooms, way.source.cell, run.asked.server.id, by, same, also)
+    await records.change(run.rooms, way.source.cell, run.asked.server.id, records.fence(run), moving.as_it_is, also)
     return tuple(found)
 
 

@@ -152,7 +152,7 @@ async def begun(
         put(tx, migration)
         actions.write(tx, doing.action_of(run, word))
 
-    written = await records.change(run.rooms, found.cell, server.id, records.fence(run), _same, also)
+    written = await records.change(run.rooms, found.cell, server.id, records.fence(run), as_it_is, also)
     return Found(written, found.cell)
 
 
@@ -161,7 +161,7 @@ async def show(
 ) -> None:
     """The move's record says that, and the server's what is being done (`task`). Raises Stale."""
     also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
-    changed = _same if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
+    changed = as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
     await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), changed, also)
 
 
@@ -172,14 +172,14 @@ async def show_moved(run: MoveRun, found: Found, status: MigrationStatus) -> Non
     await show(run, found.cell, moved_of(found.server).migration, status)
 
 
-def _same(server: Server) -> Server:
+def as_it_is(server: Server) -> Server:
     """Only the fence is asked."""
     return server
 
 
 async def not_overtaken(run: MoveRun, cell: CellId) -> None:
     """Ask the fence before anything is done at the network or the volume service. Raises Stale."""
-    await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), _same)
+    await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), as_it_is)
 
 
 # --------------------------------------------------------------------------------------------------------- the hosts
