@@ -67,6 +67,18 @@ async def test_it_goes_on_there_with_what_it_wrote(tmp_path: Path) -> None:
     with pytest.raises(HostFailed, match="has arrived"):
         await second.drop_live(ONE, "move")
     assert (await (await host(tmp_path / "first")).live_status(ONE, "move")).state is LiveState.SWITCHED
+    await second.destroy_guest(ONE)  # it is lost there: what it left is a guest again where it was
+    disk = first._disks.file_of(ONE)
+    disk.parent.mkdir(exist_ok=True)
+    disk.write_bytes(b"as it was then")
+    with pytest.raises(HostFailed, match="no such guest"):
+        await first.return_guest(ONE, "another move")
+    for _ in range(2):
+        assert await first.return_guest(ONE, "move") is PowerState.SHUTDOWN
+        assert await first.arrivals() == set()
+        first = await host(tmp_path / "first")
+    assert await first.start_guest(SPEC) is PowerState.RUNNING
+    assert disk.read_bytes() == b"as it was then"
     await first.destroy_guest(ONE)
     assert (await first.live_status(ONE, "move")).state is LiveState.NONE
 

@@ -26,6 +26,7 @@ from moorage.operations.all import SAGAS
 from moorage.operations.live_migrate import HOSTS_TRIED_MAX
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.notifications.unversioned import event_type
+from moorage.operations.revert_resize import RevertResize
 from moorage.operations.steps import live, live_places
 from moorage.operations.steps.doing import now_us
 from moorage.operations.steps.hosts import HOST_SILENT
@@ -50,7 +51,11 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 
 async def told(small: SmallRegion, asked: Any) -> None:
-    saga = SAGAS["live_migrate/1" if isinstance(asked, LiveMigrate) else "resize/1"]
+    await tell_one(small, "live_migrate/1" if isinstance(asked, LiveMigrate) else "resize/1", asked)
+
+
+async def tell_one(small: SmallRegion, name: str, asked: Any) -> None:
+    saga = SAGAS[name]
     await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact), clock=HeldClock())
 
 
@@ -550,7 +555,16 @@ async def test_a_guest_that_its_new_host_lost_after_the_switch_is_said_to_be(
     assert server.power_state == PowerState.NOSTATE
     assert server.fault is not None
     assert "has lost it" in server.fault.message
-    assert await status(small) is MigrationStatus.COMPLETED
+    assert await status(small) is MigrationStatus.FINISHED
+    assert small.hosts.departed == {(SOURCE, SERVER): MOVE}, "its disk is all there is"
+    await small.hand_to(PROVED_OPERATION)
+    await tell_one(small, "revert_resize/1", RevertResize(server, 3, "req-revert", "user-1"))
+    server = await recorded(small)
+    assert (server.host, server.vm_state, server.moved) == (SOURCE, VmState.ACTIVE, None)
+    assert small.hosts.guests == AT_SOURCE
+    assert await status(small) is MigrationStatus.REVERTED
+    assert {each.host for each in small.network.ports.values() if each.device_id} == {SOURCE}
+    assert small.network.inactive == {}
 
 
 # ------------------------------------------------------------------------------------------------- who is too old

@@ -39,7 +39,10 @@ class Movable(Protocol):
         ...
 
     async def return_guest(self, server: ServerId, move: str) -> PowerState:
-        """The guest that was kept beside the one of this move takes its place again, off; none kept is success."""
+        """The guest that was kept beside the one of this move takes its place again, off; none kept is success.
+
+        Of a guest that left by this move while it ran: it is here again, off, with the disk that stayed.
+        """
         ...
 
     async def forget_left(self, server: ServerId, move: str) -> PowerState:

@@ -21,7 +21,7 @@ import msgspec
 from moorage.drivers.dials import Dials, Knob
 from moorage.drivers.simulated_disks import SimulatedDisks
 from moorage.drivers.simulated_guest import SimulatedGuest
-from moorage.drivers.simulated_moves import ARRIVING, DEPARTED
+from moorage.drivers.simulated_moves import ARRIVING, DEPARTED, LEFT
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
@@ -102,6 +102,9 @@ class SimulatedLive(ABC):
 
     @abstractmethod
     def _refuse_beyond_truth(self, spec: GuestSpec) -> None: ...
+
+    @abstractmethod
+    def _forget_departed(self, server: ServerId) -> None: ...
 
     # ---- before ----------------------------------------------------------------------------------------------------
 
@@ -231,8 +234,10 @@ class SimulatedLive(ABC):
         self._depart(server, move)
 
     def _depart(self, server: ServerId, move: str) -> None:
-        room = self._room / DEPARTED
+        room, left = self._room / DEPARTED, self._room / LEFT
         room.mkdir(exist_ok=True)
+        left.mkdir(exist_ok=True)
+        (left / server).write_bytes(msgspec.json.encode(self._of(server)))
         (room / server).write_text(move)
         self._departed[server] = move
         self._remove(server)
@@ -373,8 +378,7 @@ class SimulatedLive(ABC):
             await self._end(transfer)
         self._awaited.pop(server, None)
         self._drop_signs(server)
-        if self._departed.pop(server, None) is not None:
-            (self._room / DEPARTED / server).unlink(missing_ok=True)
+        self._forget_departed(server)
 
     async def _end_transfers(self) -> None:
         for transfer in list(self._transfers.values()):

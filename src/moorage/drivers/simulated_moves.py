@@ -2,6 +2,7 @@
 
     <host's directory>/arriving/<server>.<move>.json   the guest as it was where it came from
     <host's directory>/arriving/<server>.<move>.disk   the data of its image
+    <host's directory>/left/<server>                   the same, as it was when it left
     <host's directory>/departed/<server>               one that left while it ran: its disk is here until somebody says that it may go
 
 So both hosts must be on one machine, as simulated ones are.
@@ -24,7 +25,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
 
-ARRIVING, DEPARTED = "arriving", "departed"
+ARRIVING, DEPARTED, LEFT = "arriving", "departed", "left"
 
 
 class SimulatedMoves(ABC):
@@ -33,6 +34,7 @@ class SimulatedMoves(ABC):
     _room: Path
     _disks: SimulatedDisks
     _guests: dict[ServerId, SimulatedGuest]
+    _departed: dict[ServerId, str]
 
     @abstractmethod
     def _trouble(self, verb: str) -> AbstractAsyncContextManager[Knob]: ...
@@ -111,11 +113,27 @@ class SimulatedMoves(ABC):
 
     async def return_guest(self, server: ServerId, move: str) -> PowerState:
         async with self._trouble("return_guest"):
+            self._return_departed(server, move)
             guest = self._of(server)
             if guest.move != move or guest.left is None:
                 return guest.power
             guest.left.power = PowerState.SHUTDOWN
             return self._keep(guest.left)
+
+    def _return_departed(self, server: ServerId, move: str) -> None:
+        """A guest that left by this move while it ran is here again, off, with the disk that stayed."""
+        left = self._room / LEFT / server
+        if self._departed.get(server) != move or server in self._guests or not left.exists():
+            return
+        guest = msgspec.json.decode(left.read_bytes(), type=SimulatedGuest)
+        guest.power, guest.leaving, guest.stands_still = PowerState.SHUTDOWN, None, None
+        self._keep(guest)
+        self._forget_departed(server)
+
+    def _forget_departed(self, server: ServerId) -> None:
+        if self._departed.pop(server, None) is not None:
+            for room in (LEFT, DEPARTED):
+                (self._room / room / server).unlink(missing_ok=True)
 
     async def forget_left(self, server: ServerId, move: str) -> PowerState:
         async with self._trouble("forget_left"):

@@ -264,6 +264,8 @@ class Moved(msgspec.Struct, frozen=True):
     """Without second bindings: NIC index → what the binding profile said there of providers and devices."""
     readdressed: tuple[Readdressed, ...] = ()
     """The addresses of that host's segments, which are held for a revert."""
+    live: bool = False
+    """It left while it ran, and its new host has lost it: the one that it left has its disk as it was then."""
 
 
 class BlockDevice(msgspec.Struct, frozen=True):

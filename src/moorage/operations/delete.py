@@ -291,7 +291,7 @@ DELETE_WITH_MOVES = Saga(
 DeleteSaga: TypeAlias = Saga[Delete, Rooms]
 VERSIONS: tuple[DeleteSaga, ...] = (DELETE, DELETE_WITH_VOLUMES, DELETE_WITH_MOVES)
 """From the one that takes away least to the one that takes away all."""
-MOVES = frozenset({"resize/1", "confirm_resize/1", "revert_resize/1"})
+MOVES = frozenset({"resize/1", "live_migrate/1", "confirm_resize/1", "revert_resize/1"})
 WITHOUT_VOLUMES = frozenset(
     {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
 )

@@ -24,7 +24,7 @@ from moorage.model.ids import CellId
 from moorage.model.live import LiveSource
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.network import Port
-from moorage.model.server import Fault, Server, VmState
+from moorage.model.server import Fault, Moved, Server, VmState
 from moorage.model.verdict import Row
 from moorage.operations import move_claims
 from moorage.operations.boot import Claim
@@ -66,7 +66,10 @@ EVENTS = (
 )
 FORWARD_ONLY = "the guest runs on its new host: from here on it only goes forward"
 SWITCHING, NOTHING_ARRIVED = "switch_guest", "nothing_arrived"
-LOST = "The server was live migrated, and its new host has lost it since."
+LOST = (
+    "The server was live migrated, and its new host has lost it since. Its old host keeps its disk as it was then: when an administrator "
+    "has set its state to active, the move can be reverted."
+)
 
 LiveRun = Run[LiveMigrate, Rooms]
 
@@ -369,7 +372,8 @@ async def land_guest(run: LiveRun) -> PowerState | None:
         return await run.rooms.hosts.tell(to, mine, guest.server, Verb.LAND_LIVE, order)
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
-            return None
+            said = (await records.find(run.rooms, run.asked.server.id)).server
+            return None if said is None or said.moved is None else PowerState.NOSTATE  # it was lost when it was heard
         if failed.code in {NO_GUEST, NOTHING_ARRIVED} and await live.is_lost(run, _way(run)):
             return PowerState.NOSTATE
         raise Unavailable(f"the host could not land the guest: {failed.public}", private=failed.private) from failed
@@ -377,25 +381,56 @@ async def land_guest(run: LiveRun) -> PowerState | None:
 
 @step(needs=(begin_action, read_ports, claim_host, land_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def record_moved(run: LiveRun) -> None:
-    """The record says where it is."""
-    by, changed = records.fence(run), lambda server: moved(run, server)
+    """The record says where it is; of a guest that is lost, also what its old host keeps until somebody decides (`Moved`)."""
+    second = await _bound_twice(run, run[claim_host], run[read_ports])
+    by, changed = records.fence(run), lambda server: moved(run, server, second=second)
     await records.change(run.rooms, _cell(run), run.asked.server.id, by, changed)
 
 
-def moved(run: LiveRun, server: Server) -> Server:
-    """The record of a server that is on its new host."""
+def moved(run: LiveRun, server: Server, *, second: bool = False) -> Server:
+    """The record of a server that is on its new host, or was."""
     claim, cards = run[claim_host], run.get(read_ports)
     ports, state, attachments = run.get(activate_bindings), run.get(land_guest), run.get(complete_volumes)
-    placed = move_claims.on_claimed(server, claim, cards, ports, attachments, state)
-    now, lost = doing.now_us(), state is PowerState.NOSTATE
-    fault = Fault(500, LOST, now) if lost else None
-    vm_state = VmState.ERROR if lost else server.vm_state
-    return msgspec.structs.replace(placed, vm_state=vm_state, fault=fault, updated_at=now)
+    placed = msgspec.structs.replace(
+        move_claims.on_claimed(server, claim, cards, ports, attachments, state), updated_at=doing.now_us()
+    )
+    if not _is_lost(run):  # one that was found again since it was said to be lost is as it was
+        was = server.vm_state if server.moved is None else run.asked.server.vm_state
+        return msgspec.structs.replace(placed, vm_state=was, moved=None)
+    left = left_behind(run, second=second)
+    return msgspec.structs.replace(placed, vm_state=VmState.ERROR, fault=Fault(500, LOST, left.at), moved=left)
 
 
-@step(needs=(begin_action, record_moved), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+def _is_lost(run: LiveRun) -> bool:
+    """Its new host is heard, and has no guest of it: what its old host has may be all there is."""
+    return run.get(land_guest) is PowerState.NOSTATE
+
+
+def left_behind(run: LiveRun, *, second: bool) -> Moved:
+    """What a revert goes back to: off, for its memory is gone."""
+    was = run.asked.server
+    assert was.host is not None
+    return Moved(
+        at=doing.now_us(),
+        migration=run.asked.migration,
+        vm_state=VmState.ACTIVE if was.vm_state is VmState.ACTIVE else VmState.STOPPED,
+        flavor=was.flavor,
+        host=was.host,
+        node=was.node,
+        provider=was.provider,
+        availability_zone=was.availability_zone,
+        disk_config=was.disk_config,
+        second_bindings=second,
+        profiles={} if second else moving.profiles_of(run[read_ports]),
+        live=True,
+    )
+
+
+@step(needs=(begin_action, land_guest, record_moved), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def clear_source(run: LiveRun) -> None:
-    """What is left there goes: the disk. A silent host does so when it returns."""
+    """What is left there goes: the disk, unless it may be all there is. A silent host does so when it returns."""
+    if _is_lost(run):
+        return
     mine, source = live.errand_of(run, "clear_source", run[claim_host].attempt), _here(run).address
     try:
         await moving.if_there(run.rooms.hosts.destroy_guest(source, mine, run.asked.server.id))
@@ -411,36 +446,38 @@ async def drop_source_volumes(run: LiveRun) -> None:
             await volumes_of(run.rooms).drop_attachment(each.attachment)
 
 
-@step(needs=(begin_action, read_ports, clear_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+@step(needs=(begin_action, read_ports, land_guest, clear_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def drop_source_bindings(run: LiveRun) -> None:
     """With the claim there (S1.7)."""
     cards, claim = run[read_ports], run[claim_host]
-    if cards.ports and await _bound_twice(run, claim, cards):
+    if not _is_lost(run) and cards.ports and await _bound_twice(run, claim, cards):
         await live.drop_bindings(run, _here(run).name, cards)
 
 
-@step(region=True, needs=(begin_action, clear_source, drop_source_bindings), no_undo=FORWARD_ONLY)
+@step(region=True, needs=(begin_action, land_guest, clear_source, drop_source_bindings), no_undo=FORWARD_ONLY)
 async def release_source(run: LiveRun) -> None:
     """What the move held on the old host."""
     given_back: list[Row] = []
 
     def work(tx: Tx) -> None:
-        given_back[:] = run.rooms.placement.release(tx, run.asked.migration)
+        if not _is_lost(run):
+            given_back[:] = run.rooms.placement.release(tx, run.asked.migration)
         inbox.drop(tx, run.asked.server.id, live.FORCE)
 
     await run.commit(work)
     run.rooms.placement.settle(given_back)
 
 
-@step(needs=(begin_action, release_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
+@step(needs=(begin_action, land_guest, release_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def record_completed(run: LiveRun) -> None:
-    """The end of the action and of the move."""
+    """The end of the action and of the move; of one whose guest is lost there is something left to decide."""
     now, name = doing.now_us(), run[claim_host].name
+    status = MigrationStatus.FINISHED if _is_lost(run) else MigrationStatus.COMPLETED
     at = {EVENTS[0]: None, EVENTS[3]: _here(run).name}
     events = tuple(doing.ended_event(each, now, at.get(each, name)) for each in EVENTS)
 
     def also(tx: Tx) -> None:
-        moving.with_status(tx, run.asked.migration, MigrationStatus.COMPLETED)
+        moving.with_status(tx, run.asked.migration, status)
         doing.finish(tx, run, events, now)
 
     done = lambda server: msgspec.structs.replace(server, task_state=None, updated_at=now)  # noqa: E731

@@ -8,6 +8,7 @@ return_volumes, return_ports, start_source, record_reverted, drop_destination_bi
 
 import msgspec
 
+from moorage.bus.messages import OfMove, Verb
 from moorage.clients.http import request_id as carried
 from moorage.model.asker import Asker
 from moorage.model.errors import HostFailed, Unavailable
@@ -76,8 +77,11 @@ async def check_source(run: RevertRun) -> None:
     server = _server(run)
     source = moving.source_of(server)
     await moving.target_at(run, source)
-    if not moving.on_one_host(server):
-        await run.rooms.hosts.power_off(source.address, errand(run, "check_source"), server.id)
+    moved, mine = moving.moved_of(server), errand(run, "check_source")
+    if moved.live:
+        await run.rooms.hosts.tell(source.address, mine, server.id, Verb.RETURN_GUEST, OfMove(moved.migration))
+    elif not moving.on_one_host(server):
+        await run.rooms.hosts.power_off(source.address, mine, server.id)
 
 
 @step(needs=(begin_revert,), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)

@@ -119,6 +119,11 @@ class MoveVerbs:
                 return None
         return self.guests.get(key, PowerState.NOSTATE)
 
+    def _makes_guest(self, to: HostAddress, server: ServerId, payload: msgspec.Struct | None) -> bool:
+        """Of what was sent, or of what is left of one that departed."""
+        departed = self.departed.get((to.host, server))
+        return isinstance(payload, TakeGuest) or (isinstance(payload, OfMove) and departed == payload.move)
+
     def _moved(self, to: HostAddress, server: ServerId, payload: msgspec.Struct | None) -> PowerState | None:
         """None: it is no verb of a move."""
         key = (to.host, server)
@@ -135,6 +140,9 @@ class MoveVerbs:
             case OfMove():
                 if self.left.get(key) == payload.move:
                     del self.left[key]
+                if self.departed.get(key) == payload.move and key not in self.guests:
+                    del self.departed[key]
+                    self.guests[key] = PowerState.SHUTDOWN
                 return self.guests[key]
             case _:
                 return None

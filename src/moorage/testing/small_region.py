@@ -15,7 +15,7 @@ import msgspec
 from typing_extensions import override
 
 from moorage.bus.agents import Errand, HostAddress
-from moorage.bus.messages import DestroyGuest, RebuildGuest, RescueGuest, TakeGuest, UnrescueGuest, Verb
+from moorage.bus.messages import DestroyGuest, RebuildGuest, RescueGuest, UnrescueGuest, Verb
 from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.errors import HostFailed, NotFound, Stale
@@ -343,7 +343,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
         def do() -> PowerState:
             if (live := self._live(to, server, verb, payload)) is not None:
                 return live
-            if (to.host, server) not in self.guests and not isinstance(payload, TakeGuest):
+            if (to.host, server) not in self.guests and not self._makes_guest(to, server, payload):
                 raise HostFailed("no guest", code="guest_not_found")
             if isinstance(payload, RebuildGuest):
                 self.rebuilt[to.host, server] = payload
