@@ -11,9 +11,10 @@ from audit_plants import PLANTS, WITH_GUARANTEES
 from test_port_drift import ToldAtOnce
 
 from moorage.conductor.audit.auditor import Auditor
+from moorage.conductor.audit.rounds import BEGUN_AGAIN_S, GIVEN_UP, Audits
 from moorage.conductor.belonging import Belonging
 from moorage.conductor.reconcilers.stray_images import GRACE_S
-from moorage.model.audit import KINDS, AuditAsked, AuditReport
+from moorage.model.audit import KINDS, AuditAsked, AuditReport, AuditStatus
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ServerId
 from moorage.model.image import Image
@@ -101,6 +102,29 @@ async def test_an_image_that_was_written_a_moment_ago_is_left_to_who_writes_it(
     for age_s, counts in ((GRACE_S / 2, {}), (GRACE_S * 2, {"image_left_half_made": 1})):
         at = datetime.now(UTC) - timedelta(seconds=age_s)
         assert (await look(small)).counts == counts
+
+
+async def test_an_audit_whose_process_died_is_run_by_the_next_one(small: SmallRegion) -> None:
+    """As many as are read at once were begun and not ended, and none of them keeps a newer one waiting."""
+    await PLANTS["allocation_missing"](small)
+    region, now_us = small.region, int(SystemClock().now() * 1_000_000)
+    for number in range(12):
+        await region.write(lambda tx, id=f"cut-{number:02}": audits.ask(tx, id, "somebody", AuditAsked(), now_us))
+        await region.write(lambda tx, id=f"cut-{number:02}": audits.begin(tx, id, now_us))
+    old_us = now_us - int(BEGUN_AGAIN_S * 1_000_000) - 1
+    await region.write(lambda tx: audits.ask(tx, "ever", "somebody", AuditAsked(), old_us))
+    await region.write(lambda tx: audits.begin(tx, "ever", old_us))
+    await region.write(lambda tx: audits.ask(tx, "newer", "somebody", AuditAsked(), now_us))
+    rounds = Audits(small.rooms, auditor(small), SystemClock(), every_s=0, repairs=False)
+    ran = [(await rounds.run()).ran for _ in range(3)]
+    assert ran == [9, 4, 0], "ten at a time; one of them is given up"
+    told = {each.id: each for each in await region.read(lambda tx: audits.listed(tx, 20))}
+    assert {told[id].report.found for id in ("cut-00", "cut-11", "newer")} == {1}
+    assert (told["ever"].status, told["ever"].why) == (AuditStatus.FAILED, GIVEN_UP)
+    await region.write(lambda tx: audits.end(tx, "newer", AuditReport(), now_us, "too late"))
+    late = await region.read(lambda tx: audits.get(tx, "newer"))
+    assert late is not None
+    assert late.report.found == 1, "who was taken for dead says nothing any more"
 
 
 def test_every_kind_is_planted() -> None:

@@ -13,8 +13,11 @@ from moorage.operations.rooms import Rooms
 from moorage.store.region import audits
 
 NAME = "audits"
+BEGUN_AGAIN_S = 3_600.0
+"""One that was asked for so long ago, and that a process began and did not end, is given up: whatever ends processes may be itself."""
 SAID_MAX = 20
 """Findings of an audit of its own that the log names; all are in its report."""
+GIVEN_UP = "Every process that began it has ended before it did."
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +65,10 @@ class Audits:
         return int(self._clock.now() * 1_000_000)
 
     async def _run(self, audit: Audit) -> AuditReport | None:
+        if audit.began_at is not None and self._now_us - audit.asked_at > BEGUN_AGAIN_S * 1_000_000:
+            logger.warning("audit %s: %s", audit.id, GIVEN_UP)
+            await self._rooms.region.write(lambda tx: audits.end(tx, audit.id, AuditReport(), self._now_us, GIVEN_UP))
+            return None
         if not await self._rooms.region.write(lambda tx: audits.begin(tx, audit.id, self._now_us)):
             return None
         report, why = AuditReport(), ""

@@ -12,8 +12,6 @@ from moorage.store.region.tables import region_metadata
 
 KEPT_MAX = 100
 REPAIRS_KEPT_MAX = 100_000
-ABANDONED_US = 3_600 * 1_000_000
-"""One that began so long ago has lost its process, and begins again."""
 
 audits = sa.Table(
     "audits",
@@ -70,12 +68,11 @@ def open_ones(tx: Tx) -> Sequence[Audit]:
 
 
 def begin(tx: Tx, id: str, now_us: int) -> bool:
-    """False: somebody is at it."""
+    """False: it ended meanwhile. One that was begun before has lost its process, and begins again: who leads runs one after the other."""
     c = audits.c
-    free = c.began_at.is_(None) | (c.began_at < now_us - ABANDONED_US)
     row = tx.row(
         audits.update()
-        .where(c.id == id, c.ended_at.is_(None), free)
+        .where(c.id == id, c.ended_at.is_(None))
         .values(began_at=now_us, status=AuditStatus.RUNNING.value)
         .returning(c.id)
     )
@@ -83,10 +80,10 @@ def begin(tx: Tx, id: str, now_us: int) -> bool:
 
 
 def end(tx: Tx, id: str, report: AuditReport, now_us: int, why: str = "") -> None:
-    """Write what was found, and forget the oldest audits."""
+    """Write what was found, if nobody did, and forget the oldest audits."""
     status = AuditStatus.FAILED if why else AuditStatus.DONE
     values = {"ended_at": now_us, "status": status.value, "why": why, "report": msgspec.json.encode(report).decode()}
-    tx.run(audits.update().where(audits.c.id == id).values(values))
+    tx.run(audits.update().where(audits.c.id == id, audits.c.ended_at.is_(None)).values(values))
     order = sa.select(audits.c.asked_at).order_by(audits.c.asked_at.desc()).offset(KEPT_MAX).limit(1).scalar_subquery()
     tx.run(audits.delete().where(audits.c.asked_at <= order, audits.c.ended_at.is_not(None)))
 
