@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage.testing.fault_counts import Load
 from moorage.testing.fault_rounds import play
 from moorage.testing.nats import nats_server_program
 from moorage.testing.postgres import find_binaries
@@ -17,7 +18,7 @@ pytestmark = [
 @pytest.mark.slow
 async def test_a_few_rounds_lose_and_leak_nothing(tmp_path: Path) -> None:
     totals = await play(4, 11, tmp_path)
-    assert (totals.lost, totals.leaked) == ([], [])
+    assert totals.wrong == []
     assert totals.acknowledged > 10
     assert sum(totals.faults.values()) >= 4
 
@@ -25,4 +26,12 @@ async def test_a_few_rounds_lose_and_leak_nothing(tmp_path: Path) -> None:
 @pytest.mark.soak
 async def test_a_hundred_rounds_lose_and_leak_nothing(tmp_path: Path) -> None:
     totals = await play(100, 12, tmp_path)
-    assert (totals.lost, totals.leaked) == ([], [])
+    assert totals.wrong == []
+
+
+@pytest.mark.soak
+async def test_a_hundred_rounds_of_kills_during_moves_lose_leak_and_hold_up_nothing(tmp_path: Path) -> None:
+    totals = await play(100, 41, tmp_path, Load(hosts=6, filled=True, moves=12, kills_only=True))
+    assert totals.wrong == []
+    assert totals.moves.audits > totals.rounds / 2
+    assert {"evacuate", "os-migrateLive", "resize", "shelve", "unshelve"} <= totals.moves.done.keys()

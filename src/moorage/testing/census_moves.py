@@ -6,7 +6,12 @@ from typing import Any
 
 import msgspec
 
+from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.network_providers import GUARANTEED
+
+VERIFY = "VERIFY_RESIZE"
+MAY_WAIT = frozenset({VERIFY, "ERROR"})
+"""Statuses of a server that can be confirmed or reverted; the second is an administrator's word."""
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -17,6 +22,41 @@ class Left(msgspec.Struct, frozen=True):
     host: str
     vcpus: int
     ram_mib: int
+
+
+def left_of(moves: Iterable[Migration], statuses: Mapping[str, str]) -> dict[str, Left]:
+    """Server → what it has on the host that it left, by the records of moves that are not ended."""
+    found: dict[str, Left] = {}
+    for each in moves:
+        old = each.old_flavor
+        if each.status is MigrationStatus.FINISHED and old is not None and statuses.get(each.server) in MAY_WAIT:
+            found[each.server] = Left(each.uuid, each.source_host, old.vcpus, old.ram_mib)
+    return found
+
+
+def wrong_records(
+    moves: Iterable[Migration],
+    hosts: Mapping[str, str | None],
+    statuses: Mapping[str, str],
+    left: Mapping[str, Left],
+) -> list[str]:
+    """A move that is not ended is one that waits to be confirmed or reverted; `hosts`: where servers are."""
+    wrong: list[str] = []
+    for each in moves:
+        if each.server not in left or left[each.server].move != each.uuid:
+            said = statuses.get(each.server, "gone")
+            wrong.append(f"the move {each.uuid} of {each.server}, which is {said}, is {each.status.value}")
+    wrong += [
+        f"{server} is {VERIFY}, and no move of it is recorded"
+        for server, status in statuses.items()
+        if status == VERIFY and server not in left
+    ]
+    wrong += [
+        f"{server} has left {each.host}, and is there"
+        for server, each in left.items()
+        if server in hosts and hosts[server] == each.host
+    ]
+    return wrong
 
 
 def wrong_claims(

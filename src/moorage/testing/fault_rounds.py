@@ -5,29 +5,33 @@ Each round orders boots, deletes, stops, attaches and detaches over two API proc
 
     lost      an order that was acknowledged and is not kept
     leaked    a guest, port, claim or quota that belongs to no server (`census`)
+    stuck     an operation or a move that does not end
     failed    a boot that ended in ERROR with a reason; allowed, and shown
 
 and how long after the last fault's end everything acknowledged was kept.  The seed draws orders and faults; processes run in real
 time, so the same seed gives the same plan, not the same interleaving (the simulation does that).
+
+`--moves 12` moves so many servers in each round, in every way (`fault_moves`), evacuates hosts, and lets an audit look in the middle;
+`--kills` draws kills of APIs, conductors and agents alone.
 """
 
 import argparse
 import asyncio
-import os
+import math
 import random
 import signal
-import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
 from moorage.testing.census import census, leaks
+from moorage.testing.fault_counts import Load, Orders, Totals
+from moorage.testing.fault_hands import OUTAGES, Fault, role, ways
+from moorage.testing.fault_moves import Moves
 from moorage.testing.person import Person
 from moorage.testing.set import TrialSet
 
@@ -41,10 +45,7 @@ ram = -1
 lease_s = 6.0
 lease_beat_s = 1.0
 """
-HOSTS = 4
 BOOTS_PER_ROUND = (4, 12)
-KEPT_AT_MOST = 24
-"""Servers that stay from round to round; what is more is deleted in the next one."""
 FAULTS_PER_ROUND = (1, 4)
 FAULT_WITHIN_S = 2.0
 """Faults begin within this time; orders come until some seconds later, so that they meet the outage and its end."""
@@ -52,85 +53,23 @@ DOWN_S = (0.0, 3.0)
 FROZEN_S = (1.0, 12.0)
 ROUND_PATIENCE_S = 150.0
 LOOK_EVERY_S = 0.1
-START_AGAIN_S = 0.5
+LOOK_LESS = 5
+"""With moves, which take seconds, the looking shall not be most of the work."""
 FOUND, ACCEPTED, DELETED = 200, 202, 204
 NETWORKS = ("private", "private", "routed", "none")
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One fault of a round: `kind` on `target` after `after_s`, ended after `for_s`."""
-
-    kind: str
-    target: str
-    after_s: float
-    for_s: float
-
-
-OUTAGES = (
-    Fault("kill", "api-1", 1.0, 2.0),
-    Fault("kill", "conductor-1", 1.0, 2.0),
-    Fault("freeze", "conductor-1", 1.0, 20.0),
-    Fault("kill", "agent-host1", 1.0, 2.0),
-    Fault("freeze", "agent-host1", 1.0, 60.0),
-    Fault("kill", "postgres", 1.0, 0.0),
-    Fault("freeze", "postgres", 1.0, 45.0),
-    Fault("kill", "nats", 1.0, 45.0),
-    Fault("freeze", "nats", 1.0, 45.0),
-)
-"""What `--outages` measures, one after the other."""
-
-
-@dataclass
-class Orders:
-    """What was acknowledged, and must therefore be kept."""
-
-    boots: set[str] = field(default_factory=set)
-    deletes: set[str] = field(default_factory=set)
-    stops: set[str] = field(default_factory=set)
-    attaches: dict[str, str] = field(default_factory=dict)
-    """Port → server."""
-    unheard: int = 0
-    """Requests without an answer: they may count or not."""
-
-    def __len__(self) -> int:
-        return len(self.boots) + len(self.deletes) + len(self.stops) + len(self.attaches)
-
-
-@dataclass
-class Totals:
-    """Of all rounds."""
-
-    rounds: int = 0
-    acknowledged: int = 0
-    unheard: int = 0
-    failed: int = 0
-    lost: list[str] = field(default_factory=list)
-    leaked: list[str] = field(default_factory=list)
-    faults: Counter[str] = field(default_factory=Counter)
-    recovery_s: list[float] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)
-
-    def lines(self) -> list[str]:
-        """For people."""
-        took = sorted(self.recovery_s) or [0.0]
-        drawn = ", ".join(f"{count} × {name}" for name, count in sorted(self.faults.items()))
-        return [
-            f"{self.rounds} rounds, {sum(self.faults.values())} faults: {drawn}",
-            f"{self.acknowledged} acknowledged orders, {self.unheard} requests without an answer",
-            f"{len(self.lost)} lost, {len(self.leaked)} leaked, {self.failed} boots ended in ERROR with a reason",
-            *(f"  {count} × {reason}" for reason, count in self.reasons.most_common(8)),
-            f"everything kept after the last fault's end: median {statistics.median(took):.1f} s, longest {took[-1]:.1f} s",
-        ]
+UNFINISHED = "unfinished: "
+"""How the census begins what it says of operations that are not ended."""
 
 
 class Rounds:
     """Draws rounds from one seed and plays them on one set."""
 
-    def __init__(self, trial: TrialSet, seed: int) -> None:
-        self.trial = trial
+    def __init__(self, trial: TrialSet, seed: int, load: Load | None = None) -> None:
+        self.trial, self.load = trial, load or Load()
         self.totals = Totals()
         self._dice = random.Random(seed)
+        self.moves = Moves(trial, self._dice, self.totals.moves)
+        self._ended = False
         self._standing: list[str] = []
         """Servers that stayed from earlier rounds."""
 
@@ -142,25 +81,54 @@ class Rounds:
             work: list[Awaitable[None]] = [
                 self._boot(admin, orders, number) for number in range(dice.randint(*BOOTS_PER_ROUND))
             ]
+            if self.load.moves:
+                await self.moves.begin(admin)
+                work.append(self._audit(admin, orders))
             work += self._on_standing(admin, orders)
             dice.shuffle(work)
-            await asyncio.gather(*(self._inject(fault) for fault in faults), *(self._paced(each) for each in work))
+            injected = (self._inject(admin, orders, fault) for fault in faults)
+            await asyncio.gather(*injected, *(self._paced(each) for each in work))
             healed = time.monotonic()
             kept = await self._kept(admin, orders)
+            took_s = time.monotonic() - healed
+            if self.load.moves and kept:
+                await self.moves.broken(admin, orders.deletes_asked, count=True)
+                await self.moves.audited(admin, orders.audit)
         totals = self.totals
         totals.rounds += 1
-        totals.acknowledged += len(orders)
+        totals.acknowledged += len(orders) + len(self.moves)
         totals.unheard += orders.unheard
         totals.faults.update(f"{fault.kind} {role(fault.target)}" for fault in faults)
         if kept:
-            totals.recovery_s.append(time.monotonic() - healed)
+            totals.recovery_s.append(took_s)
         return totals
+
+    async def fill(self) -> None:
+        """As many servers as stay, before anything is broken."""
+        async with Person(self.trial.config, urls=self.trial.api_urls()) as admin:
+            orders = Orders()
+            await asyncio.gather(*(self._boot(admin, orders, number) for number in range(self.load.standing)))
+            await self._kept(admin, orders)
+
+    async def end(self) -> None:
+        """Moves that wait are confirmed or reverted; then an audit of everything finds nothing."""
+        async with Person(self.trial.config, urls=self.trial.api_urls()) as admin:
+            orders, self._ended = Orders(), True
+            await self.moves.begin(admin)
+            await asyncio.gather(*(self._move(admin, orders, each) for each in self.moves.waiting))
+            if await self._kept(admin, orders):
+                await self.moves.broken(admin, orders.deletes_asked, count=True)
+                audit = await self.moves.ask_audit(admin)
+                await self.moves.audited(admin, audit)
+            self.totals.acknowledged += len(self.moves)
 
     # ------------------------------------------------------------------------------------------------- faults
 
     def draw(self) -> list[Fault]:
         """The faults of the next round: no target twice."""
         dice = self._dice
+        if self.load.kills_only:
+            return self._kills()
         targets = [*sorted(self.trial.processes), "postgres", "nats"]
         targets.remove("embedded")  # the stand-ins of other projects' services are not what is tried
         chosen = dice.sample(targets, dice.randint(*FAULTS_PER_ROUND))
@@ -171,49 +139,32 @@ class Rounds:
             faults.append(Fault(kind, target, dice.uniform(0.0, FAULT_WITHIN_S), lasts))
         return faults
 
-    async def _inject(self, fault: Fault) -> None:
+    def _kills(self) -> list[Fault]:
+        """Roles are drawn first, for there are more agents than others."""
+        dice, chosen = self._dice, set[str]()
+        for _ in range(dice.randint(*FAULTS_PER_ROUND)):
+            wanted = dice.choice(("api", "conductor", "agent"))
+            chosen.add(dice.choice([each for each in sorted(self.trial.processes) if role(each) == wanted]))
+        return [
+            Fault(
+                dice.choice(("kill", "evacuate")) if self.load.moves and role(each) == "agent" else "kill",
+                each,
+                dice.uniform(0.0, FAULT_WITHIN_S + DOWN_S[1]),
+                dice.uniform(*DOWN_S),
+            )
+            for each in sorted(chosen)
+        ]
+
+    async def _inject(self, admin: Person, orders: Orders, fault: Fault) -> None:
         await asyncio.sleep(fault.after_s)
-        begin, end = self._ways(fault)
+        begin, end = ways(self.trial, fault)
         await asyncio.to_thread(begin)
+        if fault.kind == "evacuate":
+            orders.unheard += await self.moves.evacuate(admin, fault)
         await asyncio.sleep(fault.for_s)
         await asyncio.to_thread(end)
-
-    def _ways(self, fault: Fault) -> tuple[Callable[[], None], Callable[[], None]]:
-        """How this fault begins and ends."""
-        trial, target = self.trial, fault.target
-        assert trial.postgres is not None
-        assert trial.nats is not None
-        if fault.kind == "freeze":
-            pids = self._pids(target)
-            return (lambda: send(pids, signal.SIGSTOP)), (lambda: send(pids, signal.SIGCONT))
-        match target:
-            case "postgres":
-                return (lambda: None), trial.postgres.restart
-            case "nats":
-                return trial.nats.stop, trial.nats.start
-            case _:
-                return (lambda: trial.kill(target)), (lambda: self._start_again(target))
-
-    def _start_again(self, target: str) -> None:
-        """As a supervisor does: a process that finds its database out ends with a sentence, and is started once more."""
-        deadline, words = time.monotonic() + ROUND_PATIENCE_S, self.trial.words_of(target)
-        while True:
-            try:
-                self.trial.run(target, *words)
-            except RuntimeError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(START_AGAIN_S)
-            else:
-                return
-
-    def _pids(self, target: str) -> list[int]:
-        trial = self.trial
-        assert trial.postgres is not None
-        assert trial.nats is not None
-        if target == "postgres":
-            return [trial.postgres.process_id, *children(trial.postgres.process_id)]
-        return [trial.nats.process_id if target == "nats" else trial.processes[target].pid]
+        if fault.kind == "evacuate":
+            await self.moves.returned(admin, fault)
 
     # ------------------------------------------------------------------------------------------------- orders
 
@@ -221,13 +172,15 @@ class Rounds:
         """What is ordered of servers that stayed: one order for each at most."""
         dice, work = self._dice, list[Awaitable[None]]()
         dice.shuffle(self._standing)
-        going = max(len(self._standing) - KEPT_AT_MOST, 0) + dice.randint(0, 4)
+        going = max(len(self._standing) - self.load.standing, 0) + dice.randint(0, 4)
         for server in self._standing[:going]:
             work.append(self._delete(admin, orders, server))
         for server in self._standing[going : going + 3]:
             work.append(self._stop_and_start(admin, orders, server))
         for server in self._standing[going + 3 : going + 6]:
             work.append(self._attach(admin, orders, server))
+        for server in self._standing[going + 6 : going + 6 + self.load.moves]:
+            work.append(self._move(admin, orders, server))
         return work
 
     async def _paced(self, work: Awaitable[None]) -> None:
@@ -241,6 +194,7 @@ class Rounds:
             orders.boots.add(str(reply.json()["server"]["id"]))
 
     async def _delete(self, admin: Person, orders: Orders, server: str) -> None:
+        orders.deletes_asked.add(server)
         reply = await self._ask(orders, lambda: admin.compute("DELETE", f"/servers/{server}"))
         if reply is not None and reply.status_code == DELETED:
             orders.deletes.add(server)
@@ -265,6 +219,12 @@ class Rounds:
         if reply is not None and reply.status_code == FOUND:
             orders.attaches[reply.json()["interfaceAttachment"]["port_id"]] = server
 
+    async def _move(self, admin: Person, orders: Orders, server: str) -> None:
+        orders.unheard += await self.moves.order(admin, server)
+
+    async def _audit(self, admin: Person, orders: Orders) -> None:
+        orders.audit = await self.moves.ask_audit(admin)
+
     async def _ask(self, orders: Orders, ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response | None:
         try:
             return await ask()
@@ -281,7 +241,12 @@ class Rounds:
             try:
                 seen = await census(self.trial.config, admin)
                 broken = await self._broken(admin, orders, {each.id: each.status for each in seen.servers.values()})
-                left = leaks(seen)
+                left: list[str] = []
+                if self.load.moves:
+                    seen, left = await self.moves.completed(seen, ended=self._ended)
+                left += leaks(seen)
+                if self.load.moves and not broken and not left:  # many requests: when all else is as it should be
+                    broken = await self.moves.broken(admin, orders.deletes_asked)
             except httpx.HTTPError as failure:
                 seen, broken, left = None, [f"the cloud cannot be asked: {failure!r}"], []
             if seen is not None and not broken and not left:
@@ -291,9 +256,10 @@ class Rounds:
                 return True
             if time.monotonic() > deadline:
                 self.totals.lost += broken
-                self.totals.leaked += left
+                self.totals.leaked += [each for each in left if not each.startswith(UNFINISHED)]
+                self.totals.stuck += [each for each in left if each.startswith(UNFINISHED)]
                 return False
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S * (LOOK_LESS if self.load.moves else 1))
 
     async def _broken(self, admin: Person, orders: Orders, statuses: dict[str, str]) -> list[str]:
         wrong = [f"boot of {each}: absent" for each in orders.boots - statuses.keys() - orders.deletes]
@@ -316,37 +282,27 @@ class Rounds:
                 await admin.gone(each)
 
 
-def role(target: str) -> str:
-    """`conductor-1` → `conductor`."""
-    return target.partition("-")[0]
-
-
-def send(pids: Sequence[int], sign: signal.Signals) -> None:
-    """A process that has ended meanwhile needs no signal."""
-    for pid in pids:
-        try:
-            os.kill(pid, sign)
-        except ProcessLookupError:
-            continue
-
-
-def children(pid: int) -> list[int]:
-    """The processes that this one started, from /proc."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(each) for each in listed]
-
-
-async def play(rounds: int, seed: int, directory: Path, say: Callable[[str], object] = print) -> Totals:
-    """Start a set, play the rounds, stop it.  Ends early when an order was lost or something leaked, and leaves the logs."""
-    trial = TrialSet(directory, hosts=HOSTS, settings=SETTINGS)
+async def play(
+    rounds: int, seed: int, directory: Path, load: Load | None = None, say: Callable[[str], object] = print
+) -> Totals:
+    """Start a set, play the rounds, stop it.  Ends early when anything was lost, leaked or stuck, and leaves the logs."""
+    load = load or Load()
+    trial = TrialSet(directory, hosts=load.hosts, settings=SETTINGS)
     try:
         await asyncio.to_thread(trial.start)
-        player = Rounds(trial, seed)
+        player = Rounds(trial, seed, load)
+        if load.filled:
+            await player.fill()
+        until = time.monotonic() + load.most_s
         for number in range(rounds):
+            if time.monotonic() > until:
+                break
             totals = await player.play()
             say(f"round {number + 1}: {totals.acknowledged} orders, {sum(totals.faults.values())} faults")
-            if totals.lost or totals.leaked:
+            if totals.wrong:
                 break
+        if load.moves and not player.totals.wrong:
+            await player.end()
         return player.totals
     finally:
         await asyncio.to_thread(trial.stop)
@@ -354,7 +310,7 @@ async def play(rounds: int, seed: int, directory: Path, say: Callable[[str], obj
 
 async def outages(seed: int, directory: Path, say: Callable[[str], object] = print) -> Totals:
     """One round for each kind of outage, and how long after its end everything acknowledged was kept."""
-    trial = TrialSet(directory, hosts=HOSTS, settings=SETTINGS)
+    trial = TrialSet(directory, hosts=Load().hosts, settings=SETTINGS)
     try:
         await asyncio.to_thread(trial.start)
         player = Rounds(trial, seed)
@@ -372,23 +328,28 @@ async def outages(seed: int, directory: Path, say: Callable[[str], object] = pri
 
 
 def main(argv: Sequence[str]) -> int:
-    """1 when anything was lost or leaked."""
+    """1 when anything was lost, leaked or stuck, or an audit found something."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", type=Path, help="logs of every process (default: a new one, said at the end)")
-    parser.add_argument(
-        "--outages", action="store_true", help="instead: one round for each kind of outage, with its time"
+    parser.add_argument("--hosts", type=int, default=Load().hosts)
+    parser.add_argument("--servers", type=int, help="that are booted first, and stay (default: 24 come by and by)")
+    parser.add_argument("--moves", type=int, default=0, help="servers that are moved in each round")
+    parser.add_argument("--kills", action="store_true", help="only kill -9 of APIs, conductors and agents")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after these no round begins")
+    parser.add_argument("--outages", action="store_true", help="instead: one round for each kind of outage")
+    told = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that no process stays behind
+    directory = told.directory or Path(tempfile.mkdtemp(prefix="moorage-faults-"))
+    load = Load(
+        told.hosts, told.servers or Load().standing, bool(told.servers), told.moves, told.kills, 60 * told.minutes
     )
-    arguments = parser.parse_args(argv)
-    directory = arguments.directory or Path(tempfile.mkdtemp(prefix="moorage-faults-"))
-    work = (
-        outages(arguments.seed, directory) if arguments.outages else play(arguments.rounds, arguments.seed, directory)
-    )
+    work = outages(told.seed, directory) if told.outages else play(told.rounds, told.seed, directory, load)
     totals = asyncio.run(work)
-    for line in (*totals.lines(), *totals.lost, *totals.leaked, f"logs: {directory}"):
+    for line in (*totals.lines(), *totals.wrong, f"logs: {directory}"):
         sys.stdout.write(line + "\n")
-    return 1 if totals.lost or totals.leaked else 0
+    return 1 if totals.wrong else 0
 
 
 if __name__ == "__main__":
