@@ -340,6 +340,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="after these no round begins")
     parser.add_argument("--outages", action="store_true", help="instead: one round for each kind of outage")
     told = parser.parse_args(argv)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell started us with SIGINT ignored
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that no process stays behind
     directory = told.directory or Path(tempfile.mkdtemp(prefix="moorage-faults-"))
     load = Load(
