@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from moorage.model.errors import Conflict, HostFailed
+from moorage.model.fence import FencedBy
 from moorage.model.guest import PowerState
 from moorage.model.migration import MigrationStatus
 from moorage.model.network import BindRefused, Port
@@ -120,6 +121,17 @@ async def test_an_operators_word_is_of_one_outage(small: SmallRegion) -> None:
     assert (proof.at, proof.who) == (again, "operator-2")
     await said_down(again + 1, "operator-3")
     assert (await fencing.refuse_unfenced(small.rooms, server)).who == "operator-2", "said first, and it holds"
+
+
+async def test_a_host_that_is_heard_though_it_was_forced_down_is_asked_itself(small: SmallRegion) -> None:
+    """Nova's clients force a host down that runs on, and evacuate one server after the other: its own word is the proof of each."""
+    asked = await evacuating(small, **WORLDS["volumes"])
+    await small.cells[CELL].write(lambda tx: cell_hosts.heard(tx, [DEAD], 10**15))
+    assert (await fencing.refuse_unfenced(small.rooms, await recorded(small))).by is FencedBy.OPERATOR
+    assert small.hosts.guests[DEAD, SERVER] is PowerState.RUNNING
+    await told(small, asked)
+    assert (await recorded(small)).host != DEAD
+    assert small.hosts.guests.get((DEAD, SERVER)) is not PowerState.RUNNING
 
 
 @pytest.mark.parametrize("why", ["taken back", "no host can"])

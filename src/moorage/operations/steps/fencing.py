@@ -26,11 +26,16 @@ logger = logging.getLogger(__name__)
 
 
 async def refuse_unfenced(rooms: Rooms, server: Server) -> FenceProof:
-    """What is known when an evacuation is asked. Raises Invalid while the host is up, Conflict when nothing proves that it is off."""
+    """What is known when an evacuation is asked. Raises Invalid while the host is up, Conflict when nothing proves that it is off.
+
+    One that is forced down and heard all the same is asked itself before anything is touched (`prove`), so its word will count, not the operator's.
+    """
     host = here(server)
     found = await _row(rooms, server)
-    if found is not None and not found.forced_down and not rooms.hosts.is_silent(host.name):
-        raise Invalid(f"Compute service of {host.name} is still in use.")
+    if found is not None and not rooms.hosts.is_silent(host.name):
+        if not found.forced_down:
+            raise Invalid(f"Compute service of {host.name} is still in use.")
+        return FenceProof(host.name, FencedBy.OPERATOR, found.forced_down_at or now_us(), found.forced_down_by or "")
     return await _known(rooms, server, found)
 
 
