@@ -67,7 +67,8 @@ async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[Behind
         cloud = await start_cloud(config)
         stack.push_async_callback(cloud.stop)
         events.region = cloud.region
-        seen = msgspec.structs.replace(alone, api=msgspec.structs.replace(alone.api, compute=config.api.compute))
+        ours = {name: getattr(config.api, name) for name in ("compute", "placement")}
+        seen = msgspec.structs.replace(alone, api=msgspec.structs.replace(alone.api, **ours))
         admin = await stack.enter_async_context(Person(seen))
         running = Running(cloud, admin)
         await running.listen()
