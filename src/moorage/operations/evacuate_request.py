@@ -8,7 +8,6 @@ from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.ids import OperationId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState
-from moorage.model.world import GroupAsk
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot_request import hinted_hosts
 from moorage.operations.evacuate import ACTION, EVACUATE
@@ -16,10 +15,10 @@ from moorage.operations.evacuate_asked import Evacuate
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import fencing, slot
 from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
 from moorage.operations.unshelve_asked import needs_of_server
 from moorage.store.cell import hosts as cell_hosts
-from moorage.store.region import server_groups
 
 
 class EvacuateWish(msgspec.Struct, frozen=True):
@@ -42,7 +41,7 @@ async def begin(
     check(server)
     refuse_without_credentials(rooms)
     near, far = await hinted_hosts(rooms, server.hints)
-    group = await _group(rooms, server)
+    group = await group_of(rooms, server)
     proof = await fencing.refuse_unfenced(rooms, server)
     if wish.shared_storage and not server.volume_backed:
         raise Invalid("Invalid state of instance files on shared storage")
@@ -86,11 +85,3 @@ async def _check_host(rooms: Rooms, server: Server, host: str) -> None:
         raise NotFound(f"Compute host {host} not found.")
     if host == server.host:
         raise Invalid("The target host can't be the same one.")
-
-
-async def _group(rooms: Rooms, server: Server) -> GroupAsk | None:
-    if server.group is None:
-        return None
-    wanted = server.group
-    group = await rooms.region.read(lambda tx: server_groups.get(tx, wanted))
-    return None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)

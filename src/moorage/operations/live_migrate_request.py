@@ -18,11 +18,11 @@ from moorage.operations.boot_request import hinted_hosts, needs_of_flavor
 from moorage.operations.live_migrate import LIVE_MIGRATE
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.nouns.servers import Telling
-from moorage.operations.resize_request import group_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import live, slot
 from moorage.operations.steps.live_places import move_of
 from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
 from moorage.sql import Tx
 from moorage.store.cell import actions, migrations

@@ -11,7 +11,6 @@ from moorage.model.migration import MigrationType
 from moorage.model.operation import Accepted
 from moorage.model.quota import DEFAULT_LIMITS
 from moorage.model.server import FlavorCopy, Server, TaskState
-from moorage.model.world import GroupAsk
 from moorage.operations import kept_flavors
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot_request import hinted_hosts, needs_of_flavor
@@ -21,9 +20,10 @@ from moorage.operations.resize_asked import Resize
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import moving, slot
 from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
 from moorage.sql import Tx
-from moorage.store.region import quotas, server_groups
+from moorage.store.region import quotas
 
 
 class ResizeWish(msgspec.Struct, frozen=True):
@@ -135,11 +135,3 @@ def _check_flavor(server: Server, flavor: FlavorCopy) -> None:
             f"Flavor's disk is smaller than the minimum size specified in image metadata. Flavor disk is {largest} bytes, "
             f"minimum size is {least} bytes."
         )
-
-
-async def group_of(rooms: Rooms, server: Server) -> GroupAsk | None:
-    if server.group is None:
-        return None
-    wanted = server.group
-    group = await rooms.region.read(lambda tx: server_groups.get(tx, wanted))
-    return None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)

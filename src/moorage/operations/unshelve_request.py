@@ -8,17 +8,16 @@ from moorage.model.errors import Conflict, Invalid, Unavailable
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
-from moorage.model.world import GroupAsk
 from moorage.operations import unshelve_in_place
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot_request import hinted_hosts
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import slot
 from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
 from moorage.operations.unshelve import ACTION, UNSHELVE
 from moorage.operations.unshelve_asked import Unshelve, needs_of_server
-from moorage.store.region import server_groups
 
 
 class UnshelveWish(msgspec.Struct, frozen=True):
@@ -40,7 +39,7 @@ async def begin(
     check_place(rooms, wish, zone)
     refuse_without_credentials(rooms)
     same, different = await hinted_hosts(rooms, server.hints)
-    group = await _group(rooms, server)
+    group = await group_of(rooms, server)
     owner, gates = await rooms.tellers.choose(UNSHELVE.name), rooms.gates().made_early()
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
@@ -81,11 +80,3 @@ def check_place(rooms: Rooms, wish: UnshelveWish, zone: str | None) -> None:
         raise Invalid(f"Compute host {wish.host} could not be found.")
     if zone is not None and world.zone_names[int(world.zone[at])] != zone:
         raise Conflict(f'Host "{wish.host}" is not in the availability zone "{zone}".')
-
-
-async def _group(rooms: Rooms, server: Server) -> GroupAsk | None:
-    if server.group is None:
-        return None
-    wanted = server.group
-    group = await rooms.region.read(lambda tx: server_groups.get(tx, wanted))
-    return None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)
