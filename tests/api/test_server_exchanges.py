@@ -163,7 +163,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
     93: (told("volume-reimaged"),),
     94: (made(hostname="web.example.org"), put(hostname="web.example.org")),
     96: SEEN,
-    97: (got(f"{ME}/shares"),),
+    97: (got(f"{ME}/shares"), got(f"{ME}/shares/{VOLUME}"), ("POST", f"{ME}/shares", {"share": {"share_id": VOLUME}})),
     98: SEEN,
     99: (
         asked_console("spice", "spice-direct"),
@@ -173,7 +173,11 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
         got("/os-console-auth-tokens/nothing"),
     ),
     100: SEEN,
-    104: (put(pinned_availability_zone="other"),),
+    104: (
+        put(pinned_availability_zone=None),
+        put(pinned_availability_zone="nova"),
+        put(pinned_availability_zone="other"),
+    ),
 }
 AS_MEMBER = {5, 26, 51, 83, 90}
 PROVED_ELSEWHERE = {

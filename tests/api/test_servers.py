@@ -328,3 +328,27 @@ async def test_a_thousand_servers_cost_one_statement_a_database_and_are_written_
     await servers.ask("PUT", f"/servers/{a_server(7).id}", {"server": {"name": "new"}}, by=MEMBER)
     changed = (await servers.get("/servers/detail", at="latest", by=MEMBER)).json()["servers"]
     assert [row["name"] for row in changed if row["id"] == a_server(7).id] == ["new"]
+
+
+async def test_a_server_is_pinned_to_its_own_zone_only(servers: Any) -> None:
+    """2.104, in Nova's order: another zone than the one it is pinned to, then another than the one it is in."""
+    await servers.keep(a_server(1), a_server(2, pinned_az=None))
+
+    async def pinned(number: int, zone: str | None) -> tuple[int, Any]:
+        body = {"server": {"pinned_availability_zone": zone}}
+        answer = await servers.ask("PUT", f"/servers/{a_server(number).id}", body, at="latest")
+        said = answer.json()
+        return answer.status_code, (
+            said["server"]["pinned_availability_zone"]
+            if answer.status_code == 200
+            else said.get("conflictingRequest", said).get("message", said)
+        )
+
+    direct = "Cannot change pinned availability zone directly. Unpin first by setting pinned_availability_zone to null."
+    assert await pinned(1, "west") == (409, direct)
+    assert await pinned(1, "nova") == (200, "nova")
+    other = "Server can only be pinned to its current availability zone 'nova', but 'west' was requested."
+    assert await pinned(2, "west") == (409, other)
+    assert await pinned(2, "nova") == (200, "nova")
+    assert await pinned(2, None) == (200, None)
+    assert await pinned(2, None) == (200, None)

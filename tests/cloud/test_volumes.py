@@ -146,6 +146,28 @@ async def test_who_may_not_attach_what(running: Running) -> None:
         await running.admin.gone(each["id"])
 
 
+async def test_a_volume_that_is_not_in_use_forbids_rebuild_and_rescue(running: Running) -> None:
+    """The guest could not be connected to it again: refused before anything is touched, as Nova does."""
+    admin, disk = running.admin, await volume(running)
+    server = (await admin.active("a"))["id"]
+    assert (await attach(running, server, disk)).status_code in {200, 202}
+    await becomes(running, disk, "in-use")
+    image = await admin.id_of("image", "tiny")
+    for state in ("error", "in-use"):
+        reply = await admin.volume("POST", f"/volumes/{disk}/action", {"os-reset_status": {"status": state}})
+        assert reply.status_code == 202, reply.text
+        for action in ({"rebuild": {"imageRef": image}}, {"rescue": None}):
+            reply = await admin.compute("POST", f"/servers/{server}/action", action)
+            if state == "in-use":
+                assert reply.status_code in {200, 202}, reply.text
+                await admin.settled(server)
+                continue
+            assert reply.status_code == 400, reply.text
+            said = f"Invalid volume: volume '{disk}' status must be 'in-use'. Currently in 'error' status"
+            assert reply.json()["badRequest"]["message"] == said
+    await admin.gone(server)
+
+
 async def test_a_host_that_cannot_plug_leaves_nothing(running: Running) -> None:
     server, disk = await running.admin.active("a"), await volume(running)
     running.dial_all(attach_volume=VerbDial(fail_times=1, fail_when="after", says="no bus is free"))

@@ -15,7 +15,7 @@
     │   ├── PreconditionFailed      412  (an If-Match lost)
     │   ├── TooLarge                413
     │   ├── WrongMediaType          415
-    │   └── NotBuilt                501  (a later room)
+    │   └── NotBuilt                501  (nothing here can do it)
     ├── NoCapacity                  no host, address or bandwidth can serve the request
     ├── HostFailed                  one host could not do it, or is silent: another host may
     ├── Unavailable                 503, a neighbour is out or too slow: a step tries again

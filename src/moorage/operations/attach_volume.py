@@ -19,7 +19,7 @@ from moorage.bus.agents import HostAddress
 from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.asker import Asker
-from moorage.model.errors import Conflict, Invalid, NotFound, Problem, Refusal
+from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Problem, Refusal
 from moorage.model.ids import OperationId, ServerId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.server import BlockDevice, Server, VmState
@@ -318,7 +318,9 @@ def _check_devices(server: Server, volume: Volume, wish: VolumeWish) -> None:
     if any(each.volume == volume.id for each in server.volumes):
         raise Invalid(f"Invalid volume: volume {volume.id} already attached")
     if len(server.block_devices) >= VOLUMES_MAX:
-        raise Conflict(f"Instance {server.id} has {VOLUMES_MAX} block devices, and may have no more.")
+        raise Forbidden(
+            f"The maximum allowed number of disk devices ({VOLUMES_MAX}) to attach to a single instance has been exceeded."
+        )
     if wish.device and wish.device in {server.root_device, *(each.device for each in server.block_devices)}:
         raise Conflict(f"The supplied device path ({wish.device}) is in use.")
 

@@ -26,7 +26,9 @@ from moorage.store.region import servers as region_servers
 TOKENS_OF_A_SERVER_MAX = 20
 TOKEN_CHARACTERS_MAX = 255
 HOST_PATIENCE_S = 10.0
-NOT_NOW = frozenset({TaskState.DELETING, TaskState.SOFT_DELETING})
+GOING = frozenset({TaskState.DELETING, TaskState.SOFT_DELETING})
+NOT_NOW = GOING | {TaskState.MIGRATING}
+"""No console is given out: what it would show is about to be elsewhere, or gone."""
 UNAVAILABLE = "console_unavailable"
 
 
@@ -139,7 +141,7 @@ class Consoles:
             raise NotFound("the server is gone")
         if record.host != token.host:
             raise NotFound("the server is on another host since: ask for a new token")
-        if record.task_state in NOT_NOW:
+        if record.task_state in GOING:
             raise NotFound("the server is being deleted")
         try:
             now = await self._ask(cell, token.host, server, token.type)

@@ -7,6 +7,8 @@ Whatever can refuse it is asked in `begin`, before anything is destroyed.  From 
 counts as gone: what fails then leaves the server in ERROR, and it may be rebuilt again.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from moorage.bus.messages import RebuildGuest, Verb
@@ -20,7 +22,7 @@ from moorage.model.image import Image
 from moorage.model.operation import Accepted
 from moorage.model.resources import needs_of
 from moorage.model.server import Server, TaskState, VmState
-from moorage.model.volume import IN_USE
+from moorage.model.volume import Volume
 from moorage.model.world import Ask
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.disk_config import disk_config_of
@@ -39,6 +41,7 @@ from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
     exported,
     held_only,
+    in_use,
     or_left_to_delete,
     volumes_of,
 )
@@ -343,7 +346,11 @@ async def begin(
     image service is out.
     """
     check(server)
-    image = await (_image_of_volume if server.volume_backed else _image)(rooms, asker, token, server, request)
+    volumes = await in_use(rooms, asker, token, server)
+    if server.volume_backed:
+        image = await _image_of_volume(rooms, token, server, request, volumes)
+    else:
+        image = await _image(rooms, token, server, request)
     becomes, fields = await _becomes(rooms, asker, server, request, image)
     owner = await rooms.tellers.choose(REBUILD.name)
     sealed = ""
@@ -373,12 +380,13 @@ async def begin(
     return msgspec.structs.replace(becomes, task_state=TaskState.REBUILDING, progress=0)
 
 
-async def _image_of_volume(rooms: Rooms, asker: Asker, token: str, server: Server, request: RebuildRequest) -> Image:
+async def _image_of_volume(
+    rooms: Rooms, token: str, server: Server, request: RebuildRequest, volumes: Mapping[str, Volume]
+) -> Image:
     """The image, if it may be written over the root volume, or is what the volume was made from."""
     if not isinstance(request.trusted_certs, msgspec.UnsetType) and request.trusted_certs:
         raise Invalid("Image certificate validation is not supported for volume-backed servers.")
-    root = reimage.root_of(server)
-    volume = await volumes_of(rooms).show(root.volume or "", asker.project or "", token)
+    volume = volumes[reimage.root_of(server).volume or ""]
     other = volume.image_metadata.get("image_id") != request.image
     if other and not request.reimage:
         raise Invalid(
@@ -386,8 +394,6 @@ async def _image_of_volume(rooms: Rooms, asker: Asker, token: str, server: Serve
         )
     image = await _shown(rooms, token, request)
     if request.reimage:
-        if volume.status != IN_USE:
-            raise Invalid(f"Invalid volume: Volume {volume.id} must be in-use to be rebuilt, but is {volume.status}.")
         reimage.check_written(image, volume, server.flavor.ram_mib)
     if other:
         await _check_host(rooms, server, image)
@@ -401,7 +407,7 @@ async def _shown(rooms: Rooms, token: str, request: RebuildRequest) -> Image:
         raise Invalid("Cannot find image for rebuild") from missing
 
 
-async def _image(rooms: Rooms, asker: Asker, token: str, server: Server, request: RebuildRequest) -> Image:
+async def _image(rooms: Rooms, token: str, server: Server, request: RebuildRequest) -> Image:
     """The image, if server and host may have it."""
     image = await _shown(rooms, token, request)
     check_image(image, server.flavor, may_zero_disk=request.may_zero_disk)

@@ -22,6 +22,7 @@ from moorage.operations.steps import doing, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
 from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.volumes import in_use
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 
@@ -221,6 +222,7 @@ async def begin(
     if server.volume_backed and not may_boot_from_volume:
         raise _not_backed(server)
     spec = await _spec(rooms, token, server, image)
+    await in_use(rooms, asker, token, server)
     if server.volume_backed:
         if not (spec.device and spec.bus):
             raise _not_backed(server)

@@ -16,6 +16,7 @@ from moorage.operations.steps import slot
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
+from moorage.operations.steps.volumes import volumes_of
 from moorage.operations.unshelve import ACTION, UNSHELVE
 from moorage.operations.unshelve_asked import Unshelve, needs_of_server
 
@@ -37,6 +38,7 @@ async def begin(
         return
     zone = server.pinned_az if isinstance(wish.zone, msgspec.UnsetType) else wish.zone
     check_place(rooms, wish, zone)
+    await check_volumes(rooms, server, wish)
     refuse_without_credentials(rooms)
     same, different = await hinted_hosts(rooms, server.hints)
     group = await group_of(rooms, server)
@@ -80,3 +82,17 @@ def check_place(rooms: Rooms, wish: UnshelveWish, zone: str | None) -> None:
         raise Invalid(f"Compute host {wish.host} could not be found.")
     if zone is not None and world.zone_names[int(world.zone[at])] != zone:
         raise Conflict(f'Host "{wish.host}" is not in the availability zone "{zone}".')
+
+
+async def check_volumes(rooms: Rooms, server: Server, wish: UnshelveWish) -> None:
+    """Where volumes and servers must be in one zone, a zone that is asked for must be theirs. Raises Conflict, in Nova's words."""
+    if rooms.settings.cross_az_attach or not isinstance(wish.zone, str):
+        return
+    for device in server.volumes:
+        volume = await volumes_of(rooms).show(str(device.volume))
+        if volume.availability_zone != wish.zone:
+            raise Conflict(
+                "The availability zone between the server and its attached volumes do not match: The specified availability zone "
+                f"does not match the volume {volume.id} attached to the server. Specified availability zone is {wish.zone}. "
+                f"Volume is in {volume.availability_zone}.."
+            )

@@ -20,7 +20,8 @@ from moorage.api.past import v2_069_servers
 from moorage.api.routes import Params, Route
 from moorage.api.when import now_us, seconds
 from moorage.api.wire import plain, write_json
-from moorage.model.errors import Forbidden, Invalid, NotFound, Unavailable
+from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from moorage.model.server import Server
 from moorage.operations.boot_request import BootRights
 from moorage.operations.nouns import servers as writes
 from moorage.store.region.server_lists import Partial
@@ -166,7 +167,7 @@ async def update(call: Call[UpdateBody]) -> Reply:
         if server.operation is not None and server.task_state is not None:
             raise Invalid("The zone cannot be changed while something is being done to the server.")
         zone = asked.pinned_availability_zone
-        fields["pinned_az"] = None if zone is None else str(zone)
+        fields["pinned_az"] = _pinned(server, None if zone is None else str(zone))
     if fields:
         await writes.change(
             call.desk.region,
@@ -180,6 +181,21 @@ async def update(call: Call[UpdateBody]) -> Reply:
     rights = rights_of(call, server.project)
     on = await status_of_host(call.desk, server) if rights.host_status != "none" else ""
     return Reply(200, {"server": plain(full(call, server, rights, on))})
+
+
+def _pinned(server: Server, zone: str | None) -> str | None:
+    """The zone that it is to be pinned to (2.104). Raises Conflict: only to its own, and to another only when it is pinned to none."""
+    if zone is None or zone == server.pinned_az:
+        return zone
+    if server.pinned_az is not None:
+        raise Conflict(
+            "Cannot change pinned availability zone directly. Unpin first by setting pinned_availability_zone to null."
+        )
+    if zone != server.availability_zone:
+        raise Conflict(
+            f"Server can only be pinned to its current availability zone '{server.availability_zone}', but '{zone}' was requested."
+        )
+    return zone
 
 
 async def delete(call: Call[Any]) -> Reply:

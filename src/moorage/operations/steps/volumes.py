@@ -14,11 +14,12 @@ import msgspec
 
 from moorage.bus.agents import HostAddress
 from moorage.clients.volume import VolumeClient
+from moorage.model.asker import Asker
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotBuilt, NotFound, Unavailable
 from moorage.model.guest import VolumeDisk
 from moorage.model.ids import ServerId
 from moorage.model.server import BlockDevice, Server, TaskState
-from moorage.model.volume import ATTACHED, RESERVED, Attachment
+from moorage.model.volume import ATTACHED, IN_USE, RESERVED, Attachment, Volume
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import half_made
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
@@ -224,6 +225,20 @@ async def release_all(rooms: Rooms, server: Server) -> None:
     if stay and await half_made.went(rooms, server.id):
         for volume in stay:
             await delete_or_leave(rooms, volume)
+
+
+async def in_use(rooms: Rooms, asker: Asker, token: str, server: Server) -> dict[str, Volume]:
+    """The server's volumes, by id, before its guest is made anew. Raises Invalid: one is not in use, so it could not be connected again."""
+    found: dict[str, Volume] = {}
+    for device in server.block_devices:
+        if device.volume is not None:
+            volume = await volumes_of(rooms).show(device.volume, asker.project or "", token)
+            if volume.status != IN_USE:
+                raise Invalid(
+                    f"Invalid volume: volume '{volume.id}' status must be 'in-use'. Currently in '{volume.status}' status"
+                )
+            found[volume.id] = volume
+    return found
 
 
 async def delete_or_leave(rooms: Rooms, volume: str) -> bool:

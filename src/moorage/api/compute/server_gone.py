@@ -1,0 +1,16 @@
+"""Actions of servers that Nova has removed: they answer 410 at every version."""
+
+from typing import Any
+
+from moorage.api.call import Call, Reply
+from moorage.api.routes import Route
+from moorage.model.errors import Gone
+
+ACTIONS = ("resetNetwork", "os-getRDPConsole")
+
+
+async def gone(call: Call[Any]) -> Reply:
+    raise Gone("This resource is no longer available.  No forwarding address is given.")
+
+
+ROUTES = tuple(Route("POST", "/servers/{id}/action", gone, action=name) for name in ACTIONS)
