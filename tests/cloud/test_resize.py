@@ -1,5 +1,6 @@
 """Cold migration and resize in a whole cloud: the server is on another host, with what it wrote and with its ports, and may come back."""
 
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -89,6 +90,46 @@ def disk(running: Running, server: dict[str, Any]) -> bytes:
 
 def power(running: Running, host: str, server: str) -> PowerState:
     return running.cloud.fleet.drivers[host].power_of(ServerId(server))
+
+
+async def filled(running: Running, host: str) -> str:
+    """Somebody takes all the memory that is left on the host: their consumer."""
+    admin, provider = running.admin, (await providers(running.admin))[host]
+    row = (await placement(admin, f"/resource_providers/{provider}/inventories"))["inventories"]["MEMORY_MB"]
+    free = int((row["total"] - row["reserved"]) * row["allocation_ratio"]) - (await used(admin, provider))["MEMORY_MB"]
+    assert 0 < free <= row["max_unit"]
+    consumer = str(uuid.uuid4())
+    reply = await admin.http.put(
+        f"{admin.config.api.placement.url}/placement/allocations/{consumer}",
+        json={
+            "allocations": {provider: {"resources": {"MEMORY_MB": free}}},
+            "consumer_generation": None,
+            "project_id": admin.project,
+            "user_id": "somebody",
+            "consumer_type": "SOMETHING",
+        },
+        headers={"OpenStack-API-Version": "placement 1.39"},
+    )
+    assert reply.status_code == 204, reply.text
+    return consumer
+
+
+async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> None:
+    """N16: what the server had on its old host is the move's until it is confirmed, so nobody else could take it."""
+    admin = running.admin
+    server = await admin.active("a")
+    id, here = server["id"], host_of(server)
+    await resized(running, id)
+    consumer = await filled(running, here)
+    refused = await admin.settled(await admin.boot("b", availability_zone=f"nova:{here}"))
+    assert refused["status"] == "ERROR"
+    back = await asked(running, id, {"revertResize": None}, "ACTIVE")
+    assert host_of(back) == here
+    gone = await admin.http.delete(f"{admin.config.api.placement.url}/placement/allocations/{consumer}")
+    assert gone.status_code == 204
+    await nothing_to_mend(running)
+    for each in (id, refused["id"]):
+        await admin.gone(each)
 
 
 @pytest.mark.parametrize("network", ["private", ROUTED])
