@@ -22,6 +22,7 @@ from moorage.api.past import CHANGES
 from moorage.api.problems import STATUS
 from moorage.api.table import TABLE
 from moorage.main.config import Config
+from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
 from moorage.model.server import MAY_BECOME, VmState
 from moorage.operations.all import SAGAS
@@ -290,6 +291,14 @@ def test_every_setting_is_in_the_reference() -> None:
     names = {name.rpartition(".")[2] for name in settings_of(Config)}
     absent = [name for name in names if f"`{name}`" not in text and f"`[[{name}]]`" not in text]
     assert not absent, "a setting of main/config.py belongs into the table of docs/operating/run.md"
+
+
+def test_every_table_has_its_bound_in_the_reference() -> None:
+    text = (ROOT / "docs/operating/limits.md").read_text()
+    tables = {table for tree in (REGION, PLACEMENT, CELL) for table in tree.metadata.tables}
+    absent = sorted(each for each in tables if f"`{each}`" not in text)
+    assert len(tables) > 30
+    assert not absent, "a table of the region or of a cell belongs into docs/operating/limits.md, with what bounds it"
 
 
 # ------------------------------------------------------------------------------------------------------ the door
