@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import types
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from moorage.bus.messages import Verb
 from moorage.conductor.worker import hosts_tried
 from moorage.model.asker import Asker
-from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Stale, Unavailable, UnknownOutcome
+from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound, Problem, Stale, Unavailable, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.live import LiveNow, LiveState
@@ -21,8 +21,9 @@ from moorage.model.migration import Migration, MigrationStatus, MigrationType, P
 from moorage.model.network import BindRefused
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import Server, VmState
-from moorage.operations import live_migrate_request
+from moorage.operations import confirm_resize, live_migrate, live_migrate_request
 from moorage.operations.all import SAGAS
+from moorage.operations.confirm_resize import ConfirmResize
 from moorage.operations.live_migrate import HOSTS_TRIED_MAX
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.notifications.unversioned import event_type
@@ -34,6 +35,7 @@ from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.store.cell import migrations
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import claims
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_moved import MOVE, live_migrating, recorded, resizing
 from moorage.testing.small_region import CELLS, SERVER, SmallRegion
@@ -541,7 +543,10 @@ async def test_a_destination_that_falls_silent_after_the_switch_has_the_server(
 async def test_a_guest_that_its_new_host_lost_after_the_switch_is_said_to_be(
     small: SmallRegion, monkeypatch: Any
 ) -> None:
-    """It was tried again for a day: nothing brings it back, and nobody was told."""
+    """It was tried again for a day: nothing brings it back, and nobody was told.
+
+    What its old host keeps goes only with the new one's word that it has it again: a silent one is not believed to.
+    """
     asked = await live_migrating(small)
 
     def lose() -> None:
@@ -556,15 +561,62 @@ async def test_a_guest_that_its_new_host_lost_after_the_switch_is_said_to_be(
     assert server.fault is not None
     assert "has lost it" in server.fault.message
     assert await status(small) is MigrationStatus.FINISHED
-    assert small.hosts.departed == {(SOURCE, SERVER): MOVE}, "its disk is all there is"
+    kept = {(SOURCE, SERVER): MOVE}
+    assert small.hosts.departed == kept, "its disk is all there is"
     await small.hand_to(PROVED_OPERATION)
-    await tell_one(small, "revert_resize/1", RevertResize(server, 3, "req-revert", "user-1"))
+    small.hosts.silent.add(str(server.host))
+    with pytest.raises(Unwound, match="has no guest of it"):
+        await tell_one(small, "confirm_resize/1", ConfirmResize(server, 3, "req-confirm", "user-1"))
+    assert small.hosts.departed == kept
+    await is_not_confirmed_unheard(small, monkeypatch, str(server.host))
+    small.hosts.silent.clear()
+    server = await recorded(small)
+    await small.hand_to(PROVED_OPERATION)
+    await tell_one(small, "revert_resize/1", RevertResize(server, 4, "req-revert", "user-1"))
     server = await recorded(small)
     assert (server.host, server.vm_state, server.moved) == (SOURCE, VmState.ACTIVE, None)
     assert small.hosts.guests == AT_SOURCE
     assert await status(small) is MigrationStatus.REVERTED
     assert {each.host for each in small.network.ports.values() if each.device_id} == {SOURCE}
     assert small.network.inactive == {}
+
+
+async def is_not_confirmed_unheard(small: SmallRegion, monkeypatch: Any, host: str) -> None:
+    """Who asks for it hears so at once."""
+
+    async def choose(_: str) -> ConductorId:
+        return ConductorId("conductor1")
+
+    rooms = dataclasses.replace(small.rooms, tellers=cast("Any", types.SimpleNamespace(choose=choose)))
+    world = small.engine.world()
+    alive = world.alive.copy()
+    alive[world.slots_by_name[host]] = False
+    with monkeypatch.context() as patch:
+        patch.setattr(small.engine, "world", lambda: dataclasses.replace(world, alive=alive))
+        with pytest.raises(Conflict, match="unavailable at this time"):
+            await confirm_resize.begin(rooms, SERVER, "user-1", "p", check=lambda _: None)
+
+
+async def test_a_loss_that_an_older_release_recorded_leaves_nothing_to_decide(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    """It was adopted after its record was written, which says nothing of what the old host keeps: so the move ends, with its claim."""
+    asked = await live_migrating(small)
+
+    def lose() -> None:
+        small.hosts.guests.clear()
+        small.hosts.waits.clear()
+
+    def recorded_before(*rest: Any, **more: Any) -> Server:
+        return msgspec.structs.replace(moved(*rest, **more), moved=None)
+
+    moved = live_migrate.moved
+    monkeypatch.setattr(live_migrate, "moved", recorded_before)
+    after_the_switch(small, monkeypatch, lose)
+    await told(small, asked)
+    assert (await recorded(small)).vm_state is VmState.ERROR
+    assert await status(small) is MigrationStatus.COMPLETED
+    assert await small.region.read(lambda tx: claims.held(tx, MOVE)) == {}
 
 
 # ------------------------------------------------------------------------------------------------- who is too old

@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from moorage.bus.messages import SendGuest, Verb
-from moorage.model.errors import Conflict, HostFailed
+from moorage.model.errors import Conflict, HostFailed, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId
 from moorage.model.server import VmState
@@ -14,7 +15,7 @@ from moorage.operations.all import SAGAS
 from moorage.operations.revert_resize import RevertResize
 from moorage.operations.steps import moving
 from moorage.operations.steps.hosts import HOST_SILENT
-from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.saga import Killed, Paper, Unwound, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_moved import about_moved, recorded, resizing
 from moorage.testing.small_region import SERVER, SmallRegion
@@ -105,14 +106,24 @@ async def test_a_delete_goes_on_where_the_ports_are_back_on_the_old_host(small: 
     assert small.hosts.guests == {}
 
 
-@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("says", ["no", "nothing", "busy"])
 async def test_what_the_old_host_kept_stays_while_the_new_one_has_lost_its_guest(
-    small: SmallRegion, *, heard: bool
+    small: SmallRegion, monkeypatch: Any, says: str
 ) -> None:
-    """A confirm is refused, for the old disk may be all there is, and a revert starts that one. A silent host says nothing of its guest."""
+    """A confirm is refused, for the old disk may be all there is, and a revert starts that one.
+
+    A host that is silent or busy says nothing of its guest: of a busy one the record says what was observed.
+    """
     asked = await about_moved(small, "confirm_resize/1")
-    if not heard:
-        small.hosts.silent.add(DESTINATION)
+    if says != "no":
+        if says == "nothing":
+            small.hosts.silent.add(DESTINATION)
+        else:
+            monkeypatch.setattr(small.hosts, "ask", busy)
+            gone = msgspec.structs.replace(await recorded(small), power_state=PowerState.NOSTATE)
+            assert await moving.is_lost(small.rooms, gone)
+            with pytest.raises(UnknownOutcome):
+                await moving.is_lost(small.rooms, gone, sure=True)
         await told(small, "confirm_resize/1", asked)
         assert (await recorded(small)).moved is None
         return
@@ -127,6 +138,29 @@ async def test_what_the_old_host_kept_stays_while_the_new_one_has_lost_its_guest
     server = await recorded(small)
     assert (server.host, server.vm_state, server.moved) == (SOURCE, VmState.ACTIVE, None)
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
+
+
+async def busy(*_: Any, **__: Any) -> Any:
+    raise UnknownOutcome("it did not answer in time")
+
+
+async def test_a_confirm_that_let_go_of_the_old_guest_goes_on(small: SmallRegion, monkeypatch: Any) -> None:
+    """Its teller died, and the new host lost its guest since: there is nothing to go back to any more."""
+    asked, saga = await about_moved(small, "confirm_resize/1"), SAGAS["confirm_resize/1"]
+    paper, destroy = Paper(first_lines(saga), small.transact), small.hosts.destroy_guest
+
+    async def dies(*rest: Any) -> None:
+        await destroy(*rest)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(small.hosts, "destroy_guest", dies)
+        with pytest.raises(Killed):
+            await tell(saga, PROVED_OPERATION, asked, small.rooms, paper, clock=HeldClock())
+    assert small.hosts.guests == {(DESTINATION, SERVER): PowerState.RUNNING}
+    small.hosts.guests.clear()
+    await tell(saga, PROVED_OPERATION, asked, small.rooms, paper.adopted(), clock=HeldClock())
+    assert (await recorded(small)).moved is None
 
 
 @pytest.mark.parametrize("verb", ["send", "take", "start"])

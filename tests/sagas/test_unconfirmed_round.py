@@ -3,11 +3,14 @@
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes, UnconfirmedDone, still_waiting
 from moorage.model.clock import SystemClock
-from moorage.model.errors import Conflict
+from moorage.model.errors import Conflict, UnknownOutcome
+from moorage.model.ids import CellId, ServerId
+from moorage.model.server import Server
 from moorage.operations import confirm_resize
 from moorage.store.region import servers as region_servers
 from moorage.testing.sagas import PROVED_OPERATION
@@ -47,6 +50,22 @@ async def test_unconfirmed_already_fine(monkeypatch: pytest.MonkeyPatch) -> None
     there = small.hosts.guests.pop(("host3", SERVER))
     assert await due.run() == waiting, "the old host has the only disk"
     small.hosts.guests["host3", SERVER] = there
+    one = await recorded(small)
+    two, asked = msgspec.structs.replace(one, id=ServerId("two")), list[str]()
+
+    async def both(cell: CellId) -> list[Server]:
+        return [one, two] if cell == one.cell else []
+
+    async def busy(to: Any, server: str, *_: Any) -> None:
+        asked.append(server)
+        raise UnknownOutcome("it did not answer in time")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(due, "_resized", both)
+        patch.setattr(small.hosts, "ask", busy)
+        assert await due.run() == UnconfirmedDone(looked_at=2, waiting=(SERVER, "two"))
+        assert asked == [SERVER], "a host that does not answer holds up its own servers only"
+        assert len((await due.run()).waiting) == len(asked) == 2
 
     async def begun(*_: Any, **__: Any) -> None:
         """A small region has no tellers."""

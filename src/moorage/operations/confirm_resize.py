@@ -10,7 +10,7 @@ import msgspec
 from moorage.bus.messages import OfMove, Verb
 from moorage.clients.http import request_id as carried
 from moorage.clients.network.bindings import BINDING_IS_ACTIVE
-from moorage.model.errors import Conflict, HostFailed, Unavailable
+from moorage.model.errors import BusOut, Conflict, HostFailed, Unavailable
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
@@ -50,13 +50,27 @@ async def begin_confirm(run: ConfirmRun) -> Found:
     """Refused while the new host says that it has no such guest: what its old host keeps may be all there is of it."""
     found = await doing.begun(run, ACTION)
     await moving.show_moved(run, found, MigrationStatus.CONFIRMING)
-    if (
-        found.server is not None
-        and not moving.on_one_host(found.server)
-        and await moving.is_lost(run.rooms, found.server)
-    ):
-        raise HostFailed(LOST, private=str(found.server.host), code="guest_lost")
+    server = found.server
+    if server is None or moving.on_one_host(server) or await _was_cleared(run, server):
+        return found
+    if await moving.is_lost(run.rooms, server):
+        raise HostFailed(LOST, private=str(server.host), code="guest_lost")
     return found
+
+
+async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
+    """Whether a teller who died has let go of the old guest already: nothing is left to keep. No: nobody says so.
+
+    What a live migration left is no guest, so a host that has none may have its disk still.
+    """
+    if not run.unsure or moving.moved_of(server).live:
+        return False
+    try:
+        return not await moving.has_guest(run.rooms, moving.source_of(server), server.id)
+    except BusOut:
+        raise
+    except Unavailable:
+        return False
 
 
 @begin_confirm.undo
@@ -193,12 +207,14 @@ CONFIRM_RESIZE = Saga(
 async def begin(
     rooms: Rooms, server: ServerId, user: str, project: str, *, check: StateCheck, request_id: str = ""
 ) -> None:
-    """Accept a confirm. Raises Conflict (also while the host that was left is silent, as in Nova) and NotFound."""
+    """Accept a confirm. Raises Conflict (also while the host that was left is silent, as in Nova, or the one that lost it) and NotFound."""
     owner = await rooms.tellers.choose(CONFIRM_RESIZE.name)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         moving.refuse_silent(rooms, moving.source_of(now).name)
+        if moving.moved_of(now).live:  # the new host had lost it: nothing goes before it says that it has it again
+            moving.refuse_silent(rooms, moving.here(now).name)
         asked = ConfirmResize(now, seq, request_id, user, carried.get(), project)
         return accepted(CONFIRM_RESIZE, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
 

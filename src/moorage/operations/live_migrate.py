@@ -406,6 +406,14 @@ def _is_lost(run: LiveRun) -> bool:
     return run.get(land_guest) is PowerState.NOSTATE
 
 
+async def _keeps(run: LiveRun) -> bool:
+    """And the record says so: a release that did not know of that has let go of what the old host had, or is to."""
+    if not _is_lost(run):
+        return False
+    found = await records.find(run.rooms, run.asked.server.id)
+    return found.server is not None and found.server.moved is not None
+
+
 def left_behind(run: LiveRun, *, second: bool) -> Moved:
     """What a revert goes back to: off, for its memory is gone."""
     was = run.asked.server
@@ -450,7 +458,7 @@ async def drop_source_volumes(run: LiveRun) -> None:
 async def drop_source_bindings(run: LiveRun) -> None:
     """With the claim there (S1.7)."""
     cards, claim = run[read_ports], run[claim_host]
-    if not _is_lost(run) and cards.ports and await _bound_twice(run, claim, cards):
+    if not await _keeps(run) and cards.ports and await _bound_twice(run, claim, cards):
         await live.drop_bindings(run, _here(run).name, cards)
 
 
@@ -458,9 +466,10 @@ async def drop_source_bindings(run: LiveRun) -> None:
 async def release_source(run: LiveRun) -> None:
     """What the move held on the old host."""
     given_back: list[Row] = []
+    keeps = await _keeps(run)
 
     def work(tx: Tx) -> None:
-        if not _is_lost(run):
+        if not keeps:
             given_back[:] = run.rooms.placement.release(tx, run.asked.migration)
         inbox.drop(tx, run.asked.server.id, live.FORCE)
 
@@ -472,7 +481,7 @@ async def release_source(run: LiveRun) -> None:
 async def record_completed(run: LiveRun) -> None:
     """The end of the action and of the move; of one whose guest is lost there is something left to decide."""
     now, name = doing.now_us(), run[claim_host].name
-    status = MigrationStatus.FINISHED if _is_lost(run) else MigrationStatus.COMPLETED
+    status = MigrationStatus.FINISHED if await _keeps(run) else MigrationStatus.COMPLETED
     at = {EVENTS[0]: None, EVENTS[3]: _here(run).name}
     events = tuple(doing.ended_event(each, now, at.get(each, name)) for each in EVENTS)
 

@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from moorage.model.clock import Clock, SystemClock
-from moorage.model.errors import Conflict, NotFound, Unavailable
+from moorage.model.errors import Conflict, NotFound, Unavailable, UnknownOutcome
 from moorage.model.ids import CellId
 from moorage.model.server import Server, VmState
 from moorage.operations import confirm_resize
@@ -40,7 +40,7 @@ class ConfirmResizes:
         if window_s <= 0:
             return UnconfirmedDone()
         before_us = int((self._clock.now() - window_s) * US)
-        looked_at, begun, waiting = 0, list[str](), list[str]()
+        looked_at, begun, waiting, mute = 0, list[str](), list[str](), set[str]()
         for cell in self._rooms.cells.ids:
             try:
                 servers = await self._resized(cell)
@@ -52,7 +52,7 @@ class ConfirmResizes:
             for server in servers:
                 if server.moved is None or server.moved.at > before_us or len(begun) >= BEGUN_MAX:
                     continue
-                (begun if await self._begin(server) else waiting).append(server.id)
+                (begun if await self._begin(server, mute) else waiting).append(server.id)
         return UnconfirmedDone(looked_at, tuple(begun), tuple(waiting))
 
     async def _resized(self, cell: CellId) -> list[Server]:
@@ -67,17 +67,18 @@ class ConfirmResizes:
                 return found
             after = page[-1].id
 
-    async def _begin(self, server: Server) -> bool:
+    async def _begin(self, server: Server, mute: set[str]) -> bool:
         """False: something else is being done to it, one of its hosts is silent, or the new one has lost the guest: the next round looks again.
 
         Nobody has asked for it, so what the old host keeps stays for as long as it is not certain that the new one has the guest.
+        `mute`: hosts that did not answer in this round; they are asked for no other server before the next one.
         """
+        if str(server.host) in mute or not await self._has_guest(server, mute):
+            logger.warning(
+                "the resize of server %s is not confirmed: its new host does not say that it has it", server.id
+            )
+            return False
         try:
-            if self._rooms.hosts.is_silent(str(server.host)) or await moving.is_lost(self._rooms, server):
-                logger.warning(
-                    "the resize of server %s is not confirmed: its new host does not say that it has it", server.id
-                )
-                return False
             await confirm_resize.begin(
                 self._rooms, server.id, server.user, server.project, check=still_waiting, request_id=""
             )
@@ -85,6 +86,18 @@ class ConfirmResizes:
             logger.info("the resize of server %s is not confirmed now: %s", server.id, problem)
             return False
         return True
+
+    async def _has_guest(self, server: Server, mute: set[str]) -> bool:
+        """Whether its new host says that it has it."""
+        if self._rooms.hosts.is_silent(str(server.host)):
+            return False
+        try:
+            return not await moving.is_lost(self._rooms, server, sure=True)
+        except Unavailable as out:
+            logger.info("host %s does not say whether it has server %s: %s", server.host, server.id, out)
+            if isinstance(out, UnknownOutcome):
+                mute.add(str(server.host))
+            return False
 
 
 def still_waiting(server: Server) -> None:

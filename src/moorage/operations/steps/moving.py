@@ -12,9 +12,9 @@ import msgspec
 
 from moorage.bus.agents import NOT_SUPPORTED, HostAddress
 from moorage.bus.messages import GuestNow, OfMove, Verb
-from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Unavailable
+from moorage.model.errors import BusOut, Conflict, HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import MoveTarget, PowerState
-from moorage.model.ids import CellId
+from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.network import FixedIp, Port
 from moorage.model.request_groups import ALLOCATION
@@ -191,20 +191,33 @@ async def target_at(run: MoveRun, to: Place) -> MoveTarget:
     return await run.rooms.hosts.ask(address, run.asked.server.id, Verb.MOVE_TARGET, None, MoveTarget)
 
 
-async def is_lost(rooms: Rooms, server: Server) -> bool:
-    """Whether the host that it is on says that it has no such guest. Raises Unavailable: it is heard, and does not say.
+async def has_guest(rooms: Rooms, at: End, server: ServerId) -> bool:
+    """Whether that host says that it has a guest of it. Raises Unavailable: it does not say, and its code is the host's."""
+    try:
+        await rooms.hosts.ask(at.address, server, Verb.GUEST_POWER, None, GuestNow)
+    except HostFailed as failed:
+        if failed.code == NO_GUEST:
+            return False
+        why = f"the host does not say how the guest is: {failed.public}"
+        raise Unavailable(why, private=failed.private, code=failed.code) from failed
+    return True
 
-    A silent host says nothing; of one that is too old to be asked the record says what was observed.
+
+async def is_lost(rooms: Rooms, server: Server, *, sure: bool = False) -> bool:
+    """Whether the host that it is on has no guest of it; of one that does not say the record says what was observed. Raises BusOut.
+
+    A silent host is believed to have it, unless it had lost it when its live migration ended: then what the old host kept is all that is
+    known of.  `sure`: raises Unavailable, unless the host says it or is too old to be asked.
     """
     try:
-        await rooms.hosts.ask(here(server).address, server.id, Verb.GUEST_POWER, None, GuestNow)
-    except HostFailed as failed:
-        if failed.code == NOT_SUPPORTED:
-            return server.power_state == PowerState.NOSTATE
-        if failed.code not in {NO_GUEST, HOST_SILENT}:
-            raise Unavailable(f"the host does not say how the guest is: {failed.public}") from failed
-        return failed.code == NO_GUEST
-    return False
+        return not await has_guest(rooms, here(server), server.id)
+    except BusOut:
+        raise
+    except Unavailable as out:
+        if sure and out.code != NOT_SUPPORTED:
+            raise
+        observed = out.code != HOST_SILENT and server.power_state == PowerState.NOSTATE
+        return observed or (server.moved is not None and server.moved.live)
 
 
 async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same_host: bool) -> bool:
