@@ -8,17 +8,21 @@ from typing import Any, cast
 import msgspec
 import pytest
 import pytest_asyncio
+from audit_plants import change
 
+from moorage.conductor.audit import records as audited
+from moorage.conductor.audit.seen import Page
 from moorage.conductor.drains import Drains
 from moorage.model.clock import SystemClock
 from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus, Progress, Way
 from moorage.model.errors import Conflict, Unavailable
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ConductorId, HostId, OperationId, ProviderId
+from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
 from moorage.model.resources import DISABLED_TRAIT
-from moorage.model.server import Server
-from moorage.operations import drain_moves
+from moorage.model.server import Server, VmState
+from moorage.operations import confirm_resize, drain_moves
 from moorage.operations.all import SAGAS
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import slot
@@ -29,6 +33,7 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.region import drains
 from moorage.store.region import servers as region_servers
+from moorage.store.region.audited import Mapped
 from moorage.store.region.placement import claims, providers
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_moved import MOVE, moved, recorded
@@ -144,6 +149,49 @@ async def test_what_the_drain_moved_is_confirmed(ground: Ground) -> None:
     now = await ground.round()
     assert await ground.began() == ["confirm_resize/1"]
     assert [each.progress for each in now.servers] == [Progress.CONFIRMING]
+
+
+async def test_what_is_kept_of_a_server_that_its_new_host_lost_is_left(ground: Ground) -> None:
+    """A confirm of it is refused, once a second for ever; and the place is for others meanwhile, also while nobody hears that host."""
+    await moved(ground.small)
+    await ground.let_go()
+    await began_by(ground, f"req-{DRAIN.id}")
+    await ground.ask()
+    ground.small.hosts.silent.add("host3")
+    now = await ground.round()
+    (row,) = now.servers
+    assert (now.status, row.progress) == (DrainStatus.RUNNING, Progress.CONFIRMING)
+    assert "silent" in row.why
+    ground.small.hosts.silent.clear()
+    del ground.small.hosts.guests["host3", SERVER]
+    now = await ground.round()
+    (row,) = now.servers
+    assert (now.status, row.progress, row.why) == (DrainStatus.INCOMPLETE, Progress.LEFT, confirm_resize.LOST)
+    assert await ground.began() == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_broken_server_that_keeps_its_disk_on_the_host_is_left(ground: Ground, *, known: bool) -> None:
+    """Its live migration's new host has lost it, and nobody has decided yet: the host is not empty, and no audit calls that a leak."""
+    await moved(ground.small)
+    await ground.let_go()
+    row = await recorded(ground.small)
+    assert row.moved is not None
+    await change(ground.small, vm_state=VmState.ERROR, moved=msgspec.structs.replace(row.moved, live=True))
+    await ground.ask(DRAIN if known else msgspec.structs.replace(DRAIN, servers=()))
+    now = await ground.round()
+    assert [(each.progress, each.why) for each in now.servers] == [(Progress.LEFT, drain_moves.UNDECIDED)]
+    assert now.status is DrainStatus.INCOMPLETE
+    page = Page(
+        {SERVER: Mapped(SERVER, "p", CELL, None, 1, deleted=False, has_order=False, vm_state="")},
+        {SERVER: [(CELL, await recorded(ground.small))]},
+    )
+    found = await ground.small.cells[CELL].read(lambda tx: migrations.get(tx, MOVE))
+    assert found is not None
+    page.moves[SERVER] = [found]
+    assert list(audited.migrations(page, cast("Any", None))) == []
+    page.moves[SERVER] = [msgspec.structs.replace(found, status=MigrationStatus.MIGRATING)]
+    assert [each.kind for each in audited.migrations(page, cast("Any", None))] == ["migration_left_open"]
 
 
 async def test_a_move_keeps_which_request_began_it(ground: Ground) -> None:

@@ -16,9 +16,10 @@ from moorage.model.drain import Drain, DrainServer, DrainStatus, Progress, Way
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.server import Server, VmState
-from moorage.operations import drain_moves
+from moorage.operations import confirm_resize, drain_moves
 from moorage.operations.nouns import hosts as host_writes
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import moving
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
@@ -158,8 +159,12 @@ class Drains:
             return changed(row, progress=Progress.DONE, why="it was deleted")
         if server.host == drain.host:
             return self._here(drain, row, server, held=held)
-        if server.vm_state is VmState.RESIZED and server.moved is not None and server.moved.host == drain.host:
+        leaves_something = server.moved is not None and server.moved.host == drain.host
+        if leaves_something and server.vm_state is VmState.RESIZED:
             return await self._confirm(drain, row, server, held=held)
+        if leaves_something and not held:
+            why = drain_moves.UNDECIDED
+            return changed(row, way=Way.NONE, progress=Progress.LEFT, host=server.host or "", why=why)
         if held:  # what is left on the host goes with the end of its move
             return changed(row, progress=Progress.MOVING, host=server.host or "", why="")
         return changed(row, progress=Progress.DONE, host=server.host or "", why="")
@@ -200,7 +205,11 @@ class Drains:
             return changed(at, way=Way.NONE, progress=Progress.LEFT, why=drain_moves.OWNERS_MOVE)
         if not drain.asked.confirm:
             return changed(at, why="it waits for its owner to confirm")
+        if self._rooms.hosts.is_silent(str(server.host)):
+            return changed(at, why="its new host is silent, and does not say that it has it")
         try:
+            if await moving.is_lost(self._rooms, server):
+                return changed(at, way=Way.NONE, progress=Progress.LEFT, why=confirm_resize.LOST)
             await drain_moves.let_go(self._rooms, server, _request(drain))
         except Problem as problem:
             return changed(at, why=problem.public)

@@ -30,6 +30,9 @@ _LIVE = {**_COLD, VmState.ACTIVE: Way.LIVE, VmState.PAUSED: Way.LIVE, VmState.BU
 
 
 OWNERS_MOVE = "its owner moved it, and must confirm or revert that"
+UNDECIDED = (
+    "what it left on the host may be all there is of it: its move waits to be reverted, or the server to be deleted"
+)
 
 
 def way_of(server: Server, *, live: bool) -> Way:
@@ -70,10 +73,9 @@ async def left_before(rooms: Rooms, cell: CellId, host: str, known: Collection[S
     found = list[DrainServer]()
     for id in sorted(leaving.stay - set(known))[:SERVERS_MAX]:
         server = (await records.find(rooms, id)).server
-        waits = server is not None and server.vm_state is VmState.RESIZED and server.moved is not None
-        if waits and server is not None and server.moved is not None and server.moved.host == host != server.host:
-            place = server.host or ""
-            found.append(DrainServer(id, server.name, Way.NONE, Progress.LEFT, host=place, why=OWNERS_MOVE))
+        if server is not None and server.moved is not None and server.moved.host == host != server.host:
+            place, why = server.host or "", OWNERS_MOVE if server.vm_state is VmState.RESIZED else UNDECIDED
+            found.append(DrainServer(id, server.name, Way.NONE, Progress.LEFT, host=place, why=why))
     return found
 
 

@@ -89,9 +89,7 @@ def migrations(page: Page, site: Site) -> Iterator[Finding]:
         if where is None or where.operation is not None:
             continue
         for each in moves:
-            waits = (
-                server is not None and server.vm_state is VmState.RESIZED and each.status is MigrationStatus.FINISHED
-            )
+            waits = server is not None and server.moved is not None and each.status is MigrationStatus.FINISHED
             waits = waits or each.status is MigrationStatus.DONE  # its host is not back yet
             held = page.held.get(each.uuid)
             if not waits:
