@@ -5,6 +5,7 @@ from typing import Any
 from conftest import Running, Start
 from guaranteed import placement
 from test_dry_run import tried
+from test_fixed_ips import act
 from test_guaranteed_ports import explained
 from test_last_address import ADDRESS, routed_with
 from test_resize import asked, host_of, migrations, nothing_to_mend
@@ -53,6 +54,7 @@ async def test_a_server_leaves_a_retired_segment_and_comes_back_or_stays(start: 
         (given,) = shown(there)
         assert given.startswith("10.91.0.")
         assert await addresses_on(running, id) == [old, given], "the old one is held for a revert"
+        await held_one_is_not_the_owners(running, id, network, old, given)
         (now,) = await ports(running, id)
         assert (now["id"], now["mac_address"]) == (port["id"], port["mac_address"])
         move = (await migrations(running, id))[0]["uuid"]
@@ -77,6 +79,28 @@ async def test_a_server_leaves_a_retired_segment_and_comes_back_or_stays(start: 
         assert [await addresses_held(running, each, left, new) for each in (id, move)] == [[0, 1], [0, 0]]
         await nothing_to_mend(running)
         await admin.gone(id)
+
+
+async def held_one_is_not_the_owners(running: Running, id: str, network: str, held: str, given: str) -> None:
+    """It is not shown, cannot be taken away, and no other is given beside it; what is given goes again."""
+    admin = running.admin
+    assert await interface(admin, id) == [given]
+    gone = await act(admin, id, {"removeFixedIp": {"address": held}})
+    assert (gone.status_code, held in gone.text) == (400, True)
+    for _ in range(3):  # the segment has four
+        assert (await act(admin, id, {"addFixedIp": {"networkId": network}})).status_code == 202
+    full = await act(admin, id, {"addFixedIp": {"networkId": network}})
+    assert (full.status_code, "No fixed IP addresses available" in full.text) == (400, True)
+    more = [each for each in await interface(admin, id) if each != given]
+    assert (len(more), {each.rsplit(".", 1)[0] for each in more}) == (3, {"10.91.0"})
+    for each in more:
+        assert (await act(admin, id, {"removeFixedIp": {"address": each}})).status_code == 202
+    assert await addresses_on(running, id) == [held, given]
+
+
+async def interface(admin: Person, server: str) -> list[str]:
+    (card,) = (await admin.compute("GET", f"/servers/{server}/os-interface")).json()["interfaceAttachments"]
+    return sorted(each["ip_address"] for each in card["fixed_ips"])
 
 
 async def events_of_newest_action(admin: Person, server: str) -> list[dict[str, Any]]:

@@ -1,6 +1,9 @@
 """What a port on a routed network asks of the scheduler (S3.4)."""
 
+from moorage.clients.network.addresses import near
 from moorage.model.network import FixedIp, NetworkFacts, Port, SegmentFacts, SubnetFacts, SubnetsBeside
+from moorage.operations.steps import crossing
+from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.ports import segments_for, subnets_beside
 
 SEGMENTS = (SegmentFacts("a", physical_network="left"), SegmentFacts("b", physical_network="right"))
@@ -50,3 +53,19 @@ def test_what_a_segment_has_beside_the_chosen_subnet() -> None:
     assert (beside[0].spare, beside[0].v6) == (("more",), "a6")
     assert subnets_beside((port(),), {"net": facts}, {0: "b4"}) == {0: SubnetsBeside(elsewhere=("auto",))}
     assert subnets_beside((port(),), {"net": facts}, {}) == {}
+
+
+def test_an_address_that_is_only_held_draws_no_other_to_its_segment() -> None:
+    subnets = (subnet("a4", "a"), subnet("b4", "b"), subnet("c4", "c"))
+    crossed = port(("b4", "10.0.1.9"), ("a4", "10.0.0.9"))
+    assert [each.id for each in near(crossed, subnets, ())] == ["a4", "b4"]
+    assert [each.id for each in near(crossed, subnets, {"10.0.0.9"})] == ["b4"]
+
+
+def test_a_port_that_was_given_nothing_new_has_no_old_address_to_let_go_of() -> None:
+    card = port(("a4", "10.0.0.9"))
+    cards = Cards((card,), {"net": network(subnet("a4", "a"), subnet("b4", "b"))})
+    given = port(("b4", "10.0.1.9"))
+    assert crossing.readdressed(cards, {0: "b4"}, (card,)) == ()
+    (changed,) = crossing.readdressed(cards, {0: "b4"}, (given,))
+    assert (changed.old_segment, changed.new_segment) == ("a", "b")

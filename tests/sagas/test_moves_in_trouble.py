@@ -9,16 +9,20 @@ import pytest
 from moorage.bus.messages import SendGuest, Verb
 from moorage.model.errors import Conflict, HostFailed, UnknownOutcome
 from moorage.model.guest import PowerState
-from moorage.model.ids import CellId
+from moorage.model.ids import CellId, SegmentId
+from moorage.model.network import SubnetFacts
 from moorage.model.server import VmState
 from moorage.operations.all import SAGAS
+from moorage.operations.confirm_resize import ConfirmResize
 from moorage.operations.revert_resize import RevertResize
 from moorage.operations.steps import moving
 from moorage.operations.steps.hosts import HOST_SILENT
+from moorage.placement.inventory import SegmentReport
 from moorage.saga import Killed, Paper, Unwound, first_lines, tell
+from moorage.testing import small_region, small_stories
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_moved import about_moved, recorded, resizing
-from moorage.testing.small_region import SERVER, SmallRegion
+from moorage.testing.small_region import SERVER, SUBNET, SmallRegion
 from moorage.testing.stage import HeldClock
 
 SOURCE, DESTINATION = "host1", "host3"
@@ -161,6 +165,57 @@ async def test_a_confirm_that_let_go_of_the_old_guest_goes_on(small: SmallRegion
     small.hosts.guests.clear()
     await tell(saga, PROVED_OPERATION, asked, small.rooms, paper.adopted(), clock=HeldClock())
     assert (await recorded(small)).moved is None
+
+
+def addresses(small: SmallRegion) -> dict[str, list[str]]:
+    """Of each port of the server, at the network service."""
+    return {port.id: [each.address for each in port.fixed_ips] for port in small.network.ports.values()}
+
+
+@pytest.mark.parametrize("across", [False, True])
+async def test_addresses_on_no_segment_stay_where_others_of_the_network_are_on_one(
+    small: SmallRegion, monkeypatch: Any, across: bool
+) -> None:
+    """A network that is half-way to being routed: its ports are offered any segment, for the wires, and leave none."""
+    flat = SubnetFacts(SUBNET, "10.0.0.0/24")
+    before = msgspec.structs.replace(small_region.ROUTED_FACTS, subnets=(flat,), segments=())
+    half = msgspec.structs.replace(small_region.ROUTED_FACTS, subnets=(flat, *small_region.ROUTED_FACTS.subnets))
+    for module in (small_region, small_stories):
+        monkeypatch.setattr(module, "ROUTED_FACTS", before)
+    asked = msgspec.structs.replace(await resizing(small, routed=True), across=across)
+    had = addresses(small)
+    monkeypatch.setattr(small_region, "ROUTED_FACTS", half)
+    await told(small, "resize/1", asked)
+    server = await recorded(small)
+    assert server.moved is not None
+    assert server.moved.readdressed == ()
+    assert addresses(small) == had
+
+
+@pytest.mark.parametrize("then", ["confirm_resize/1", "revert_resize/1"])
+async def test_a_server_resized_where_it_is_has_an_address_of_the_segment_its_host_is_wired_to_now(
+    small: SmallRegion, then: str
+) -> None:
+    """The old one is held beside it, as for a move, and the port is never without any."""
+    asked = await resizing(small, same_host=True, routed=True, across=True)
+    own, other = small_region.SEGMENTS
+    hosts = tuple(host for host, _ in small_region.ALL_HOSTS)
+    for segment, wired in ((own, ()), (other, hosts)):
+        report = SegmentReport(segment=SegmentId(segment), name=segment, total=100, hosts=wired)
+        await small.engine.report_segments([report])
+    had = addresses(small)
+    await told(small, "resize/1", asked)
+    server = await recorded(small)
+    assert server.moved is not None
+    (changed,) = server.moved.readdressed
+    (old,), (new,) = ([each.address for each in some] for some in (changed.old, changed.new))
+    assert (server.host, changed.new_segment) == (SOURCE, other)
+    assert addresses(small)[changed.port] == [new, old]
+    assert [each.address for nic in server.nics if nic.port == changed.port for each in nic.addresses] == [new]
+    await small.hand_to(PROVED_OPERATION)
+    kind = ConfirmResize if then == "confirm_resize/1" else RevertResize
+    await told(small, then, kind(server, 4, "req-then", "user-1"))
+    assert addresses(small) == (had | {changed.port: [new]} if then == "confirm_resize/1" else had)
 
 
 @pytest.mark.parametrize("verb", ["send", "take", "start"])

@@ -29,27 +29,30 @@ async def claimed(run: MovingRun, asked: Ask | Tries, cards: Cards) -> Claim:
 
     The work of a region step. Raises NoCapacity.
     """
-    asks, widest = asked if isinstance(asked, Tries) else Tries((asked,), asked)
+    tries = asked if isinstance(asked, Tries) else Tries((asked,), asked)
     lost: list[str] = []
     refused: list[Verdict] = []
-    for ask in asks:
-        answer = await _claimed(run, ask, cards, lost)
+    for ask in tries.asks:
+        answer = await _claimed(run, ask, cards, tries.may_leave, lost)
         if isinstance(answer, Claim):
             return answer
         refused.append(answer)
-    if len(asks) > 1 and not (told := run.rooms.placement.rank(widest)).best:
+    if len(tries.asks) > 1 and not (told := run.rooms.placement.rank(tries.widest)).best:
         refused.append(told)
     verdict = refused[-1]
     raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
 
 
-async def _claimed(run: MovingRun, ask: Ask, cards: Cards, lost: list[str]) -> Claim | Verdict:
+async def _claimed(
+    run: MovingRun, ask: Ask, cards: Cards, may_leave: frozenset[int], lost: list[str]
+) -> Claim | Verdict:
     """The claim, or why there is none; `lost` grows by the choices that were lost."""
     engine = run.rooms.placement
     verdict, fresh = engine.rank(ask), False
     for _ in range(ROUNDS_MAX):
         for choice in verdict.best:
-            claim = _claim_of(run, cards, choice, ask, verdict.ledger, tuple(lost))
+            subnets = crossing.subnets_for(cards, choice, may_leave)
+            claim = _claim_of(run, cards, choice, ask, subnets, verdict.ledger, tuple(lost))
             with engine.holding(choice, ask):
                 answer = await _take(run, cards, choice, ask, claim)
             if isinstance(answer, Claim):
@@ -139,7 +142,15 @@ def on_claimed(
     )
 
 
-def _claim_of(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
+def _claim_of(
+    run: MovingRun,
+    cards: Cards,
+    choice: Choice,
+    ask: Ask,
+    subnets: dict[int, str],
+    ledger: Ledger,
+    lost: tuple[str, ...],
+) -> Claim:
     world = run.rooms.placement.world()
     slot_of = world.slots[choice.host]
     return Claim(
@@ -149,7 +160,7 @@ def _claim_of(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, ledger: Le
         cell=choice.cell,
         availability_zone=world.zone_names[int(world.zone[slot_of])],
         level=int(world.level[slot_of]),
-        subnets=crossing.subnets_for(cards, choice),
+        subnets=subnets,
         ledger=ledger,
         lost=lost[-20:],
         profiles=groups.profiles(cards.ports, choice) if ask.groups else {},

@@ -243,7 +243,7 @@ async def switch_volumes_back(run: ResizeRun) -> None:
 async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
     """The switch: traffic goes to the new host. Where ports have one binding only, it is bound there."""
     claim, cards = run[claim_host], run[read_ports]
-    if claim.name == run.asked.server.host and not claim.profiles:
+    if _stays_bound(run, claim):
         return cards.ports
     await moving.not_overtaken(run, _cell(run))
     end = End(claim.cell, claim.name, claim.availability_zone)
@@ -252,6 +252,11 @@ async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
         return await _bound_across(run, end, claim, cards)
     with moving.elsewhere_only():
         return await moving.bound_at(run, cards, end, claim.profiles, second=run[bind_destination], left=left)
+
+
+def _stays_bound(run: ResizeRun, claim: Claim) -> bool:
+    """On its own host, with the providers and the addresses that it has."""
+    return claim.name == run.asked.server.host and not claim.profiles and not claim.subnets
 
 
 async def _bound_across(run: ResizeRun, end: End, claim: Claim, cards: Cards) -> tuple[Port, ...]:
@@ -273,7 +278,7 @@ async def _bound_across(run: ResizeRun, end: End, claim: Claim, cards: Cards) ->
 @activate_bindings.undo
 async def activate_source(run: ResizeRun) -> None:
     claim, cards = run.get(claim_host), run.get(read_ports)
-    if claim is None or cards is None or (claim.name == run.asked.server.host and not claim.profiles):
+    if claim is None or cards is None or _stays_bound(run, claim):
         return
     await moving.not_overtaken(run, moving.here(run.asked.server).cell)
     second, end = await _second(run, claim, cards), moving.here(run.asked.server)

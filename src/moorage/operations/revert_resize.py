@@ -156,7 +156,7 @@ async def return_ports(run: RevertRun) -> tuple[Port, ...]:
     """The binding on the old host is the active one again; what it says of providers is right still (S1.6), and its addresses were kept."""
     server, cards = _server(run), run[read_ports]
     moved = moving.moved_of(server)
-    if moving.on_one_host(server) and not any(moved.profiles.values()):
+    if moving.on_one_host(server) and not any(moved.profiles.values()) and not moved.readdressed:
         return cards.ports
     await moving.not_overtaken(run, _cell(run))
     to, left = moving.source_of(server), moving.here(server).name

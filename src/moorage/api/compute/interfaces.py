@@ -16,6 +16,7 @@ from moorage.model.boot import NicWish
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.network import Port
 from moorage.model.server import Nic, Server, VmState
+from moorage.operations.steps import crossing
 from moorage.operations.steps.servers import StateCheck
 
 RULE = "os_compute_api:os-attach-interfaces:"
@@ -53,12 +54,12 @@ async def index(call: Call[Any]) -> Reply:
 
 
 async def _rows(call: Call[Any], server: Server) -> list[dict[str, Any]]:
-    """The server's ports, asked with the user's token. Raises Unavailable."""
+    """The server's ports, asked with the user's token, without what is only held for a revert. Raises Unavailable."""
     if call.desk.network is None:
         raise Unavailable("This front desk has no network service to ask.")
     tags = {str(nic.port): nic.tag for nic in server.nics}
     ports: tuple[Port, ...] = await call.desk.network.ports_of(server.id, call.token)
-    return [_shown(port, tags.get(port.id)) for port in ports]
+    return [_shown(port, tags.get(port.id)) for port in crossing.shown(server, ports)]
 
 
 async def show(call: Call[Any]) -> Reply:

@@ -13,8 +13,10 @@ from moorage.model.network import Port, SubnetFacts
 
 
 class Addresses(Ports):
-    async def add_address(self, server: str, network: str) -> None:
+    async def add_address(self, server: str, network: str, *, held: Collection[str] = ()) -> None:
         """One more address on the network, for the first of the server's ports there that can have one.
+
+        `held`: addresses that its ports keep, and that none is to be beside.
 
         Raises NotFound when it has none there, Conflict when no subnet gives any.
         """
@@ -23,7 +25,7 @@ class Addresses(Ports):
         if not ports or not subnets:
             raise NotFound(f"Network could not be found for instance {server}.")
         for port in ports:
-            for subnet in _near(port, subnets):
+            for subnet in near(port, subnets, held):
                 try:
                     await self._put_while_ours(server, port, partial(_with, subnet.id))
                     return
@@ -52,10 +54,10 @@ class Addresses(Ports):
         await all_of([leave(port, addresses) for port, addresses in left.items()])
 
 
-def _near(port: Port, subnets: Sequence[SubnetFacts]) -> list[SubnetFacts]:
-    """The subnets a bound port can have addresses of: on a routed network only those of its segment."""
+def near(port: Port, subnets: Sequence[SubnetFacts], held: Collection[str]) -> list[SubnetFacts]:
+    """The subnets a bound port can have addresses of: on a routed network only those of its segment. What it only keeps (`held`) says nothing."""
     segment = {subnet.id: subnet.segment for subnet in subnets}
-    on = {segment.get(each.subnet) for each in port.fixed_ips} - {None}
+    on = {segment.get(each.subnet) for each in port.fixed_ips if each.address not in held} - {None}
     return [subnet for subnet in subnets if not on or subnet.segment in on]
 
 

@@ -34,6 +34,8 @@ class Tries(NamedTuple):
     asks: tuple[Ask, ...]
     widest: Ask
     """All of them in one: when none was granted, it knows of every host why."""
+    may_leave: frozenset[int] = frozenset()
+    """Places among the cards that may be given addresses of other segments; all others keep theirs, whatever segment is chosen."""
 
 
 def tries(ask: Ask, server: Server, cards: Cards, *, allowed: bool, exhausted: Collection[str] = frozenset()) -> Tries:
@@ -55,7 +57,7 @@ def tries(ask: Ask, server: Server, cards: Cards, *, allowed: bool, exhausted: C
         place: msgspec.structs.replace(nic, segments=(*ask.nics[place].segments, *nic.segments))
         for place, nic in others.items()
     }
-    return Tries(tuple(asks), _with(ask, both))
+    return Tries(tuple(asks), _with(ask, both), frozenset(others))
 
 
 def _with(ask: Ask, nics: Mapping[int, SegmentAsk]) -> Ask:
@@ -90,12 +92,15 @@ def _segments_of(port: Port, network: NetworkFacts) -> set[str]:
 # ------------------------------------------------------------------------------------------------- what was chosen
 
 
-def subnets_for(cards: Cards, choice: Choice) -> dict[int, str]:
-    """NIC index → an IPv4 subnet of the segment that was chosen, for the cards that leave theirs."""
+def subnets_for(cards: Cards, choice: Choice, may_leave: Collection[int]) -> dict[int, str]:
+    """NIC index → an IPv4 subnet of the segment that was chosen, for the cards that leave theirs.
+
+    A port whose addresses are on no segment is offered any, for its wires alone: it leaves none.
+    """
     found: dict[int, str] = {}
-    for port, segment in zip(cards.ports, choice.segments, strict=False):
+    for place, (port, segment) in enumerate(zip(cards.ports, choice.segments, strict=False)):
         network = cards.networks.get(port.network)
-        if segment is None or network is None or not port.fixed_ips or segment in _segments_of(port, network):
+        if place not in may_leave or segment is None or network is None or segment in _segments_of(port, network):
             continue
         subnet = next((each.id for each in network.subnets if each.segment == segment and each.version == 4), None)
         if subnet is not None:
@@ -126,14 +131,15 @@ def new_only(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port]) ->
 
 
 def readdressed(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port]) -> tuple[Readdressed, ...]:
-    """Old and new of every card that left its segment."""
+    """Old and new of every card that left its segment; an address that is both is not old, for what is old is let go of."""
     before = {port.index: port for port in cards.ports if port.index in subnets}
     found: list[Readdressed] = []
     for port in ports:
         if (was := before.get(port.index)) is not None:
             network = cards.networks.get(port.network)
             old, new = nic_of(was, network), nic_of(port, network)
-            found.append(Readdressed(PortId(port.id), old.addresses, new.addresses, old.segment, new.segment))
+            if old.addresses != new.addresses:
+                found.append(Readdressed(PortId(port.id), old.addresses, new.addresses, old.segment, new.segment))
     return tuple(found)
 
 
@@ -144,6 +150,12 @@ def shown(server: Server, ports: Iterable[Port]) -> tuple[Port, ...]:
     """A server's ports without the addresses that they only keep for a revert."""
     held = {} if server.moved is None else {each.port: each.old for each in server.moved.readdressed}
     return tuple(_without(port, {each.address for each in held.get(PortId(port.id), ())}) for port in ports)
+
+
+def held_addresses(server: Server) -> frozenset[str]:
+    """Those that its ports only keep for a revert."""
+    changes = () if server.moved is None else server.moved.readdressed
+    return frozenset(old.address for each in changes for old in each.old)
 
 
 def _without(port: Port, addresses: Collection[str]) -> Port:
