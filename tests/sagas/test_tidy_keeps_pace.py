@@ -16,6 +16,8 @@ from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import inbox, operations
 from moorage.store.region import servers as region_servers
+from moorage.store.region.placement.claims import INSTANCE, MIGRATION
+from moorage.store.region.placement.tables import consumers
 from moorage.testing.small_region import SERVER, SmallRegion, a_server
 
 PER_S = 50
@@ -71,6 +73,25 @@ async def test_operations_of_fifty_a_second_do_not_pile_up(small: SmallRegion) -
         assert abs(await count(small, operations.operations) - left) <= 1
         assert abs(done.operations - A_ROUND) <= 1
         clock.time += TIDY_EVERY_S
+
+
+async def test_the_operation_of_a_move_whose_claim_is_held_stays(small: SmallRegion) -> None:
+    """It says whose the claim is, where no cell has the move's record (`stray_claims`)."""
+    long_ago = int(NOW_S * SECOND_US) - OPERATIONS_KEPT_US - 1
+    rows = [ended(number, long_ago) for number in range(3)]
+    of_move = {"uuid": "a-move", "generation": 1, "project": "p", "user_id": "u", "type": MIGRATION}
+    of_server = of_move | {"uuid": "a-server", "type": INSTANCE}
+
+    def held(tx: Tx) -> None:
+        tx.run(operations.operations.insert(), rows)
+        tx.run(consumers.insert(), [of_move | {"operation": rows[1]["id"]}, of_server | {"operation": rows[2]["id"]}])
+
+    await small.region.write(held)
+    tidy = Tidy(small.rooms, Moved())
+    assert (await tidy.run()).operations == 2
+    assert await small.region.read(lambda tx: operations.get(tx, OperationId("operation-1"))) is not None
+    await small.region.write(lambda tx: tx.run(consumers.delete().where(consumers.c.uuid == "a-move")))
+    assert (await tidy.run()).operations == 1
 
 
 async def test_deleted_servers_and_events_do_not_pile_up(small: SmallRegion) -> None:

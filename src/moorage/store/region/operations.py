@@ -16,6 +16,8 @@ from moorage.model.ids import ConductorId, OperationId, ServerId, new_uuid
 from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
 from moorage.sql import Ready, Tx
 from moorage.store.region import conductors
+from moorage.store.region.placement.claims import MIGRATION
+from moorage.store.region.placement.tables import consumers
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
 
@@ -350,10 +352,15 @@ def let_begin(tx: Tx, heir: OperationId) -> None:
 
 
 def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
-    """Delete ended operations older than `before_us`, a bounded number at a time; how many."""
+    """Delete ended operations older than `before_us`, a bounded number at a time; how many.
+
+    One that began a move whose claim is still held stays: it says whose that is, where no cell has the move's record.
+    """
+    c = consumers.c
+    held = sa.select(c.operation).where(c.type == MIGRATION, c.operation.is_not(None))
     old = (
         sa.select(operations.c.id)
-        .where(operations.c.ended_at.is_not(None), operations.c.ended_at < before_us)
+        .where(operations.c.ended_at.is_not(None), operations.c.ended_at < before_us, operations.c.id.not_in(held))
         .limit(limit)
         .scalar_subquery()
     )
