@@ -16,6 +16,7 @@ from moorage.conductor.belonging import Belonging
 from moorage.conductor.reconcilers.stray_images import GRACE_S
 from moorage.model.audit import KINDS, AuditAsked, AuditReport, AuditStatus
 from moorage.model.clock import SystemClock
+from moorage.model.errors import Stale
 from moorage.model.ids import ServerId
 from moorage.model.image import Image
 from moorage.store.region import audits
@@ -121,10 +122,31 @@ async def test_an_audit_whose_process_died_is_run_by_the_next_one(small: SmallRe
     told = {each.id: each for each in await region.read(lambda tx: audits.listed(tx, 20))}
     assert {told[id].report.found for id in ("cut-00", "cut-11", "newer")} == {1}
     assert (told["ever"].status, told["ever"].why) == (AuditStatus.FAILED, GIVEN_UP)
-    await region.write(lambda tx: audits.end(tx, "newer", AuditReport(), now_us, "too late"))
+    newer = told["newer"].began_at or 0
+    await region.write(lambda tx: audits.end(tx, "newer", newer, AuditReport(), now_us, "too late"))
     late = await region.read(lambda tx: audits.get(tx, "newer"))
     assert late is not None
     assert late.report.found == 1, "who was taken for dead says nothing any more"
+
+
+async def test_who_lost_an_audit_to_another_process_mends_and_ends_nothing(small: SmallRegion) -> None:
+    """It lives, and only its lease was lost; the clocks of the two may say the same."""
+    await PLANTS["allocation_missing"](small)
+    region, now_us = small.region, int(SystemClock().now() * 1_000_000)
+    await region.write(lambda tx: audits.ask(tx, "one", "somebody", AuditAsked(repair=True), now_us))
+    first, second = [await region.write(lambda tx: audits.begin(tx, "one", now_us)) for _ in range(2)]
+    assert first is not None
+    assert second is not None
+    with pytest.raises(Stale):
+        await auditor(small).run(AuditAsked(repair=True), "one", "somebody", first)
+    assert await region.read(lambda tx: audits.repairs_of(tx, "one")) == []
+    await region.write(lambda tx: audits.end(tx, "one", first, AuditReport(), now_us, "lost"))
+    report = await auditor(small).run(AuditAsked(repair=True), "one", "somebody", second)
+    assert report.repaired == {"allocation_missing": 1}
+    await region.write(lambda tx: audits.end(tx, "one", second, report, now_us))
+    found = await region.read(lambda tx: audits.get(tx, "one"))
+    assert found is not None
+    assert (found.status, found.report.repaired) == (AuditStatus.DONE, report.repaired)
 
 
 def test_every_kind_is_planted() -> None:

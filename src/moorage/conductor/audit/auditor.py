@@ -19,11 +19,11 @@ from moorage.conductor.audit.wholes import Wholes
 from moorage.conductor.reconcilers.port_drift import too_many_lost
 from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, AuditAsked, AuditReport, Finding
 from moorage.model.clock import Clock
-from moorage.model.errors import Problem, Unavailable
+from moorage.model.errors import Problem, Stale, Unavailable
 from moorage.model.ids import OperationId, ServerId
 from moorage.operations.rooms import Rooms
 from moorage.sql import label
-from moorage.store.region import audited
+from moorage.store.region import audited, audits
 
 Check = Callable[[Page, Site], Iterator[Finding]]
 CHECKS: tuple[Check, ...] = (
@@ -60,8 +60,11 @@ class Auditor:
         self._reader = Reader(rooms, seen, ports=ports)
         self._wholes = Wholes(rooms, clock)
 
-    async def run(self, asked: AuditAsked, audit: str = "", by: str = "") -> AuditReport:
-        """Look, and mend what is asked to be mended. Raises Unavailable when there is nothing that could be looked at."""
+    async def run(self, asked: AuditAsked, audit: str = "", by: str = "", began: int | None = None) -> AuditReport:
+        """Look, and mend what is asked to be mended. Raises Unavailable when there is nothing that could be looked at.
+
+        `began`: since when this process runs it; nothing is mended any more, and it raises Stale, once another one does.
+        """
         with label("audit"):
             kinds = frozenset(asked.kinds or KINDS)
             found, site, looked_at = await self._first(asked, kinds)
@@ -76,7 +79,7 @@ class Auditor:
             limit = min(asked.limit, FINDINGS_KEPT_MAX)
             counts = Counter(each.kind for each in sure)
             report = AuditReport(looked_at, dict(sorted(site.out.items())), dict(counts), tuple(sure[:limit]))
-            return await self._mended(report, sure, asked, audit, by) if asked.repair else report
+            return await self._mended(report, sure, asked, audit, by, began) if asked.repair else report
 
     async def _nothing_left(self, site: Site) -> None:
         if self._rooms.cells.ids and not site.cells:
@@ -178,8 +181,13 @@ class Auditor:
 
     # ------------------------------------------------------------------------------------------------ repairs
 
+    async def _still_mine(self, audit: str, began: int | None) -> None:
+        """Raises Stale: another process has begun it again, or has ended it."""
+        if began is not None and not await self._rooms.region.read(lambda tx: audits.is_mine(tx, audit, began)):
+            raise Stale("Another process runs this audit.")
+
     async def _mended(
-        self, report: AuditReport, sure: Sequence[Finding], asked: AuditAsked, audit: str, by: str
+        self, report: AuditReport, sure: Sequence[Finding], asked: AuditAsked, audit: str, by: str, began: int | None
     ) -> AuditReport:
         repairs = Repairs(self._rooms, self._reader, self._guests, self._clock, asked.kinds)
         repaired: Counter[str] = Counter()
@@ -190,6 +198,7 @@ class Auditor:
             elif asked.dry_run:
                 repaired[each.kind] += 1
             else:
+                await self._still_mine(audit, began)
                 try:
                     done = await repairs.mend(each, audit, by)
                 except Problem as problem:

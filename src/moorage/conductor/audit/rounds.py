@@ -1,6 +1,7 @@
 """Audits: those that somebody asked for, and one of its own now and then (N4)."""
 
 import logging
+from functools import partial
 
 import msgspec
 
@@ -67,20 +68,22 @@ class Audits:
     async def _run(self, audit: Audit) -> AuditReport | None:
         if audit.began_at is not None and self._now_us - audit.asked_at > BEGUN_AGAIN_S * 1_000_000:
             logger.warning("audit %s: %s", audit.id, GIVEN_UP)
-            await self._rooms.region.write(lambda tx: audits.end(tx, audit.id, AuditReport(), self._now_us, GIVEN_UP))
+            end = partial(audits.end, id=audit.id, began_at=audit.began_at, report=AuditReport(), why=GIVEN_UP)
+            await self._rooms.region.write(partial(end, now_us=self._now_us))
             return None
-        if not await self._rooms.region.write(lambda tx: audits.begin(tx, audit.id, self._now_us)):
+        began = await self._rooms.region.write(lambda tx: audits.begin(tx, audit.id, self._now_us))
+        if began is None:
             return None
         report, why = AuditReport(), ""
         try:
-            report = await self._auditor.run(audit.asked, audit.id, audit.asked_by)
+            report = await self._auditor.run(audit.asked, audit.id, audit.asked_by, began)
         except Problem as problem:
             why = f"{problem.public} {problem.private}".strip()
             logger.warning("audit %s: %s", audit.id, why)
         except Exception as failure:
             why = repr(failure)
             logger.exception("audit %s failed", audit.id)
-        await self._rooms.region.write(lambda tx: audits.end(tx, audit.id, report, self._now_us, why))
+        await self._rooms.region.write(lambda tx: audits.end(tx, audit.id, began, report, self._now_us, why))
         if audit.asked_by == OWN:
             _say(report)
         return None if why else report

@@ -67,23 +67,36 @@ def open_ones(tx: Tx) -> Sequence[Audit]:
     return [_audit(row) for row in tx.rows(_OPEN)]
 
 
-def begin(tx: Tx, id: str, now_us: int) -> bool:
-    """False: it ended meanwhile. One that was begun before has lost its process, and begins again: who leads runs one after the other."""
+def begin(tx: Tx, id: str, now_us: int) -> int | None:
+    """Since when it runs, which no other process is told; None: it ended meanwhile.
+
+    One that was begun before begins again: who leads runs one after the other, so that one's process is lost, or does not lead any more.
+    """
     c = audits.c
     row = tx.row(
         audits.update()
         .where(c.id == id, c.ended_at.is_(None))
-        .values(began_at=now_us, status=AuditStatus.RUNNING.value)
-        .returning(c.id)
+        .values(
+            began_at=sa.case((c.began_at >= now_us, c.began_at + 1), else_=now_us), status=AuditStatus.RUNNING.value
+        )
+        .returning(c.began_at)
     )
-    return row is not None
+    return None if row is None else int(row.began_at)
 
 
-def end(tx: Tx, id: str, report: AuditReport, now_us: int, why: str = "") -> None:
-    """Write what was found, if nobody did, and forget the oldest audits."""
+def is_mine(tx: Tx, id: str, began_at: int) -> bool:
+    """Whether nobody ended it, and nobody began it again, since I did."""
+    c = audits.c
+    found = sa.select(c.id).where(c.id == id, c.ended_at.is_(None), c.began_at == began_at)
+    return tx.row(found) is not None
+
+
+def end(tx: Tx, id: str, began_at: int, report: AuditReport, now_us: int, why: str = "") -> None:
+    """Write what was found, if it is still the one that began then, and forget the oldest audits."""
     status = AuditStatus.FAILED if why else AuditStatus.DONE
     values = {"ended_at": now_us, "status": status.value, "why": why, "report": msgspec.json.encode(report).decode()}
-    tx.run(audits.update().where(audits.c.id == id, audits.c.ended_at.is_(None)).values(values))
+    mine = (audits.c.id == id, audits.c.ended_at.is_(None), audits.c.began_at == began_at)
+    tx.run(audits.update().where(*mine).values(values))
     order = sa.select(audits.c.asked_at).order_by(audits.c.asked_at.desc()).offset(KEPT_MAX).limit(1).scalar_subquery()
     tx.run(audits.delete().where(audits.c.asked_at <= order, audits.c.ended_at.is_not(None)))
 
