@@ -38,6 +38,7 @@ BODIES: dict[str, Any] = {
     "createImage": {"name": "taken"},
     "createBackup": {"name": "taken", "backup_type": "daily", "rotation": 1},
     "POST /servers/{id}/os-volume_attachments": {"volumeAttachment": {"volumeId": IMAGE}},
+    "POST /servers/{id}/shares": {"share": {"share_id": IMAGE}},
     "PUT /servers/{id}/os-volume_attachments/{volume}": {"volumeAttachment": {"volumeId": IMAGE}},
     "addSecurityGroup": {"name": "default"},
     "removeSecurityGroup": {"name": "default"},

@@ -39,8 +39,10 @@ def clouds_yaml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path(running)
         return
     place = tmp_path_factory.mktemp("cloud")
-    names = ("compute", "placement", "identity", "image", "network", "volume")
-    ports = [word for name, port in zip(names, free_ports(6), strict=True) for word in (f"--{name}-port", str(port))]
+    names = ("compute", "placement", "identity", "image", "network", "volume", "metadata", "console")
+    ports = [
+        word for name, port in zip(names, free_ports(len(names)), strict=True) for word in (f"--{name}-port", str(port))
+    ]
     with (place / "log").open("wb") as log:
         cloud = subprocess.Popen(
             [sys.executable, "-m", "moorage", "up", "--data-dir", str(place / "data"), "--durability", "process", *ports],
