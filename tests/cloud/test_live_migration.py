@@ -18,6 +18,7 @@ from test_volumes import attached
 from moorage.drivers.dials import VerbDial
 from moorage.main.config import Hosts
 from moorage.main.seed import ROUTED
+from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
@@ -62,13 +63,27 @@ async def under_way(running: Running, id: str, status: str = "running") -> dict[
     return rows[0]
 
 
+class Late(SystemClock):
+    """How much later than it was asked for it woke somebody, at the worst."""
+
+    worst_s = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        began = self.now()
+        await super().sleep(seconds)
+        self.worst_s = max(self.worst_s, self.now() - began - seconds)
+
+
 @pytest.mark.parametrize("network", ["private", ROUTED])
-async def test_a_server_changes_hosts_while_it_runs(running: Running, network: str) -> None:
-    before = await quota(running)
+async def test_a_server_changes_hosts_while_it_runs(
+    running: Running, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, clock = await quota(running), Late()
     server = await running.admin.active("a", networks=network)
     letter(running, server)
     whole, id, source = disk(running, server), server["id"], host_of(server)
     turned(running, source, live_switch_s=0.05)
+    monkeypatch.setattr(running.cloud.fleet.drivers[source], "_clock", clock)
     assert (await act(running, id, LIVE)).status_code == 202
     there = await ended(running, id, "completed")
     turned(running, source, live_switch_s=0.0)
@@ -80,7 +95,7 @@ async def test_a_server_changes_hosts_while_it_runs(running: Running, network: s
     assert power(running, host_of(there), id) is PowerState.RUNNING
     assert running.cloud.fleet.drivers[host_of(there)]._of(ServerId(id)).boots == 1
     (silent,) = silences(running, there)
-    assert 0.05 <= silent < 30.0  # on a busy machine
+    assert 0.05 <= silent < 2.0 + clock.worst_s, "the switch alone"
     assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(there)}
     (move,) = await migrations(running, id)
     assert (move["source_compute"], move["dest_compute"]) == (source, host_of(there))

@@ -113,7 +113,7 @@ READS = frozenset(
         Verb.THAW_GUEST,
     }
 )
-"""They change nothing a record tells of: no turn, nothing in the journal. A password is kept nowhere; a still guest is let go by its host."""
+"""Verbs that change nothing a record tells of: they carry no turn, and leave nothing in the host's journal, where no password may be kept."""
 
 
 class StartGuest(msgspec.Struct, frozen=True):

@@ -23,7 +23,6 @@ class Row:
     """The ports that this process picks from, round and round; none where every row is taken."""
 
     def __init__(self, folder: Path) -> None:
-        self.process = os.getpid()
         self._lock, self._ports = _held(folder)
 
     def next(self) -> int | None:
