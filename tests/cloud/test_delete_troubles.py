@@ -13,7 +13,7 @@ from moorage.conductor import worker
 from moorage.drivers.dials import VerbDial
 from moorage.main.config import Compute, Hosts
 from moorage.model.errors import Unavailable
-from moorage.operations import delete
+from moorage.operations import delete, delete_request
 from moorage.sql import Database, Tx
 from moorage.store.region import operations
 from moorage.testing.census import guests_on_disk
@@ -104,14 +104,14 @@ async def test_a_delete_is_never_taken_back_whatever_is_out_for_however_long(
     server = (await admin.active("kept-promise"))["id"]
     cells = running.cloud.region.rooms.cells
     outages = [Outage(monkeypatch, cells[each]) for each in cells.ids]
-    begin = delete.begin
+    begin = delete_request.begin
 
     async def then_out(*args: Any, **named: Any) -> None:
         await begin(*args, **named)
         for each in outages:
             each.begin()
 
-    monkeypatch.setattr(delete, "begin", then_out)
+    monkeypatch.setattr(delete_request, "begin", then_out)
     await admin.delete(server)
 
     async def status() -> set[str]:

@@ -151,7 +151,7 @@ PLOTS: dict[str, tuple[str, Any, Callable[[Any], Awaitable[Any]], tuple[str, ...
         ("check_image", "start_guest", "announce", "delete_image"),
     ),
     "delete of a shelved server": (
-        "delete/2",
+        "delete/4",
         Delete(shelved_server(), seq=4, request_id="req-delete"),
         lambda small: shelved(small, offload=True),
         ("mark_deleted", "delete_shelved_image"),

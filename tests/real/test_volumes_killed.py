@@ -72,7 +72,7 @@ async def asked_of(saga: str, small: CinderRegion) -> Any:
             return snapshotting_volumes()
         case "resize/1":
             return await resizing(small, volumes=True)
-        case "confirm_resize/1" | "revert_resize/1" | "delete/3":
+        case "confirm_resize/1" | "revert_resize/1" | "delete/4":
             return await about_moved(small, saga, volumes=True)
     return _about(saga, await shelved_with_volumes(small, shelved=saga in SHELVED, offload=saga == "unshelve/1"))
 
@@ -107,7 +107,7 @@ WORLDS: dict[str, Callable[[CinderRegion], Awaitable[Any]]] = {
     "resize/1": lambda small: movable(small, volumes=True),
     "confirm_resize/1": lambda small: moved(small, volumes=True),
     "revert_resize/1": lambda small: moved(small, volumes=True),
-    "delete/3": lambda small: moved(small, volumes=True),
+    "delete/4": lambda small: moved(small, volumes=True),
 }
 
 
@@ -126,7 +126,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "resize/1": ("send_guest", "switch_volumes", "land_guest", "start_guest"),
     "confirm_resize/1": ("clear_source",),
     "revert_resize/1": ("clear_destination", "return_volumes", "start_source"),
-    "delete/3": ("destroy_guest", "release_move", "release_volumes", "finish_volumes"),
+    "delete/4": ("destroy_guest", "release_volumes", "release_all_claims", "finish_volumes"),
 }
 """After which something may be left in Cinder that it would not be without them."""
 

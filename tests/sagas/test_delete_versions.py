@@ -12,11 +12,15 @@ from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import Moved, Server, VmState
-from moorage.operations import delete
+from moorage.operations import delete, delete_request
+from moorage.operations.all import SAGAS
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
+from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_moved import about_moved, moved
 from moorage.testing.small_region import PROJECT, SERVER, SmallRegion
 from moorage.testing.small_stories import booted
 
@@ -84,16 +88,22 @@ def was_moved(server: Server) -> Server:
     return msgspec.structs.replace(server, vm_state=VmState.RESIZED, moved=old)
 
 
-async def test_a_server_that_has_nothing_more_is_deleted_by_the_shortest(small: SmallRegion) -> None:
+async def test_the_newest_is_for_all_servers(small: SmallRegion) -> None:
     book = Book()
-    await delete.begin(with_(small, book), WHO, await recorded(small))
+    await delete_request.begin(with_(small, book), WHO, await recorded(small))
+    assert [each.saga for each in book.begun_] == ["delete/4"]
+
+
+async def test_a_server_that_has_nothing_more_is_deleted_by_the_shortest(small: SmallRegion) -> None:
+    book = Book("delete/4")
+    await delete_request.begin(with_(small, book), WHO, await recorded(small))
     assert [each.saga for each in book.begun_] == ["delete/1"]
 
 
 async def test_a_move_that_ended_since_the_record_was_read_is_not_forgotten(small: SmallRegion) -> None:
-    read, book = await recorded(small), Book()
+    read, book = await recorded(small), Book("delete/4")
     await changed(small, was_moved)
-    await delete.begin(with_(small, book), WHO, read)
+    await delete_request.begin(with_(small, book), WHO, read)
     assert [each.saga for each in book.begun_] == ["delete/3"]
 
 
@@ -101,25 +111,43 @@ async def test_one_that_an_operation_had_in_between_may_have_anything(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a conductor lives that knows no moves: then nobody can have moved it."""
-    seen = delete._seen
+    seen = delete_request._seen
 
     async def earlier(rooms: Rooms, server: Server) -> tuple[int, Server]:
         number, found = await seen(rooms, server)
         return number - 1, found
 
-    monkeypatch.setattr(delete, "_seen", earlier)
-    for book, wanted in ((Book(), "delete/3"), (Book("delete/3"), "delete/2")):
-        await delete.begin(with_(small, book), WHO, await recorded(small))
+    monkeypatch.setattr(delete_request, "_seen", earlier)
+    for book, wanted in ((Book("delete/4"), "delete/3"), (Book("delete/4", "delete/3"), "delete/2")):
+        await delete_request.begin(with_(small, book), WHO, await recorded(small))
         assert [each.saga for each in book.begun_] == [wanted]
         await small.region.write(lambda tx, new=book.begun_[0]: region_servers.let_go(tx, SERVER, new.id))
 
 
 async def test_one_that_was_moved_waits_until_every_conductor_knows_moves(small: SmallRegion) -> None:
-    book = Book("delete/3")
+    book = Book("delete/4", "delete/3")
     await changed(small, was_moved)
     with pytest.raises(Unavailable, match="before all conductors are of this release"):
-        await delete.begin(with_(small, book), WHO, await recorded(small))
+        await delete_request.begin(with_(small, book), WHO, await recorded(small))
     assert book.begun_ == []
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
     assert where.operation is None, "nothing was accepted"
+
+
+async def test_quota_and_claims_are_back_before_the_server_is_seen_to_be_gone(small: SmallRegion) -> None:
+    """What the move held, too; who sees a 404 and boots at once is not refused for what is gone."""
+    asked = await about_moved(small, "delete/4")
+    await moved(small)
+    held = await small.held()
+    seen: list[dict[str, Any]] = []
+
+    async def looked(run: Any) -> None:
+        seen.append(await small.held())
+        await delete.mark_deleted.do(run)
+
+    saga = SAGAS["delete/4"]
+    saga = saga.but(delete.mark_deleted.but(do=looked))
+    await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact))
+    assert [(each["claims"], set(each["quota"].values()), each["rows"]) for each in seen] == [(0, {0}, 1)]
+    assert (held["claims"] > 0, held["rows"]) == (True, 1)

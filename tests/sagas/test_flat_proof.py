@@ -17,7 +17,7 @@ from moorage.testing.sagas import PROVED_OPERATION, Part, prove
 from moorage.testing.small_region import CELLS, HOSTS, SERVER, a_server
 
 BOOTED = OperationId("booted")
-BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/2"]
+BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/4"]
 
 
 @pytest.fixture

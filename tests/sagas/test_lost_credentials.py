@@ -69,7 +69,7 @@ async def ask_to_delete(small: SmallRegion) -> None:
 
 async def delete(small: SmallRegion, seq: int) -> dict[str, Any]:
     """The delete that waited has its turn, with credentials that work; what is held after a round."""
-    await told(small, "delete/2", Delete(a_server(operation=DELETE), seq, "req-delete", "user-1"), 1_000, DELETE)
+    await told(small, "delete/4", Delete(a_server(operation=DELETE), seq, "req-delete", "user-1"), 1_000, DELETE)
     await StrayPorts(small.rooms).run()
     return await small.held()
 

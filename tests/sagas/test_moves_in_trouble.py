@@ -101,10 +101,10 @@ async def test_the_old_guest_is_not_started_while_a_silent_host_may_run_the_new_
 
 async def test_a_delete_goes_on_where_the_ports_are_back_on_the_old_host(small: SmallRegion) -> None:
     """The revert was lost with the region's database, after it had switched them."""
-    asked = await about_moved(small, "delete/3")
+    asked = await about_moved(small, "delete/4")
     ports = [each for each in small.network.ports.values() if each.device_id]
     await small.network.activate_binding(SERVER, SOURCE, ports)
-    await told(small, "delete/3", asked)
+    await told(small, "delete/4", asked)
     assert small.network.inactive == {}
     assert not any(each.host for each in small.network.ports.values())
     assert small.hosts.guests == {}

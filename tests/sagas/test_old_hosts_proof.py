@@ -21,7 +21,7 @@ from moorage.testing.small_region import SERVER, USERS_PORT, a_boot, a_server
 from moorage.testing.small_shelves import shelved, unshelving
 
 BOOTED = OperationId("booted")
-BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/2"]
+BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/4"]
 WORLDS = {
     "all of level 1": ((1, 1, 1), True),
     "every level": ((1, 2, 3), True),

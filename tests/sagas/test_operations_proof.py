@@ -118,6 +118,7 @@ async def plots(small: SmallRegion) -> dict[str, tuple[Any, Callable[[], Awaitab
         "confirm_resize/1": (await about_moved(small, "confirm_resize/1"), lambda: moved(small)),
         "revert_resize/1": (await about_moved(small, "revert_resize/1"), lambda: moved(small)),
         "delete/3": (await about_moved(small, "delete/3"), lambda: moved(small)),
+        "delete/4": (await about_moved(small, "delete/4", volumes=True), lambda: moved(small, volumes=True)),
         "live_migrate/1": (await live_migrating(small), lambda: live_movable(small)),
         "evacuate/1": (await evacuating(small), lambda: evacuable(small)),
     }
@@ -161,7 +162,7 @@ async def test_a_port_deleted_in_the_network_service_is_forgotten(
 @matrix_part
 async def test_a_shelved_server_is_deleted_with_its_image(part: Part, small: SmallRegion) -> None:
     asked = Delete(shelved_server(), seq=4, request_id="req-delete")
-    await prove(SAGAS["delete/2"], asked, lambda: shelved(small, offload=True), part)
+    await prove(SAGAS["delete/4"], asked, lambda: shelved(small, offload=True), part)
 
 
 @matrix_part
@@ -211,7 +212,7 @@ async def test_addresses_and_guarantees_of_shelved_servers(
 
 
 @matrix_part
-@pytest.mark.parametrize("name", ["boot/1", "delete/1"])
+@pytest.mark.parametrize("name", ["boot/1", "delete/4"])
 async def test_a_server_with_guaranteed_ports_is_proved(name: str, part: Part, small: SmallRegion) -> None:
     """Both forms of a request: the claim, the bindings' allocation, and everything given back."""
     asked, _ = (await plots(small))[name]
@@ -394,6 +395,18 @@ def test_every_saga_has_a_plan_that_was_agreed() -> None:
             "release_volumes",
             "mark_deleted",
             "release_claims",
+            "finish_volumes",
+            "delete_shelved_image",
+        ],
+        "delete/4": [
+            "find_server",
+            "destroy_guest",
+            "confirm_move",
+            "end_move",
+            "release_ports",
+            "release_volumes",
+            "release_all_claims",
+            "mark_deleted",
             "finish_volumes",
             "delete_shelved_image",
         ],

@@ -155,7 +155,7 @@ async def test_what_was_moved_between_the_request_and_the_delete_goes_at_once(sm
     assert found.cell is not None
     fence = Fence(operation=PROVED, seq=1, epoch=9, line=1)
     await records.change(small.rooms, found.cell, SERVER, fence, moved)
-    assert await gone_at_once(small) == "delete/3"
+    assert await gone_at_once(small) == "delete/4"
 
 
 async def gone_at_once(small: SmallRegion) -> str:

@@ -549,7 +549,7 @@ async def test_the_region_knows_what_was_deleted_and_forgets_it_too(small: Small
         return [each.id for each in server_lists.in_cells(tx, [*small.cells], None, 10)]
 
     assert await small.region.read(unheard) == [SERVER], "while its cell is out"
-    operation, delete = OperationId("delete"), SAGAS["delete/2"]
+    operation, delete = OperationId("delete"), SAGAS["delete/4"]
     await small.hand_to(operation)
     asked = Delete(a_server(), seq=2)
     await tell(delete, operation, asked, small.rooms, Paper(first_lines(delete), small.transact))

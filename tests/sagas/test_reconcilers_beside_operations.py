@@ -80,7 +80,7 @@ CASES = {
     "attach of the user's": Case("attach_interface/2", partial(_before_attach, card="users")),
     "detach of ours": Case("detach_interface/1", partial(_before_detach, card="routed")),
     "detach of the user's": Case("detach_interface/1", partial(_before_detach, card="users")),
-    "delete": Case("delete/2", _before_delete),
+    "delete": Case("delete/4", _before_delete),
 }
 RECONCILERS: dict[str, Callable[[Rooms], Awaitable[object]]] = {
     "stray_ports": lambda rooms: StrayPorts(rooms).run(),

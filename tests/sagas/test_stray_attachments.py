@@ -86,7 +86,7 @@ async def test_attachments_of_others_and_of_servers_at_work_are_left_alone(small
 async def test_of_a_deleted_server_everything_goes_and_so_do_volumes_that_go_with_it(small: SmallRegion) -> None:
     await with_volume(small, goes=True)
     kept = dict(small.volumes.attachments), dict(small.volumes.hosts), dict(small.volumes.volumes)
-    delete = SAGAS["delete/2"]
+    delete = SAGAS["delete/4"]
     asked = Delete(a_server(operation=PROVED_OPERATION), 3, "req-delete")
     await tell(delete, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(delete), small.transact))
     small.volumes.attachments, small.volumes.hosts, small.volumes.volumes = kept  # as a service that was restored

@@ -30,7 +30,7 @@ from moorage.main import stores
 from moorage.model.network import minted_macs
 from moorage.model.turn import UNDO, Turn
 from moorage.operations import port_truth
-from moorage.operations.delete import DELETE, DELETE_WITH_VOLUMES, find_server
+from moorage.operations.delete import DELETE, DELETE_BEFORE_SHOWN, find_server
 from moorage.operations.steps import servers as records
 from moorage.placement import claims
 from moorage.placement.engine import Engine
@@ -178,7 +178,7 @@ def a_delete_gives_up() -> Iterator[None]:
     with (
         patch.object(find_server, "patience_s", 20.0),
         patch.object(DELETE, "forward_only", False),
-        patch.object(DELETE_WITH_VOLUMES, "forward_only", False),
+        patch.object(DELETE_BEFORE_SHOWN, "forward_only", False),
     ):
         yield
 

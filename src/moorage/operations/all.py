@@ -9,7 +9,7 @@ from moorage.operations.attach_volume import ATTACH_VOLUME
 from moorage.operations.boot import BOOT, BOOT_WITH_VOLUMES
 from moorage.operations.confirm_resize import CONFIRM_RESIZE
 from moorage.operations.crash_dump import CRASH_DUMP
-from moorage.operations.delete import DELETE, DELETE_WITH_MOVES, DELETE_WITH_VOLUMES
+from moorage.operations.delete import DELETE, DELETE_BEFORE_SHOWN, DELETE_WITH_MOVES, DELETE_WITH_VOLUMES
 from moorage.operations.detach_interface import DETACH_INTERFACE
 from moorage.operations.detach_volume import DETACH_VOLUME
 from moorage.operations.evacuate import EVACUATE
@@ -63,6 +63,7 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         REVERT_RESIZE,
         LIVE_MIGRATE,
         DELETE_WITH_MOVES,
+        DELETE_BEFORE_SHOWN,
         EVACUATE,
     )
 }

@@ -10,17 +10,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Action, Event
-from moorage.model.asker import Asker
 from moorage.model.errors import HostFailed, Unavailable
-from moorage.model.ids import ConductorId, OperationId
 from moorage.model.migration import MigrationStatus
-from moorage.model.operation import Accepted, Operation
-from moorage.model.server import PowerState, Server, TaskState, VmState
+from moorage.model.server import PowerState, Server, VmState
 from moorage.model.verdict import Row
 from moorage.operations import confirm_resize
-from moorage.operations.accept import accepted, keep, tell_later
 from moorage.operations.gates import OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.late_ports import release_order
 from moorage.operations.rooms import Rooms
@@ -32,8 +27,6 @@ from moorage.operations.steps.volumes import release_all
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
-from moorage.store.cell import servers as cell_servers
-from moorage.store.region import operations as region_operations
 from moorage.store.region import quotas, server_groups
 from moorage.store.region import servers as region_servers
 
@@ -166,12 +159,18 @@ def deleted(server: Server, now: int) -> Server:
 @step(no_undo=FORWARD_ONLY, needs=(find_server, release_ports, mark_deleted), region=True)
 async def release_claims(run: DeleteRun) -> None:
     """Compute, addresses, quota and the group's place go in one commit, with the region's record."""
+    await _give_back(run)
+
+
+async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
     found = run[find_server]
     given_back: list[Row] = []
 
     def work(tx: Tx) -> None:
         server = found.server or run.asked.server
         given_back[:] = run.rooms.placement.release(tx, server.id)
+        if of_move and found.server is not None and found.server.moved is not None:
+            given_back.extend(run.rooms.placement.release(tx, found.server.moved.migration))
         server_groups.leave(tx, [server.id])
         region_servers.mark_deleted(tx, server.id, _now())
         if found.server is None or found.server.deleted or found.server.vm_state is VmState.SOFT_DELETED:
@@ -184,14 +183,14 @@ async def release_claims(run: DeleteRun) -> None:
     run.rooms.placement.settle(given_back)
 
 
-@step(no_undo=FORWARD_ONLY, needs=(find_server, release_volumes, release_claims), patience_s=PATIENCE_S)
+@step(no_undo=FORWARD_ONLY, needs=(find_server, release_volumes), patience_s=PATIENCE_S)
 async def finish_volumes(run: DeleteRun) -> None:
     """What a volume service that was out could not let go is let go when it is back, however long that takes."""
     if run.get(release_volumes) is not True:
         await release_all(run.rooms, run[find_server].server or run.asked.server)
 
 
-@step(no_undo=FORWARD_ONLY, needs=(find_server, release_claims), patience_s=PATIENCE_S)
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def delete_shelved_image(run: DeleteRun) -> None:
     """A shelved server's disk is an image of ours: it goes with the server."""
     server = run[find_server].server or run.asked.server
@@ -233,6 +232,13 @@ async def release_move(run: DeleteRun) -> None:
 
     await run.commit(work)
     run.rooms.placement.settle(given_back)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move, release_ports), region=True)
+async def release_all_claims(run: DeleteRun) -> None:
+    """The same, with what the move held, and before anybody can see that the server is gone: who then boots at once finds its quota
+    and its place free."""
+    await _give_back(run, of_move=True)
 
 
 def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
@@ -287,109 +293,31 @@ DELETE_WITH_MOVES = Saga(
 )
 """For servers that were moved, and may be by who holds them: it confirms first, as Nova does."""
 
+DELETE_BEFORE_SHOWN = Saga(
+    "delete/4",
+    Delete,
+    find_server,
+    destroy_guest,
+    confirm_move,
+    end_move,
+    release_ports,
+    release_volumes,
+    release_all_claims,
+    mark_deleted,
+    finish_volumes,
+    delete_shelved_image,
+    ended=_ended,
+    forward_only=True,
+)
+"""For all servers: quota and claims are back before the server is seen to be gone.
+
+A volume service that is out holds up neither: volumes are tried once before, and finished after the record says DELETED.
+"""
+
 
 DeleteSaga: TypeAlias = Saga[Delete, Rooms]
-VERSIONS: tuple[DeleteSaga, ...] = (DELETE, DELETE_WITH_VOLUMES, DELETE_WITH_MOVES)
+VERSIONS: tuple[DeleteSaga, ...] = (DELETE, DELETE_WITH_VOLUMES, DELETE_WITH_MOVES, DELETE_BEFORE_SHOWN)
 """From the one that takes away least to the one that takes away all."""
-MOVES = frozenset({"resize/1", "live_migrate/1", "confirm_resize/1", "revert_resize/1"})
-WITHOUT_VOLUMES = frozenset(
-    {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
-)
-"""Of a server that one of these holds nothing is attached meanwhile."""
-NOT_YET = "this server cannot be deleted before all conductors are of this release; try again later"
-
-
-async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = False, request_id: str = "") -> None:
-    """Accept a delete: at once if nobody holds the server, else behind the holder, who is told to stop (RULES §9).
-
-    A repeated delete adds nothing.
-    """
-    (newest, owner), gates = await _told_by(rooms), rooms.gates()
-    seen, server = await _seen(rooms, server)
-    operation = region_operations.new_id()
-
-    def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
-        held = region_servers.queue(tx, server.id, operation, TaskState.DELETING)
-        if held is None or held.seq == 0:
-            tx.refuse((None, None, None))
-        where = region_servers.find(tx, server.id)
-        holder = None
-        if where is not None and held.holder is not None:
-            holder = region_operations.get(tx, held.holder)
-            if holder is not None and holder.name == "delete":
-                tx.refuse((None, None, None))
-            region_operations.ask_to_cancel(tx, held.holder, "deleted")
-        saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
-        asked = Delete(
-            server,
-            held.seq,
-            request_id,
-            asker.user,
-            "forceDelete" if force else "delete",
-            carried.get(),
-            asker.project or "",
-            gates,
-        )
-        new = accepted(
-            saga,
-            operation,
-            server,
-            asked,
-            owner=owner,
-            user=asker.user,
-            seq=held.seq,
-            after=held.holder,
-            request_id=request_id,
-        )
-        keep(rooms, tx, [new])
-        holder_owner = None if held.holder is None else region_operations.owner_of(tx, held.holder)
-        return new, held.holder, holder_owner
-
-    new, holder, holder_owner = await rooms.region.write(work)
-    await tell_later(rooms, new, holder, holder_owner)
-
-
-async def _seen(rooms: Rooms, server: Server) -> tuple[int, Server]:
-    """The server's number of operations, and its record as it was after that: what ends after it is no secret to the version.
-
-    The record as the caller read it where its cell is out.
-    """
-    where = await rooms.region.read(lambda tx: region_servers.find(tx, server.id))
-    if where is None or where.cell is None:
-        return (0 if where is None else where.op_seq), server
-    try:
-        found = await rooms.cells[where.cell].glance(lambda tx: cell_servers.get(tx, server.id))
-    except Unavailable:
-        found = None
-    return where.op_seq, found or server
-
-
-def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool) -> DeleteSaga:
-    """The shortest version that takes away all that the server has; `overtaken`: it may have more by now than was read.
-
-    Raises Unavailable while a conductor lives that does not know it.
-    """
-    if server.moved is not None or overtaken or (holder is not None and holder.saga in MOVES):
-        wanted = DELETE_WITH_MOVES
-    elif server.volumes or server.shelved is not None or (holder is not None and holder.saga not in WITHOUT_VOLUMES):
-        wanted = DELETE_WITH_VOLUMES
-    else:
-        return DELETE
-    if VERSIONS.index(newest) >= VERSIONS.index(wanted):
-        return wanted
-    if overtaken:
-        return newest  # nobody can have begun what a living conductor does not know
-    raise Unavailable(NOT_YET)
-
-
-async def _told_by(rooms: Rooms) -> tuple[DeleteSaga, ConductorId]:
-    """The newest version that every living conductor knows, and who begins. Raises Unavailable when there is none."""
-    for version in reversed(VERSIONS[1:]):
-        try:
-            return version, await rooms.tellers.choose(version.name)
-        except Unavailable:
-            continue
-    return DELETE, await rooms.tellers.choose(DELETE.name)
 
 
 def _now() -> int:

@@ -15,7 +15,7 @@ from moorage.model.server import Server
 from moorage.operations import (
     attach_interface,
     boot_request,
-    delete,
+    delete_request,
     detach_interface,
     fixed_ips,
     power,
@@ -114,7 +114,7 @@ class Doors(DrainDoors, DryRunDoors, LifeDoors, MoveDoors, ShelveDoors, VolumeDo
         if not force and soft_delete.is_for_later(self.rooms, server):
             await soft_delete.begin(self.rooms, asker, server, request_id=request_id)
         else:
-            await delete.begin(self.rooms, asker, server, force=force, request_id=request_id)
+            await delete_request.begin(self.rooms, asker, server, force=force, request_id=request_id)
 
     async def power(self, asker: Asker, server: Server, verb: PowerVerb, request_id: str) -> None:
         await power.begin(self.rooms, asker, server, verb, request_id)

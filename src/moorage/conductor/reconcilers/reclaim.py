@@ -12,7 +12,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
 from moorage.model.server import Server, VmState
-from moorage.operations import delete
+from moorage.operations import delete_request
 from moorage.operations.rooms import Rooms
 from moorage.operations.soft_delete import may_be_restored
 from moorage.store.cell import server_lists
@@ -67,7 +67,7 @@ class Reclaim:
         if where is None or where.operation is not None:
             return False
         logger.info("%s: the time to restore server %s is over", NAME, server.id)
-        await delete.begin(self._rooms, Asker(user=server.user, project=server.project), server)
+        await delete_request.begin(self._rooms, Asker(user=server.user, project=server.project), server)
         return True
 
 

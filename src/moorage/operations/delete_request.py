@@ -1,0 +1,125 @@
+"""Deletes that are asked for: which version of the story it is, and its place behind whoever holds the server."""
+
+from moorage.clients.http import request_id as carried
+from moorage.model.asker import Asker
+from moorage.model.errors import Unavailable
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Accepted, Operation
+from moorage.model.server import Server, TaskState
+from moorage.operations.accept import accepted, keep, tell_later
+from moorage.operations.delete import (
+    DELETE,
+    DELETE_BEFORE_SHOWN,
+    DELETE_WITH_MOVES,
+    DELETE_WITH_VOLUMES,
+    VERSIONS,
+    Delete,
+    DeleteSaga,
+)
+from moorage.operations.rooms import Rooms
+from moorage.sql import Tx
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+MOVES = frozenset({"resize/1", "live_migrate/1", "confirm_resize/1", "revert_resize/1"})
+WITHOUT_VOLUMES = frozenset(
+    {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
+)
+"""Of a server that one of these holds nothing is attached meanwhile."""
+NOT_YET = "this server cannot be deleted before all conductors are of this release; try again later"
+
+
+async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = False, request_id: str = "") -> None:
+    """Accept a delete: at once if nobody holds the server, else behind the holder, who is told to stop (RULES §9).
+
+    A repeated delete adds nothing.
+    """
+    (newest, owner), gates = await _told_by(rooms), rooms.gates()
+    seen, server = await _seen(rooms, server)
+    operation = region_operations.new_id()
+
+    def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
+        held = region_servers.queue(tx, server.id, operation, TaskState.DELETING)
+        if held is None or held.seq == 0:
+            tx.refuse((None, None, None))
+        where = region_servers.find(tx, server.id)
+        holder = None
+        if where is not None and held.holder is not None:
+            holder = region_operations.get(tx, held.holder)
+            if holder is not None and holder.name == "delete":
+                tx.refuse((None, None, None))
+            region_operations.ask_to_cancel(tx, held.holder, "deleted")
+        saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
+        asked = Delete(
+            server,
+            held.seq,
+            request_id,
+            asker.user,
+            "forceDelete" if force else "delete",
+            carried.get(),
+            asker.project or "",
+            gates,
+        )
+        new = accepted(
+            saga,
+            operation,
+            server,
+            asked,
+            owner=owner,
+            user=asker.user,
+            seq=held.seq,
+            after=held.holder,
+            request_id=request_id,
+        )
+        keep(rooms, tx, [new])
+        holder_owner = None if held.holder is None else region_operations.owner_of(tx, held.holder)
+        return new, held.holder, holder_owner
+
+    new, holder, holder_owner = await rooms.region.write(work)
+    await tell_later(rooms, new, holder, holder_owner)
+
+
+async def _seen(rooms: Rooms, server: Server) -> tuple[int, Server]:
+    """The server's number of operations, and its record as it was after that: what ends after it is no secret to the version.
+
+    The record as the caller read it where its cell is out.
+    """
+    where = await rooms.region.read(lambda tx: region_servers.find(tx, server.id))
+    if where is None or where.cell is None:
+        return (0 if where is None else where.op_seq), server
+    try:
+        found = await rooms.cells[where.cell].glance(lambda tx: cell_servers.get(tx, server.id))
+    except Unavailable:
+        found = None
+    return where.op_seq, found or server
+
+
+def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool) -> DeleteSaga:
+    """The newest, which is for all servers; while a conductor lives that does not know it, the shortest of the others that takes away all.
+
+    `overtaken`: the server may have more by now than was read.  Raises Unavailable while a conductor lives that does not know it.
+    """
+    if newest is DELETE_BEFORE_SHOWN:
+        return newest
+    if server.moved is not None or overtaken or (holder is not None and holder.saga in MOVES):
+        wanted = DELETE_WITH_MOVES
+    elif server.volumes or server.shelved is not None or (holder is not None and holder.saga not in WITHOUT_VOLUMES):
+        wanted = DELETE_WITH_VOLUMES
+    else:
+        return DELETE
+    if VERSIONS.index(newest) >= VERSIONS.index(wanted):
+        return wanted
+    if overtaken:
+        return newest  # nobody can have begun what a living conductor does not know
+    raise Unavailable(NOT_YET)
+
+
+async def _told_by(rooms: Rooms) -> tuple[DeleteSaga, ConductorId]:
+    """The newest version that every living conductor knows, and who begins. Raises Unavailable when there is none."""
+    for version in reversed(VERSIONS[1:]):
+        try:
+            return version, await rooms.tellers.choose(version.name)
+        except Unavailable:
+            continue
+    return DELETE, await rooms.tellers.choose(DELETE.name)
