@@ -55,7 +55,7 @@ class AssistedSnapshot(msgspec.Struct, frozen=True):
 SnapshotRun = Run[AssistedSnapshot, Rooms]
 
 
-@step
+@step(of_request=True)
 async def find_server(run: SnapshotRun) -> Found:
     """Where it is now. Raises NotFound."""
     found = await records.find(run.rooms, run.asked.server.id)

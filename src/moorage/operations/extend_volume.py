@@ -49,7 +49,7 @@ class ExtendVolume(msgspec.Struct, frozen=True):
 ExtendRun = Run[ExtendVolume, Rooms]
 
 
-@step
+@step(of_request=True)
 async def begin_action(run: ExtendRun) -> Found:
     """The action shows from the start."""
     found = await records.find(run.rooms, run.asked.server.id)

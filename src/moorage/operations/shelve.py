@@ -59,7 +59,7 @@ class Shelve(msgspec.Struct, frozen=True):
 ShelveRun = Run[Shelve, Rooms]
 
 
-@step
+@step(of_request=True)
 async def hold_image(run: ShelveRun) -> ImageId | None:
     """The image is this story's from here on: it was made, empty, before the request was accepted."""
     return run.asked.image

@@ -59,7 +59,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 SnapshotRun = Run[Snapshot, Rooms]
 
 
-@step
+@step(of_request=True)
 async def hold_image(run: SnapshotRun) -> ImageId:
     """The image is this story's from here on: it was made, empty, before the request was accepted."""
     return run.asked.image

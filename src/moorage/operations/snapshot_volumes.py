@@ -80,7 +80,7 @@ class NotQuiesced(Conflict):
     code = "quiesce_failed"
 
 
-@step
+@step(of_request=True)
 async def hold_image(run: VolumesRun) -> ImageId:
     """Image and snapshots, and that the guest is still, are this operation's from here on: all was done before it was accepted."""
     return run.asked.image

@@ -94,7 +94,7 @@ class SwapVolume(msgspec.Struct, frozen=True):
 SwapRun = Run[SwapVolume, Rooms]
 
 
-@step(patience_s=VOLUME_PATIENCE_S)
+@step(patience_s=VOLUME_PATIENCE_S, of_request=True)
 async def reserve(run: SwapRun) -> str:
     """The new volume is held for the server: nobody else may attach it."""
     return (await held(run.rooms, run.asked.server.id, run.asked.new_volume, unsure=run.unsure)).id

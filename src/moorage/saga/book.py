@@ -24,7 +24,7 @@ class Book:
         """The current attempt failed."""
         self.results: dict[tuple[str, int], Raw] = {}
         self.covered: dict[str, int] = {}
-        self.open: dict[str, int] = {}
+        self.open: dict[str, int] = {each.name: 0 for each in saga.steps if each.of_request}
         """What may have left something behind, and in which attempt it was begun last."""
         self.causes: list[Cause] = []
         self.turn: Turn | None = None

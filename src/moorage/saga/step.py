@@ -14,6 +14,8 @@ The rules of a step (RULES §2, §3, §8 to §12 say them exactly):
 8. **Some stories do not unwind.**  After `point_of_no_return` a story only goes forward.
 9. **A region step** (`region=True`) changes the region's database only, through `run.commit`, once: its work, its result,
    the results before it and the next intent are one transaction.
+10. **What was done while the request was answered** (an image made, a neighbour that waits for word) is the first step's to take
+   back: `of_request=True`.  It is open from the start, and undone also when the story is cancelled before the step begins.
 """
 
 import copy
@@ -138,6 +140,7 @@ class Step(Generic[Asked_contra, Rooms_contra, ResultT]):
         no_undo: str | None = None,
         point_of_no_return: bool = False,
         region: bool = False,
+        of_request: bool = False,
     ) -> None:
         self.do = do
         self.name: str = do.__name__
@@ -149,6 +152,7 @@ class Step(Generic[Asked_contra, Rooms_contra, ResultT]):
         self.no_undo = no_undo
         self.point_of_no_return = point_of_no_return
         self.region = region
+        self.of_request = of_request
         self.undo_with: Undo[Any, Any] | None = None
         self.passed_when: Look[Any, Any] | None = None
         self._decoder: msgspec.json.Decoder[ResultT] | None = None
@@ -230,6 +234,7 @@ def step(
     no_undo: str | None = None,
     point_of_no_return: bool = False,
     region: bool = False,
+    of_request: bool = False,
 ) -> Callable[[Callable[[Run[AskedT, RoomsT]], Awaitable[ResultT]]], Step[AskedT, RoomsT, ResultT]]: ...
 
 

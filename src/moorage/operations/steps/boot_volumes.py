@@ -58,7 +58,7 @@ class NotMade(Problem):
     code = "volume_not_made"
 
 
-@step(patience_s=VOLUME_PATIENCE_S)
+@step(patience_s=VOLUME_PATIENCE_S, of_request=True)
 async def hold_volumes(run: Run[Boots, Rooms]) -> Attachments:
     """Wait for those that are being made, and hold all of them for the server; what was refused turns the boot."""
     server, found = run.asked.server, Attachments()

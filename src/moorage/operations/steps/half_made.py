@@ -1,7 +1,7 @@
 """Half-made images of a server that is being deleted: their snapshots would keep volumes that are to go with it.
 
-An image of volumes belongs to its operation from the operation's first step on; one that a delete cancelled before that takes nothing
-back.  The round that finds such images (`stray_images`) comes when the volumes were refused to the delete.
+An image of volumes belongs to its operation once that is accepted; one whose request was killed before takes nothing back.  The
+round that finds such images (`stray_images`) comes when the volumes were refused to the delete.
 """
 
 import asyncio
