@@ -11,7 +11,7 @@ from moorage.testing.waiting import until
 
 BUDGET: dict[str, tuple[int, int, int, int]] = {
     "rebuild": (22, 6, 1, 4),
-    "rescue": (15, 4, 1, 0),
+    "rescue": (15, 4, 1, 4),
     "unrescue": (15, 4, 1, 0),
     "trigger_crash_dump": (15, 4, 1, 0),
     "soft delete": (14, 5, 1, 0),
@@ -53,7 +53,7 @@ async def cost(running: Running, asked: Callable[[], Awaitable[Any]]) -> tuple[i
 async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
     async with start(hosts=Hosts(count=1), compute=Compute(reclaim_instance_interval=3600.0)) as running:
         admin = running.admin
-        server = (await admin.active("counted"))["id"]
+        server = (await admin.active("counted", config_drive=True))["id"]
         image, path = await admin.id_of("image", "tiny"), f"/servers/{server}/action"
         found: dict[str, tuple[int, int, int, int]] = {}
         for name, body in (

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from conftest import Running, Shared, Start
+from test_config_drive import files_on, latest
 from test_rebuild import guest, second_image
 
 from moorage.drivers.dials import VerbDial
 from moorage.main.config import Compute
 from moorage.model.guest import PowerState
+from moorage.model.ids import ServerId
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,6 +45,40 @@ async def test_rescue_and_back(running: Running) -> None:
     assert (after["status"], guest(running, after).rescue) == ("ACTIVE", None)
     rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
     assert {"rescue", "unrescue"} <= {row["action"] for row in rows}
+
+
+async def test_a_rescued_guest_is_told_its_password(running: Running) -> None:
+    """On a config drive of its own, also after an unrescue that was taken back; and nobody else is."""
+
+    async def told() -> tuple[str, str]:
+        found = latest(files_on(running, after))
+        assert found["uuid"] == server["id"]
+        network = latest(files_on(running, after), "network_data.json")
+        return found["admin_pass"], network["links"][0]["ethernet_mac_address"]
+
+    admin = running.admin
+    server = await admin.active("locked-out", config_drive=True, adminPass="of the boot")
+    mac = server["addresses"]["private"][0]["OS-EXT-IPS-MAC:mac_addr"]
+    answer = await act(running, server["id"], {"rescue": {"adminPass": "of the rescue"}})
+    assert answer.json()["adminPass"] == "of the rescue"
+    after = await admin.settled(server["id"])
+    assert (after["status"], await told()) == ("RESCUE", ("of the rescue", mac))
+    running.dial(server["OS-EXT-SRV-ATTR:host"], unrescue_guest=VerbDial(fail_times=1, fail_when="after", says="no"))
+    await act(running, server["id"], {"unrescue": None})
+    after = await admin.settled(server["id"])
+    assert (after["status"], await told()) == ("RESCUE", ("of the rescue", mac))
+    held = [file for file in running.config.data.rglob("*") if file.is_file()]
+    assert [file.suffix for file in held if b"of the rescue" in file.read_bytes()] == [".iso"]
+    await act(running, server["id"], {"unrescue": None})
+    after = await admin.settled(server["id"])
+    assert (after["status"], await told()) == ("ACTIVE", ("of the boot", mac))
+    made = (await act(running, server["id"], {"rescue": None})).json()["adminPass"]
+    after = await admin.settled(server["id"])
+    assert (after["status"], await told()) == ("RESCUE", (made, mac))
+    await admin.gone(server["id"])
+    host = running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]]
+    assert host.config_drive(ServerId(server["id"])) is None
+    assert not any(server["id"] in file.name for file in host._room.rglob("*"))
 
 
 async def test_without_an_image_its_own_or_the_operators(start: Start) -> None:

@@ -9,11 +9,10 @@ from moorage.bus.messages import (
     Done,
     GuestNow,
     RebuildGuest,
-    RescueGuest,
     SetAdminPassword,
-    UnrescueGuest,
     Verb,
 )
+from moorage.bus.rescuing import RescueGuest, UnrescueGuest
 from moorage.drivers.driver import Driver
 from moorage.drivers.life import CrashDumper, Diagnosable, ImageCacher, PasswordSetter, Rebuildable, Rescuable
 from moorage.model.errors import HostFailed
@@ -50,8 +49,8 @@ async def rebuild_guest(driver: Driver, command: Command) -> Answer:
 
 
 async def rescue_guest(driver: Driver, command: Command) -> Answer:
-    rescuer = power_of(driver, Rescuable)  # type: ignore[type-abstract]
-    return GuestNow(await rescuer.rescue_guest(command.server, payload_of(command, RescueGuest).rescue)), True
+    rescuer, asked = power_of(driver, Rescuable), payload_of(command, RescueGuest)  # type: ignore[type-abstract]
+    return GuestNow(await rescuer.rescue_guest(command.server, asked.rescue, asked.drive)), True
 
 
 async def unrescue_guest(driver: Driver, command: Command) -> Answer:

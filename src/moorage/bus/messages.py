@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 from typing_extensions import override
 
+from moorage.bus.rescuing import RescueGuest, UnrescueGuest
 from moorage.bus.stillness import FreezeGuest, ThawGuest
 from moorage.model.console import ConsoleSocket
 from moorage.model.diagnostics import GuestDiagnostics
@@ -30,7 +31,6 @@ from moorage.model.guest import (
 from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
 from moorage.model.live import LiveSource
 from moorage.model.plumbing import Plumbed, PortOrder
-from moorage.model.rescue import RescueSpec
 from moorage.model.turn import Turn
 
 _log = logging.getLogger(__name__)
@@ -235,17 +235,6 @@ class RebuildGuest(msgspec.Struct, frozen=True):
 
     guest: GuestSpec
     preserve_ephemeral: bool = False
-
-
-class RescueGuest(msgspec.Struct, frozen=True):
-    """Boot the guest from a rescue image, its own disks beside it."""
-
-    rescue: RescueSpec
-
-
-class UnrescueGuest(msgspec.Struct, frozen=True):
-    power_on: bool = True
-    """False: its own disk is the one it boots from again, and it is off."""
 
 
 class SendGuest(msgspec.Struct, frozen=True):

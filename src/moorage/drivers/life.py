@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 from moorage.model.diagnostics import GuestDiagnostics
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import ServerId
+from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.rescue import RescueSpec
 
 
@@ -49,8 +50,14 @@ class Rebuildable(Protocol):
 
 @runtime_checkable
 class Rescuable(Protocol):
-    async def rescue_guest(self, server: ServerId, rescue: RescueSpec) -> PowerState:
-        """Off, and on again from the rescue image; a rescued guest stays as it is."""
+    async def rescue_guest(
+        self, server: ServerId, rescue: RescueSpec, drive: InstanceMetadata | None = None
+    ) -> PowerState:
+        """Off, and on again from the rescue image; a rescued guest stays as it is.
+
+        `drive`: what the config drive says that it finds then, beside which its own stays as it is; None: the one of its last
+        rescue, which may be begun again when its end is taken back.
+        """
         ...
 
     async def unrescue_guest(self, server: ServerId, *, power_on: bool) -> PowerState:

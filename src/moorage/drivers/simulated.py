@@ -6,6 +6,7 @@
     arriving/                what other hosts send (drivers/simulated_moves.py, simulated_live.py)
         set-aside/               records that could not be read: an operator looks at them, and removes them
         config-drives/<server>.iso  what its config drive says, where it has one
+        rescue-drives/<server>.iso  the same while it is rescued
         dials.json               optional; what goes wrong (drivers/dials.py)
 
 Files are replaced whole, so a kill at any moment leaves the old guest or the new one; a first small one is written at once, and
@@ -51,6 +52,7 @@ from moorage.model.guest import (
 )
 from moorage.model.ids import ImageId, ServerId
 from moorage.model.image import ImageStore
+from moorage.model.instance_metadata import InstanceMetadata
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ ONE_WRITE_BYTES = 4096
 """A write of a page or less is done or not done when a process is killed."""
 
 DRIVES = "config-drives"
+RESCUE_DRIVES = "rescue-drives"
 WITH_CONSOLES = frozenset({PowerState.RUNNING, PowerState.PAUSED})
 SET_ASIDE = "set-aside"
 SET_ASIDE_SAID_MAX = 100
@@ -98,6 +101,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
         self._set_aside: tuple[str, ...] = ()
         self._hanging: Counter[str] = Counter()
         self._drives = DriveFiles(directory / DRIVES)
+        self._rescue_drives = DriveFiles(directory / RESCUE_DRIVES)
         self._consoles = SimulatedConsoles()
         self._up_since = 0
         self._transfers: dict[ServerId, Transfer] = {}
@@ -127,6 +131,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
             self._guests[guest.spec.server] = guest
         self._load_live()
         self._drives.tidy(self._guests)
+        self._rescue_drives.tidy(self._guests)
         self._states = None
         room = self._room / SET_ASIDE
         self._set_aside = (
@@ -409,7 +414,9 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
 
     def config_drive(self, server: ServerId) -> bytes | None:
         """The image that the guest would see; None: it has none."""
-        return self._drives.read(server)
+        guest = self._guests.get(server)
+        rescue = None if guest is None or guest.rescue is None else self._rescue_drives.read(server)
+        return self._drives.read(server) if rescue is None else rescue
 
     @override
     def _keep_drive(self, spec: GuestSpec) -> GuestSpec:
@@ -419,9 +426,14 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
         return msgspec.structs.replace(spec, drive=None)
 
     @override
+    def _keep_rescue_drive(self, server: ServerId, drive: InstanceMetadata) -> None:
+        self._rescue_drives.keep(server, build(drive))
+
+    @override
     def _remove(self, server: ServerId) -> None:
         self._file(server).unlink(missing_ok=True)
         self._drives.drop(server)
+        self._rescue_drives.drop(server)
         self._consoles.close_of(server)
         self._guests.pop(server, None)
         self._states = None

@@ -23,6 +23,7 @@ from moorage.model.diagnostics import (
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import ServerId
+from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.rescue import RescueSpec
 
 NS_PER_S = 1_000_000_000
@@ -63,6 +64,11 @@ class SimulatedLife(ABC):
         """What its config drive says becomes an image in a file of its own; the spec without it."""
         ...
 
+    @abstractmethod
+    def _keep_rescue_drive(self, server: ServerId, drive: InstanceMetadata) -> None:
+        """What its config drive says while it is rescued becomes an image in another file."""
+        ...
+
     def _running(self, server: ServerId) -> SimulatedGuest:
         guest = self._of(server)
         if guest.power is not PowerState.RUNNING:
@@ -88,9 +94,13 @@ class SimulatedLife(ABC):
                 guest.boot(self._clock.now())
             return self._keep(guest)
 
-    async def rescue_guest(self, server: ServerId, rescue: RescueSpec) -> PowerState:
+    async def rescue_guest(
+        self, server: ServerId, rescue: RescueSpec, drive: InstanceMetadata | None = None
+    ) -> PowerState:
         async with self._trouble("rescue_guest"):
             guest = self._of(server)
+            if drive is not None:
+                self._keep_rescue_drive(server, drive)
             if guest.rescue != rescue or guest.power is not PowerState.RUNNING:
                 guest.rescue = rescue
                 guest.boot(self._clock.now())

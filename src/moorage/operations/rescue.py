@@ -6,12 +6,14 @@ fails leaves the server rescued, as it was, and may be asked again.
 
 import msgspec
 
-from moorage.bus.messages import RescueGuest, UnrescueGuest, Verb
+from moorage.bus.messages import Verb
+from moorage.bus.rescuing import RescueGuest, UnrescueGuest
 from moorage.clients.http import request_id as carried
 from moorage.model.asker import Asker
 from moorage.model.errors import HostFailed, Invalid, NotFound
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import OperationId
+from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.operation import Accepted
 from moorage.model.rescue import RescueSpec
 from moorage.model.server import Fault, PowerState, Server, TaskState, VmState
@@ -20,6 +22,9 @@ from moorage.operations.accept import accepted, tell_later
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing, slot
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.drives import with_drive
+from moorage.operations.steps.guest_again import cards_of
+from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
 from moorage.operations.steps.servers import Found, StateCheck
 from moorage.operations.steps.volumes import in_use
@@ -50,6 +55,8 @@ class Rescue(msgspec.Struct, frozen=True):
     global_request_id: str = ""
     by_project: str = ""
     """The project whoever asked acted for."""
+    sealed_password: str = ""
+    """For the config drive that the guest finds while it is rescued; empty: its server has none, or nobody is to be told."""
 
 
 class Unrescue(msgspec.Struct, frozen=True):
@@ -81,9 +88,21 @@ async def fail_action(run: RescueRun) -> None:
 
 @step(needs=(begin_action,), patience_s=HOST_PATIENCE_S)
 async def rescue_guest(run: RescueRun) -> GuestState:
-    """The host shuts the guest down and boots it from the rescue image."""
-    to, mine = doing.host_of(run[begin_action]), errand(run, "rescue_guest")
-    return await run.rooms.hosts.tell(to, mine, run.asked.server.id, Verb.RESCUE_GUEST, RescueGuest(run.asked.rescue))
+    """The host shuts the guest down and boots it from the rescue image, with a config drive of its own where it has one."""
+    found = run[begin_action]
+    order = RescueGuest(run.asked.rescue, await _drive(run, found.server))
+    to, mine = doing.host_of(found), errand(run, "rescue_guest")
+    return await run.rooms.hosts.tell(to, mine, run.asked.server.id, Verb.RESCUE_GUEST, order)
+
+
+async def _drive(run: RescueRun, server: Server | None) -> InstanceMetadata | None:
+    """As the server's own, but with the password of this rescue; that of its boot is kept by nobody."""
+    if server is None or not server.config_drive:
+        return None
+    cards, zone = await cards_of(run.rooms, server), server.availability_zone
+    guest = guest_of(server, cards.networks, cards.ports, zone or run.rooms.settings.default_availability_zone)
+    sealed = run.asked.sealed_password
+    return (await with_drive(run.rooms, server, guest, cards.networks, cards.ports, sealed_password=sealed)).drive
 
 
 @rescue_guest.undo
@@ -210,11 +229,14 @@ async def begin(
     server: Server,
     image: str | None,
     *,
+    password: str = "",
     may_boot_from_volume: bool = False,
     check: StateCheck,
     request_id: str = "",
 ) -> None:
     """Accept a rescue. Raises Invalid (an image that cannot rescue) and Conflict.
+
+    `password`: the administrator's of the rescued guest, which its config drive tells it.
 
     `may_boot_from_volume`: so may servers that boot from a volume (2.87), from an image that names both device and bus.
     """
@@ -228,10 +250,11 @@ async def begin(
             raise _not_backed(server)
         await _check_host(rooms, server)
     owner = await rooms.tellers.choose(RESCUE.name)
+    sealed = rooms.seals.seal(password) if server.config_drive and rooms.seals is not None and password else ""
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = Rescue(now, seq, spec, request_id, asker.user, carried.get(), asker.project or "")
+        asked = Rescue(now, seq, spec, request_id, asker.user, carried.get(), asker.project or "", sealed)
         return accepted(RESCUE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 
     await tell_later(rooms, await slot.accept(rooms, server.id, "rescue", make, task=TaskState.RESCUING))

@@ -102,6 +102,7 @@ class LifeBook:
         server: Server,
         image: str | None,
         *,
+        password: str = "",
         may_boot_from_volume: bool = False,
         check: StateCheck,
         request_id: str,

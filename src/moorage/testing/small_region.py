@@ -15,7 +15,8 @@ import msgspec
 from typing_extensions import override
 
 from moorage.bus.agents import Errand, HostAddress
-from moorage.bus.messages import DestroyGuest, RebuildGuest, RescueGuest, UnrescueGuest, Verb
+from moorage.bus.messages import DestroyGuest, RebuildGuest, Verb
+from moorage.bus.rescuing import RescueGuest, UnrescueGuest
 from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
 from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.errors import HostFailed, NotFound, Stale
@@ -530,9 +531,8 @@ class SmallRegion:
         held = await self.region.read(lambda tx: tx.scalar(OPERATION))
         rows, cards, devices = 0, 0, 0
         for database in self.cells.values():
-            living = [
-                each for host, _ in ALL_HOSTS for each in await database.read(partial(servers.on_host, host=host))
-            ]
+            on = [await database.read(partial(servers.on_host, host=host)) for host, _ in ALL_HOSTS]
+            living = [server for each in on for server in each]
             rows += len(living)
             cards += sum(len(each.nics) for each in living)
             devices += sum(len(each.block_devices) for each in living)

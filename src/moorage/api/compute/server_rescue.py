@@ -34,18 +34,20 @@ async def rescue(call: Call[RescueBody]) -> Reply:
     check = partial(in_state, action="rescue", states=FROM)
     check(server)
     asked = call.body.rescue or Wanted()
+    password = asked.admin_pass or new_password()
     await doors(call).rescue(
         call.asker,
         call.token,
         server,
         asked.rescue_image_ref,
+        password=password,
         may_boot_from_volume=call.version >= SERVERS_ON_VOLUMES,
         check=check,
         request_id=call.request_id,
     )
     if not call.desk.config.enable_instance_password:
         return Reply(200, {})
-    return Reply(200, {"adminPass": asked.admin_pass or new_password()})
+    return Reply(200, {"adminPass": password})
 
 
 async def unrescue(call: Call[Any]) -> Reply:
