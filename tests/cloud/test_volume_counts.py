@@ -1,5 +1,5 @@
-"""What a boot from a volume, attach, swap and detach cost: statements, commits, commands to hosts, calls of the volume service
-(docs/performance.md)."""
+"""What boots from volumes cost, and what is done to servers that have some: statements, commits, commands to hosts, calls of the
+volume and the image service (docs/performance.md)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from conftest import Running, Start
-from test_volumes import attach, becomes, detach, volume
+from test_snapshots import act
+from test_volumes import attach, becomes, detach, snapshot_that_waits, volume
 from test_volumes_swapped import as_service, moves, swap
 
 from moorage.main.config import Hosts
@@ -20,19 +21,49 @@ BUDGET: dict[str, tuple[int, int, int]] = {
     "attach": (32, 4, 2),
     "swap": (18, 5, 2),
     "detach": (16, 5, 1),
+    "extend": (21, 6, 1),
+    "createImage": (19, 5, 0),
+    "rebuild": (29, 9, 3),
+    "shelve": (30, 10, 2),
+    "unshelve": (33, 10, 2),
+    "boot from image": (20, 7, 2),
+    "boot from snapshot": (20, 7, 2),
 }
 """Operation → at most so many (statements on SQLite, commits, commands to hosts); who asks for an attach looks until it is listed."""
 STATEMENTS_A_LOOK = 2
 """Of who waits until the volume service shows a detach: whether the operation has ended."""
+NAMED = {"volume": "", "image": "image "}
 EXPORT = {"GET volumes": 1, "POST attachments": 1, "PUT attachments": 1, "POST attachments action": 1}
 """Shown with the user's token; reserved, exported, complete."""
+MADE = {"POST volumes": 1, "POST attachments": 1, "PUT attachments": 1, "POST attachments action": 1}
+FRESH = {"GET attachments": 1, "POST attachments": 1, "DELETE attachments": 1}
+"""Another attachment is reserved, and then the exported one goes."""
 CALLS: dict[str, dict[str, int]] = {
     "boot": EXPORT,
     "attach": EXPORT,
     "swap": {**EXPORT, "GET volumes": 2, "POST volumes action": 1, "DELETE attachments": 1},
     "detach": {"POST volumes action": 1, "DELETE attachments": 1},
+    "extend": {"GET volumes": 1, "POST volumes action": 1},
+    "createImage": {
+        "POST snapshots": 1, "image POST images": 1, "image PATCH images": 1, "image PUT images data": 1, "image GET images": 1,
+    },
+    "rebuild": {
+        **FRESH, "POST volumes action": 1, "PUT attachments": 1, "POST attachments action": 1, "image GET images": 1,
+    },
+    "shelve": FRESH,
+    "unshelve": {"PUT attachments": 1, "POST attachments action": 1},
+    "boot from image": {**MADE, "image GET images": 1},
+    "boot from snapshot": {**MADE, "GET snapshots": 1},
+}  # fmt: skip
+"""Calls of the volume and the image service, each exactly so often, beside `LOOKS`."""
+LOOKS = {
+    "detach": ("GET volumes", 2),
+    "createImage": ("GET snapshots", 1),
+    "rebuild": ("GET volumes", 3),
+    "boot from image": ("GET volumes", 1),
+    "boot from snapshot": ("GET volumes", 2),
 }
-"""Calls of the volume service, each exactly so often."""
+"""Calls that are repeated until the volume service has done it, and how often there are at least: what is asked before is the rest."""
 
 
 def counted(table: Any) -> int:
@@ -40,8 +71,17 @@ def counted(table: Any) -> int:
 
 
 def calls(running: Running) -> Counter[str]:
-    (neighbour,) = [each for each in running.cloud.region.clients.neighbours if each.name == "volume"]
-    return Counter(neighbour.calls)
+    """Of the volume service, and, named so, of the image service."""
+    found: Counter[str] = Counter()
+    for neighbour in running.cloud.region.clients.neighbours:
+        if neighbour.name in NAMED:
+            found.update({NAMED[neighbour.name] + call: number for call, number in neighbour.calls.items()})
+    return found
+
+
+def ended(commits: Any) -> bool:
+    """Whether a story was told to its end."""
+    return any(name == "end" for _, name in commits)
 
 
 async def cost(
@@ -57,7 +97,7 @@ async def cost(
     region.meter.reset()
     answer = await asked()
     assert answer.status_code == 202, answer.text
-    await until(lambda: not conductor.telling and len(running.told_once) > 0)
+    await until(lambda: not conductor.telling and ended(region.meter.commits))
     found = counted(region.meter.statements), counted(region.meter.commits), len(running.told_once)
     return found, dict(calls(running) - before), answer
 
@@ -87,12 +127,42 @@ async def test_what_each_costs(start: Start, rounds_are_far_away: None, monkeypa
         await moves(running, first)
         found["swap"], made["swap"], _ = await cost(running, lambda: swap(running, server, first, new))
         await becomes(running, new, "in-use")
+        bigger = {"os-extend": {"new_size": 2}}
+        found["extend"], made["extend"], _ = await cost(
+            running, lambda: admin.volume("POST", f"/volumes/{new}/action", bigger)
+        )
+        await becomes(running, new, "in-use")
         found["detach"], made["detach"], _ = await cost(running, lambda: detach(running, server, new))
         await becomes(running, new, "available")
-        looks = made["detach"].pop("GET volumes") - 1
-        assert looks >= 1, "shown with the user's token, and until the volume service shows the detach"
-        statements, *rest = found["detach"]
-        found["detach"] = (statements - looks * STATEMENTS_A_LOOK, *rest)
+        looks = made["detach"]["GET volumes"] - 1
+        statements, commits, commands = found["detach"]
+        found["detach"] = (statements - looks * STATEMENTS_A_LOOK, commits, commands)
+        for name, body in (
+            ("createImage", {"createImage": {"name": "copy"}}),
+            ("rebuild", {"rebuild": {"imageRef": await admin.id_of("image", "tiny")}}),
+            ("shelve", {"shelve": None}),
+            ("unshelve", {"unshelve": None}),
+        ):
+            found[name], made[name], _ = await cost(running, lambda body=body: act(running, server, body))  # type: ignore[misc]
+            await admin.settled(server)
+        taken = await snapshot_that_waits(running, root)
+        for source, id in (("image", await admin.id_of("image", "tiny")), ("snapshot", taken)):
+            device = {
+                "source_type": source,
+                "destination_type": "volume",
+                "uuid": id,
+                "boot_index": 0,
+                "volume_size": 1,
+            }
+            name = f"boot from {source}"
+            found[name], made[name], answer = await cost(
+                running,
+                lambda device=device: admin.ask_boot("b", imageRef="", block_device_mapping_v2=[device]),  # type: ignore[misc]
+            )
+            await admin.settled(answer.json()["server"]["id"])
+        for name, (call, least) in LOOKS.items():
+            seen = made[name].pop(call)
+            assert seen >= least, name
         over = {
             name: each for name, each in found.items() if any(a > b for a, b in zip(each, BUDGET[name], strict=True))
         }

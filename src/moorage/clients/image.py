@@ -110,9 +110,10 @@ class ImageClient:
                 "limit": str(wanted),
                 **({"marker": marker} if marker else {}),
             }
-            page: list[Json] = (await self._image.call("GET", "/v2/images", params=asked)).body["images"]
+            body = (await self._image.call("GET", "/v2/images", params=asked)).body
+            page: list[Json] = body["images"]
             rows += [image_of(each) for each in page]
-            if not page:
+            if not page or (len(page) < wanted and "next" not in body):
                 break
             marker = page[-1]["id"]
         return rows

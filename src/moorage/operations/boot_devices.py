@@ -17,7 +17,7 @@ from moorage.model.flavor import Flavor
 from moorage.model.ids import ServerId, new_uuid
 from moorage.model.image import Image
 from moorage.model.server import BlockDevice, Server
-from moorage.model.volume import KEY, NewVolume, Volume
+from moorage.model.volume import KEY, NewVolume, Snapshot, Volume
 from moorage.operations.boot_asked import Boot
 from moorage.operations.image_checks import BYTES_PER_GIB, check_image
 from moorage.operations.image_mappings import merged
@@ -65,19 +65,23 @@ async def understood(
     root, volumes = BootDevices(), list[Volume]()
     types = await _types(rooms, project, token, request.block_devices)
     for each in request.block_devices:
-        device, volume = each, None
+        device, volume, snapshot = each, None, None
         if each.volume_type is not None:
             device = msgspec.structs.replace(device, volume_type=types[each.volume_type])
         if each.source == "volume":
             device, volume = await _volume(rooms, project, token, device, request)
             volumes.append(volume)
         elif each.source == "snapshot":
-            device = await _snapshot(rooms, project, token, device)
+            device, snapshot = await _snapshot(rooms, project, token, device)
         written = None
         if each.source == "image" and each.destination == "volume":
             written = image if each.uuid == request.image_ref else await _image_of_device(rooms, token, device)
         if each.boot_index == 0:
-            root = await _root(rooms, project, token, device, image, written, volume, flavor, may_zero_disk)
+            if snapshot is not None and image is None and each.destination == "volume":
+                properties = await _written_on(rooms, project, token, snapshot, flavor)
+                root = BootDevices((), None, properties, local_root=False)
+            else:
+                root = _root(device, image, written, volume, flavor, may_zero_disk)
         devices.append(device)
     zone = _zone(rooms, request, volumes)
     return msgspec.structs.replace(root, devices=tuple(devices), zone=zone)
@@ -213,18 +217,25 @@ async def _volume(
     return found, volume
 
 
-async def _snapshot(rooms: Rooms, project: str, token: str, device: BlockDevice) -> BlockDevice:
+async def _snapshot(rooms: Rooms, project: str, token: str, device: BlockDevice) -> tuple[BlockDevice, Snapshot]:
     try:
         found = await volumes_of(rooms).snapshot(device.uuid or "", project, token)
     except NotFound as missing:
         raise Invalid(f"{WRONG}: failed to get snapshot {device.uuid}.") from missing
-    return msgspec.structs.replace(device, size_gib=device.size_gib or found.size_gib)
+    return msgspec.structs.replace(device, size_gib=device.size_gib or found.size_gib), found
 
 
-async def _root(
-    rooms: Rooms,
-    project: str,
-    token: str,
+async def _written_on(rooms: Rooms, project: str, token: str, snapshot: Snapshot, flavor: Flavor) -> dict[str, str]:
+    """The properties of the image that was written on the volume of a snapshot."""
+    try:
+        volume = await volumes_of(rooms).show(snapshot.volume, project, token)
+    except NotFound as missing:
+        raise Invalid(f"{WRONG}: failed to get snapshot {snapshot.id}.") from missing
+    _check_ram(volume.image_metadata, flavor)
+    return _properties(volume.image_metadata)
+
+
+def _root(
     device: BlockDevice,
     image: Image | None,
     written: Image | None,
@@ -250,16 +261,7 @@ async def _root(
             raise Invalid(f"Block Device {volume.id} is not bootable.")
         _check_ram(volume.image_metadata, flavor)
         return BootDevices((), image, _properties(volume.image_metadata), local_root=False)
-    properties: dict[str, str] = {}
-    if device.source == "snapshot":
-        taken = await volumes_of(rooms).snapshot(device.uuid or "", project, token)
-        try:
-            of = await volumes_of(rooms).show(taken.volume, project, token)
-        except NotFound as missing:
-            raise Invalid(f"{WRONG}: failed to get snapshot {device.uuid}.") from missing
-        properties = _properties(of.image_metadata)
-        _check_ram(of.image_metadata, flavor)
-    return BootDevices((), image, properties, local_root=False)
+    return BootDevices((), image, {}, local_root=False)
 
 
 def _check_named(image: Image, device: BlockDevice, flavor: Flavor) -> None:
