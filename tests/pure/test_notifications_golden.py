@@ -13,7 +13,7 @@ import pytest
 
 from moorage.model.ids import FlavorId, ImageId, NetworkId, PortId, ServerId
 from moorage.model.notification import Notification, StateUpdate, Trouble, without_secrets
-from moorage.model.server import Address, FlavorCopy, Nic, PowerState, Server, TaskState, VmState
+from moorage.model.server import Address, BlockDevice, FlavorCopy, Nic, PowerState, Server, TaskState, VmState
 from moorage.operations.notifications.messages import Wording, messages_of
 from moorage.operations.notifications.periods import last_completed, moment, running
 
@@ -73,6 +73,20 @@ GONE = replaced(vm_state=VmState.DELETED, power_state=0, deleted_at=AT, terminat
 NOWHERE = replaced(vm_state=VmState.ERROR, power_state=0, launched_at=None, host=None, node=None, nics=())
 
 
+BACKED = replaced(
+    block_devices=(
+        BlockDevice(
+            "image", "volume", 0, device="/dev/vda", delete_on_termination=True, volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113", bdm="bdm1",
+        ),
+        BlockDevice("blank", "local", -1, device="/dev/vdb", guest_format="swap", bdm="bdm2"),
+        BlockDevice(
+            "volume", "volume", device="/dev/vdc", tag="data", volume="227cc671-f30b-4488-96fd-7d0bf13648d8", bdm="bdm3",
+            attachment="secret-attachment",
+        ),
+    )
+)  # fmt: skip
+
+
 def said(event: str, server: Server, **also: Any) -> Notification:
     facts: dict[str, Any] = {"host": "host1", "request_id": "req-5b6c791d", "user": "fake", "project": "admins", **also}
     return Notification(id=f"operation-1/1/{event}", event=event, at=AT, server=without_secrets(server), **facts)
@@ -108,6 +122,8 @@ CASES: dict[str, Notification] = {
         snapshot_image="d2aae36f-785c-4518-8016-bc9534d9fc7f",
     ),
     "snapshot.end": said("snapshot.end", SERVER, snapshot_image="d2aae36f-785c-4518-8016-bc9534d9fc7f"),
+    "reboot.end-with-volumes": said("reboot.end", BACKED),
+    "pause.end-with-volumes": said("pause.end", BACKED),
     "update-tags": said("update", SERVER, service="api", host="rack1", update=StateUpdate("active", None)),
 }
 WORDING = Wording("both", image_url="http://image.example")
@@ -130,6 +146,29 @@ def test_golden(name: str) -> None:
 
 def test_no_golden_notification_was_forgotten() -> None:
     assert {file.stem for file in GOLDEN.glob("*.json")} == set(CASES)
+
+
+@pytest.mark.parametrize(
+    ("event", "service", "off", "on"),
+    [
+        ("reboot.end", "compute", 2, 2),
+        ("pause.end", "compute", None, 2),
+        ("exists", "compute", None, 2),
+        ("resize.end", "compute", 2, 2),
+        ("resize.error", "compute", None, 2),
+        ("delete.end", "compute", 2, 2),
+        ("delete.end", "api", None, 2),
+        ("live_migration_rollback.start", "compute", 2, 2),
+        ("live_migration_rollback_dest.start", "compute", None, 2),
+    ],
+)
+def test_volumes_are_told_where_nova_tells_them(event: str, service: str, off: int | None, on: int) -> None:
+    """Nova's senders that have the block devices at hand tell them whatever `bdms_in_notifications` is."""
+    for bdms, wanted in ((False, off), (True, on)):
+        (message,) = messages_of(said(event, BACKED, service=service), Wording("versioned", bdms=bdms))
+        devices = message.body["payload"]["nova_object.data"]["block_devices"]
+        assert (None if devices is None else len(devices)) == wanted
+        assert "secret-attachment" not in message.envelope().decode()
 
 
 def test_each_format_goes_to_its_topics_alone() -> None:
@@ -181,6 +220,7 @@ NOVA_34: dict[str, tuple[str, set[str]]] = {
             "disabled", "is_public", "extra_specs", "projects", "description",
         },
     ),
+    "BlockDevicePayload": ("1.0", {"device_name", "boot_index", "delete_on_termination", "volume_id", "tag"}),
     "IpPayload": ("1.0", {"label", "mac", "meta", "port_uuid", "version", "address", "device_name"}),
     "KeypairPayload": ("1.0", {"user_id", "name", "fingerprint", "public_key", "type"}),
     "ExceptionPayload": ("1.1", {"module_name", "function_name", "exception", "exception_message", "traceback"}),

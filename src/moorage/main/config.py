@@ -399,6 +399,8 @@ class Notifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versioned_notifications_topics: tuple[str, ...] = ("versioned_notifications",)
     notify_on_state_change: StateChanges = ""
     """Whether `update` is told of changed states: not at all, of `vm_state`, or of `vm_and_task_state`."""
+    bdms_in_notifications: bool = False
+    """Every versioned notification says which volumes the server has; else those alone whose senders have them at hand, as in Nova."""
     usage_audit: bool = False
     """Tell `exists` of every server when a period is over."""
     usage_audit_period: Literal["hour", "day", "month", "year"] = "month"

@@ -61,6 +61,7 @@ def open_notifications(config: Config, bus: Bus) -> Told | None:
             wanted.topics,
             wanted.versioned_notifications_topics,
             (config.image.url or config.api.image.url).rstrip("/"),
+            wanted.bdms_in_notifications,
         ),
         bus,
     )

@@ -18,6 +18,8 @@ class Wording:
     topics: Sequence[str] = ("notifications",)
     versioned_topics: Sequence[str] = ("versioned_notifications",)
     image_url: str = ""
+    bdms: bool = False
+    """Versioned ones always say which volumes a server has."""
 
 
 def messages_of(notification: Notification, wording: Wording) -> list[Message]:
@@ -31,7 +33,7 @@ def messages_of(notification: Notification, wording: Wording) -> list[Message]:
             found += [_message(notification, "unversioned", t, event_type, publisher, body) for t in wording.topics]
     if wording.format in ("versioned", "both"):
         event_type, publisher = versioned.event_type(notification), versioned.publisher_id(notification)
-        body = versioned.payload(notification)
+        body = versioned.payload(notification, bdms=wording.bdms)
         found += [_message(notification, "versioned", t, event_type, publisher, body) for t in wording.versioned_topics]
     return found
 

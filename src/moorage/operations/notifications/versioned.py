@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage.model.errors import Problem
 from moorage.model.notification import Notification, Trouble
-from moorage.model.server import FlavorCopy, PowerState, Server
+from moorage.model.server import BlockDevice, FlavorCopy, PowerState, Server
 from moorage.operations.notifications.periods import moment, running
 from moorage.operations.nouns.keypairs import fingerprint
 
@@ -34,6 +34,14 @@ ACTION_PAYLOAD = ("InstanceActionPayload", "1.9")
 DEVICE_NAME_CHARACTERS = 14
 
 
+TOLD_AT_ONCE = frozenset({
+    "create", "delete", "shutdown", "reboot", "resume", "rebuild", "resize", "resize_finish", "resize_revert",
+    "shelve", "shelve_offload", "unshelve", "live_migration_pre", "live_migration_rollback",
+})  # fmt: skip
+"""What Nova's hosts do with the block devices at hand: these say which, whatever `bdms_in_notifications` is."""
+WITHOUT_THEM = frozenset({"resize.error"})
+
+
 def event_type(notification: Notification) -> str:
     return f"instance.{notification.event}"
 
@@ -42,10 +50,12 @@ def publisher_id(notification: Notification) -> str:
     return f"nova-{notification.service}:{notification.host}"
 
 
-def payload(notification: Notification) -> dict[str, Any]:
-    """One versioned object; others stand inside it."""
+def payload(notification: Notification, *, bdms: bool = False) -> dict[str, Any]:
+    """One versioned object; others stand inside it.  `bdms`: the block devices are always told."""
     server, action = notification.server, notification.event.partition(".")[0]
     data = _server(notification)
+    if bdms or _has_devices_at_hand(notification):
+        data["block_devices"] = [_block_device(each) for each in server.volumes]
     if action == "create":
         data |= {
             "keypairs": _keypairs(server),
@@ -123,6 +133,25 @@ def _server(notification: Notification) -> dict[str, Any]:
         "locked_reason": server.locked_reason,
         "shares": None,
     }
+
+
+def _has_devices_at_hand(notification: Notification) -> bool:
+    event = notification.event
+    return notification.service == "compute" and event.partition(".")[0] in TOLD_AT_ONCE and event not in WITHOUT_THEM
+
+
+def _block_device(device: BlockDevice) -> dict[str, Any]:
+    return _object(
+        "BlockDevicePayload",
+        "1.0",
+        {
+            "device_name": device.device,
+            "boot_index": device.boot_index,
+            "delete_on_termination": device.delete_on_termination,
+            "volume_id": device.volume,
+            "tag": device.tag,
+        },
+    )
 
 
 def _flavor(flavor: FlavorCopy) -> dict[str, Any]:
