@@ -1,5 +1,6 @@
 """Evacuations of servers with volumes, with guarantees, on routed networks and that are off: each step fails."""
 
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -219,3 +220,41 @@ async def test_a_server_whose_volumes_are_exported_to_nobody_is_not_shown_active
     with pytest.raises(Unwound):
         await told(small, asked)
     assert (await recorded(small)).vm_state is state
+
+
+@pytest.mark.parametrize("old", ["source", "pin"])
+async def test_guarantees_need_hosts_that_understand_them(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, old: str
+) -> None:
+    """S1.11, S1.12: refused before the old host is told anything, by its level and by the pin that is used; others are evacuated."""
+
+    def ages() -> None:
+        if old == "pin":
+            settings = dataclasses.replace(small.rooms.settings, level_pin=2)
+            small.rooms = dataclasses.replace(small.rooms, settings=settings)
+            return
+        world = small.engine.world()
+        levels = world.level.copy()
+        levels[world.slots_by_name[DEAD]] = 2
+        monkeypatch.setattr(small.engine, "world", lambda: dataclasses.replace(world, level=levels))
+
+    asked = await evacuating(small, guarantees=True, heard=True)
+    ages()
+    bound = dict(small.network.ports)
+    held = await small.region.read(lambda tx: claims.held(tx, SERVER))
+    with pytest.raises(Unwound, match="cannot be evacuated before all of the hosts concerned are upgraded"):
+        await told(small, asked)
+    server = await recorded(small)
+    assert (server.host, server.vm_state, server.task_state) == (DEAD, VmState.ACTIVE, None)
+    assert small.hosts.guests == {(DEAD, SERVER): PowerState.RUNNING}
+    assert small.network.ports == bound
+    assert await small.region.read(lambda tx: claims.held(tx, SERVER)) == held
+    move = await small.cells[CELL].read(lambda tx: migrations.get(tx, MOVE))
+    assert move is not None
+    assert move.status is MigrationStatus.ERROR
+    monkeypatch.undo()
+
+    asked = await evacuating(small)
+    ages()
+    await told(small, asked)
+    assert (await recorded(small)).host != DEAD

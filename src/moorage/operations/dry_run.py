@@ -14,7 +14,7 @@ from moorage.model.operation import Accepted
 from moorage.model.server import Server
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, Choice
-from moorage.operations import live_migrate_asked, resize, resize_asked, unshelve_asked
+from moorage.operations import live_migrate, live_migrate_asked, resize, resize_asked, unshelve_asked
 from moorage.operations.all import SAGAS
 from moorage.operations.boot_asked import Boot
 from moorage.operations.boot_asked import ask_of as ask_of_boot
@@ -24,6 +24,7 @@ from moorage.operations.expected_ports import ports_foreseen
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.resize_asked import Resize
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import moving
 from moorage.operations.steps.crossing import Tries
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.unshelve_asked import Unshelve
@@ -73,7 +74,7 @@ async def _foreseen(rooms: Rooms, new: Accepted, trial: Trial) -> Foreseen:
     asked: Any = msgspec.json.decode(new.asked, type=saga.asked)
     server: Server = asked.server
     cards, asks = await wanted(rooms, asked)
-    fault, verdict = _refusal(asked), None
+    fault, verdict = await _refusal(rooms, asked, cards), None
     if isinstance(asked, Boot) and asked.no_room is not None:
         verdict, fault = Verdict((), asked.no_room.ledger), asked.no_room.fault
     elif asks is not None and not fault:
@@ -126,13 +127,18 @@ _MOVES: Mapping[type[Any], Callable[..., Ask | Tries]] = {
 }
 
 
-def _refusal(asked: Any) -> str:
+async def _refusal(rooms: Rooms, asked: Any, cards: Cards) -> str:
     """What a step before the claim refuses."""
-    if isinstance(asked, Resize):
-        try:
+    try:
+        if isinstance(asked, Resize):
             resize.refuse_shrinking(asked.server, asked.flavor)
-        except Problem as refused:
-            return refused.public
+            moving.refuse_old_hosts(rooms, str(asked.server.host), cards.ports, "moved")
+        elif isinstance(asked, LiveMigrate):
+            await live_migrate.refuse_guarantees(rooms, cards, str(asked.server.host))
+        elif isinstance(asked, Evacuate):
+            moving.refuse_old_hosts(rooms, str(asked.server.host), cards.ports, "evacuated")
+    except Problem as refused:
+        return refused.public
     return ""
 
 

@@ -74,7 +74,7 @@ async def fail_action(run: EvacuateRun) -> None:
         return
     now, turned = doing.now_us(), run.turned
     events = tuple(failed_event(each, now, found.server.host, turned) for each in EVENTS)
-    nowhere = turned is not None and isinstance(turned.problem(), NoCapacity)
+    nowhere = turned is not None and (isinstance(turned.problem(), NoCapacity) or turned.code == moving.HOST_TOO_OLD)
     status = MigrationStatus.ERROR if nowhere else MigrationStatus.FAILED
 
     def finish(tx: Tx) -> None:
@@ -89,10 +89,23 @@ async def fail_action(run: EvacuateRun) -> None:
     await records.change(run.rooms, found.cell, found.server.id, records.fence(run), after, finish)
 
 
-@step(needs=(begin_action,), no_undo="a guest that was found running on a host that is said to be down stays off")
+@step(
+    needs=(begin_action,),
+    no_undo="a guest that was found running on a host that is said to be down stays off",
+    patience_s=NETWORK_PATIENCE_S,
+)
 async def fence_source(run: EvacuateRun) -> FenceProof:
     """Refused before anything is touched."""
+    await _refuse_old_hosts(run, _server(run))
     return await fencing.prove(run, "fence_source", _server(run))
+
+
+async def _refuse_old_hosts(run: EvacuateRun, server: Server) -> None:
+    """Raises HostFailed. Its ports are asked for only while an agent or the pin may be too old: one reading is for the whole move (S1.16)."""
+    source = str(server.host)
+    if moving.too_old(run.rooms, source):
+        cards = await cards_of(run.rooms, server)
+        moving.refuse_old_hosts(run.rooms, source, cards.ports, "evacuated")
 
 
 @step(needs=(begin_action, fence_source), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)

@@ -29,12 +29,13 @@ logger = logging.getLogger(__name__)
 
 
 def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
-    """The record: as it was where proof was lacking before anything was touched.
+    """The record: as it was where proof was lacking, or an agent was too old, before anything was touched.
 
     Later its volumes are exported to nobody, while its host is silent; a server without any has lost nothing.
     """
     now = doing.now_us()
-    untouched = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
+    unproved = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
+    untouched = unproved or turned.code == moving.HOST_TOO_OLD
     state = asked.server.vm_state if untouched else VmState.ERROR
     return msgspec.structs.replace(as_it_was(server, turned, now), vm_state=state)
 

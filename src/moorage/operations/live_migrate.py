@@ -122,22 +122,22 @@ def was_stopped(run: LiveRun) -> bool:
 async def read_ports(run: LiveRun) -> Cards:
     """One reading for the whole move (S1.16). With guarantees they need two bindings, and hosts that understand them."""
     cards = await cards_of(run.rooms, _server(run))
+    await refuse_guarantees(run.rooms, cards, _here(run).name)
+    return cards
+
+
+async def refuse_guarantees(rooms: Rooms, cards: Cards, source: str) -> None:
+    """Of ports with a resource request: raises HostFailed where they cannot be bound to two hosts, or an agent or the pin is too old."""
     if not any(port.resource_request for port in cards.ports):
-        return cards
-    source = _here(run).name
-    if not await moving.second_bindings(run.rooms, cards, source, ""):
-        why = (
-            "the network service has one binding of a port only"
-            if not await run.rooms.network.has_bindings()
-            else source
-        )
+        return
+    if not await moving.second_bindings(rooms, cards, source, ""):
+        why = "the network service has one binding of a port only" if not await rooms.network.has_bindings() else source
         raise HostFailed(
             "Ports with a resource request cannot be live migrated: they cannot be bound to two hosts.",
             private=why,
             code="no_second_bindings",
         )
-    moving.refuse_old_hosts(run.rooms, source, "live migrated")
-    return cards
+    moving.refuse_old_hosts(rooms, source, cards.ports, "live migrated")
 
 
 @step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=HOST_PATIENCE_S)

@@ -113,8 +113,7 @@ def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
 async def read_ports(run: ResizeRun) -> Cards:
     """One reading for the whole move: what the ports ask, and how they are bound (S1.16). Guarantees need hosts that understand them."""
     cards = await cards_of(run.rooms, _server(run))
-    if any(port.resource_request for port in cards.ports):
-        moving.refuse_old_hosts(run.rooms, str(run.asked.server.host), "moved")
+    moving.refuse_old_hosts(run.rooms, str(run.asked.server.host), cards.ports, "moved")
     return cards
 
 

@@ -4,7 +4,7 @@ The host that a server leaves keeps its guest (off), its claim (held by the move
 confirmed or reverted.
 """
 
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ from moorage.store.cell import actions, migrations
 PROVIDERS_AND_DEVICES = (ALLOCATION, "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number",
                          "pf_mac_address", "vf_num", "device_mac_address")  # fmt: skip
 """What of a binding profile speaks of the host."""
+HOST_TOO_OLD = "host_too_old"
 
 
 class Place(Protocol):
@@ -279,19 +280,24 @@ def refuse_silent(rooms: Rooms, host: str) -> None:
         raise Conflict("Service is unavailable at this time.")
 
 
-def refuse_old_hosts(rooms: Rooms, source: str, done: str) -> None:
-    """Of ports with a resource request: raises HostFailed where the server's host, or the pin, is of before they arrive bound.
+def refuse_old_hosts(rooms: Rooms, source: str, ports: Iterable[Port], done: str) -> None:
+    """Raises HostFailed where a port has a resource request, and the server's host, or the pin, is of before ports arrive bound.
 
     The other host is one that is new enough, for that is asked of it when it is claimed (S1.11); the pin is what is used toward
     it, whatever it could (S1.12).
     """
-    pin, level = rooms.settings.level_pin, _level_of(rooms.placement.world(), source)
-    if level < PORTS_ARRIVE_BOUND or (pin is not None and pin < PORTS_ARRIVE_BOUND):
+    if too_old(rooms, source) and any(port.resource_request for port in ports):
         raise HostFailed(
             f"Ports with a resource request cannot be {done} before all of the hosts concerned are upgraded.",
-            private=f"{source} has level {level}, the pin is {pin}",
-            code="host_too_old",
+            private=f"{source} has level {_level_of(rooms.placement.world(), source)}, the pin is {rooms.settings.level_pin}",
+            code=HOST_TOO_OLD,
         )
+
+
+def too_old(rooms: Rooms, source: str) -> bool:
+    """Whether the server's host, or the pin, is of before ports arrive bound."""
+    pin, level = rooms.settings.level_pin, _level_of(rooms.placement.world(), source)
+    return level < PORTS_ARRIVE_BOUND or (pin is not None and pin < PORTS_ARRIVE_BOUND)
 
 
 def _level_of(world: World, host: str) -> int:
