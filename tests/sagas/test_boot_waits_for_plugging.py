@@ -17,6 +17,7 @@ from moorage.model.ids import OperationId
 from moorage.operations.boot import BOOT, VIF_PLUGGING_MAX_S, await_vifs
 from moorage.operations.rooms import Settings
 from moorage.operations.steps import plugging
+from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.saga.log import Failed
 from moorage.store.cell import servers
@@ -89,6 +90,23 @@ async def test_a_plug_that_failed_at_one_host_says_nothing_of_the_next(small: Sm
     await keep(small, events(small, "failed"))
     await boot(small, vif_plugging_is_fatal=False)
     assert await is_active(small)
+
+
+async def test_an_event_counts_only_for_the_host_that_the_port_is_bound_to_now(small: SmallRegion) -> None:
+    """What came of another host is neither a plug nor a failure here (RULES §20)."""
+    await keep(small, events(small, "completed"))
+    await boot(small)
+    (host,) = {host for host, _ in small.hosts.guests}
+    ports = {each.tag for each in events(small, "completed")}
+    for status in ("completed", "failed"):
+        await small.region.write(lambda tx: inbox.drop(tx, SERVER, VIF_PLUGGED))
+        await keep(small, events(small, status))
+        assert await plugging.plugged_ports(small.rooms, SERVER, ports, "elsewhere") == set()
+        if status == "completed":
+            assert await plugging.plugged_ports(small.rooms, SERVER, ports, host) == ports
+        else:
+            with pytest.raises(HostFailed):
+                await plugging.plugged_ports(small.rooms, SERVER, ports, host)
 
 
 async def test_a_network_service_that_is_out_for_a_moment_ends_no_wait(small: SmallRegion) -> None:
