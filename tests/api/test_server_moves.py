@@ -185,3 +185,16 @@ async def test_a_server_that_was_moved_is_reset_to_verify_resize(servers: Any) -
         for refused in ({"rebuild": {"imageRef": a_server().image}}, {"reboot": {"type": "HARD"}}):
             assert (await act(servers, refused)).status_code == 409, (status, refused)
     assert (await act(servers, {"revertResize": None})).status_code == 202
+
+
+async def test_only_administrators_see_the_ends_of_a_move_and_cancel_it(servers: Any) -> None:
+    await servers.keep(a_server(), a_server(2, locked=True))
+    path, body = f"/ext/servers/{ID}/moves", {"cancel": None}
+    for by, status in ((READER, 403), (MANAGER, 403), (STRANGER, 404), (ADMIN, 200)):
+        assert (await servers.ask("GET", path, None, by=by)).status_code == status
+        cancelled = await servers.ask("POST", f"{path}/some-move/action", body, by=by)
+        assert cancelled.status_code == (202 if status == 200 else status)
+    assert servers.book.cancelled == ["some-move"]
+    assert (await servers.ask("GET", "/ext/servers/nobody/moves", None, by=ADMIN)).status_code == 404
+    assert (await servers.ask("GET", f"{path}?limit=x", None, by=ADMIN)).status_code == 400
+    assert (await servers.ask("POST", f"{path}/some-move/action", {"odd": None}, by=ADMIN)).status_code == 400

@@ -12,8 +12,9 @@ from guaranteed import EGR, KBPS, network_on, placement, policy_of, port_on, pro
 from test_guaranteed_ports import explained
 from test_shelve import act, actions, failure, guests, held, neighbours_of, ports, until
 from test_volume_backed import backed
-from test_volumes import attached, disks
+from test_volumes import attach, attached, disks, volume
 
+from moorage.cli.move import said
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
@@ -319,11 +320,78 @@ async def test_volumes_go_with_their_server(running: Running, action: str) -> No
     there = await resized(running, id)
     rows = [row["volumeId"] for row in await attached(running, id)]
     assert disks(running, there) == rows
-    for volume in rows:
-        shown = (await running.admin.volume("GET", f"/volumes/{volume}")).json()["volume"]
+    for row in rows:
+        shown = (await running.admin.volume("GET", f"/volumes/{row}")).json()["volume"]
         assert [each["host_name"] for each in shown["attachments"]] == [host_of(there)]
     await nothing_to_mend(running)
     now = await asked(running, id, {action: None}, "ACTIVE", 204 if action == "confirmResize" else 202)
     assert host_of(now) == (here if action == "revertResize" else host_of(there))
     assert disks(running, now) == rows
+    await nothing_to_mend(running)
+
+
+async def moves(running: Running, server: str) -> list[dict[str, Any]]:
+    reply = await running.admin.compute("GET", f"/ext/servers/{server}/moves")
+    assert reply.status_code == 200, reply.text
+    return list(reply.json()["moves"])
+
+
+async def test_both_ends_of_a_move_are_shown_and_it_is_cancelled_until_its_server_is_there(running: Running) -> None:
+    admin = running.admin
+    before = await quota(running)
+    known = await providers(admin)
+    policy, network = await policy_of(admin, kbps=KBPS // 2), await network_on(admin, "physnet1")
+    wire = await port_on(admin, network, policy)
+    server = await admin.active("a", networks=[{"port": wire["id"]}])
+    id, source, disk_of = server["id"], host_of(server), await volume(running)
+    assert (await attach(running, id, disk_of)).status_code == 202
+    await running.let_go(id)
+    gate = running.hold_up("take_guest")
+    small = await admin.id_of("flavor", "m1.micro")
+    assert (await act(running, id, {"resize": {"flavorRef": small}})).status_code == 202
+
+    def lands(seen: list[dict[str, Any]]) -> bool:
+        return bool(seen) and len(seen[0]["destination"]["attachments"]) == 1
+
+    (move,) = await until(lambda: moves(running, id), lambda seen: lands(seen) and bool(seen[0]["operation"]))
+    there, left = move["destination"], move["source"]
+    assert (move["type"], move["status"], move["may_be_cancelled"]) == ("resize", "migrating", True)
+    assert (move["operation"]["name"], move["operation"]["back"]) == ("resize", False)
+    assert (left["host"], left["consumer"], there["consumer"]) == (source, move["id"], id)
+    assert there["host"] not in {source, None}
+    for end, ram in ((left, 128), (there, 192)):
+        claimed = {each["provider"]: each["resources"] for each in end["claimed"]}
+        assert claimed[known[end["host"]]]["MEMORY_MB"] == ram, end
+        assert sorted(EGR in each for each in claimed.values()) == [False, True], "the port's guarantee, at both"
+    (port,) = await ports(running, id)
+    addresses = [each["ip_address"] for each in port["fixed_ips"]]
+    bound = {each["status"]: end["host"] for end in (left, there) for each in end["bindings"]}
+    assert set(bound) == {"ACTIVE", "INACTIVE"}
+    assert [each["addresses"] for end in (left, there) for each in end["bindings"]] == [addresses, addresses]
+    assert (left["attachments"], there["attachments"][0]["volume"]) == ([], disk_of)
+    assert (move["services_out"], move["unbound_ports"], move["attachments_elsewhere"]) == ([], [], [])
+    assert {f"  source: {source} ({left['cell']})", f"  destination: {there['host']} ({there['cell']})"} < {*said(move)}
+    for which, code in ((str(uuid.uuid4()), 404), (move["id"], 202)):
+        reply = await admin.compute("POST", f"/ext/servers/{id}/moves/{which}/action", {"cancel": None})
+        assert reply.status_code == code, reply.text
+    gate.set()
+    seen = await admin.settled(id)
+    await running.let_go(id)
+    assert (seen["status"], host_of(seen), "fault" in seen) == ("ACTIVE", source, False)
+    assert power(running, source, id) is PowerState.RUNNING
+    assert guests(running, id) == [source]
+    assert disks(running, seen) == [disk_of]
+    assert await quota(running) == (before[0] + 1, before[1] + 128)
+    (move,) = await moves(running, id)
+    assert (move["status"], move["operation"], move["source"]["claimed"]) == ("cancelled", None, [])
+    assert [each for each, _ in await actions(running, id)][:2] == ["cancel_move", "resize"]
+    await nothing_to_mend(running)
+    await resized(running, id)
+    move = (await moves(running, id))[0]
+    assert (move["status"], move["waiting"]) == ("finished", "its owner, to confirm or revert it")
+    assert (move["source"]["consumer"], move["destination"]["consumer"]) == (move["id"], id)
+    late = await admin.compute("POST", f"/ext/servers/{id}/moves/{move['id']}/action", {"cancel": None})
+    assert late.status_code == 409
+    assert "its server is on its new host: confirm or revert it" in late.text
+    await asked(running, id, {"revertResize": None}, "ACTIVE")
     await nothing_to_mend(running)

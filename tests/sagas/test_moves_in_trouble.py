@@ -1,6 +1,7 @@
 """Moves whose hosts fail in the middle: no second guest runs, no disk is lost, no export is left to a guest that it is gone for."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -9,9 +10,10 @@ import pytest
 from moorage.bus.messages import SendGuest, Verb
 from moorage.model.errors import Conflict, HostFailed, UnknownOutcome
 from moorage.model.guest import PowerState
-from moorage.model.ids import CellId, SegmentId
+from moorage.model.ids import CellId, OperationId, SegmentId
+from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.network import SubnetFacts
-from moorage.model.server import VmState
+from moorage.model.server import TaskState, VmState
 from moorage.operations.all import SAGAS
 from moorage.operations.confirm_resize import ConfirmResize
 from moorage.operations.revert_resize import RevertResize
@@ -19,6 +21,8 @@ from moorage.operations.steps import moving
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.placement.inventory import SegmentReport
 from moorage.saga import Killed, Paper, Unwound, first_lines, tell
+from moorage.store.cell import migrations
+from moorage.store.region import servers as region_servers
 from moorage.testing import small_region, small_stories
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_moved import about_moved, recorded, resizing
@@ -97,6 +101,66 @@ async def test_the_old_guest_is_not_started_while_a_silent_host_may_run_the_new_
         await told(small, "resize/1", asked)
     assert len(silent) == 5, "it was waited for"
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
+
+
+class Wanted(Paper):
+    """A journal whose cancel word comes in the middle."""
+
+    def __init__(self, saga: str, transact: Any) -> None:
+        super().__init__(first_lines(SAGAS[saga]), transact)
+        self.hint = asyncio.Event()
+
+    async def no_more(self, word: str) -> None:
+        """Said while a step waits: it waits for ever otherwise."""
+        self.row.cancel = word
+        self.hint.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("said", ["on request", "on request, then deleted", "deleted"])
+async def test_who_cancels_a_move_has_the_old_guest_again_and_who_deletes_waits_for_no_silent_host(
+    small: SmallRegion, monkeypatch: Any, said: str
+) -> None:
+    asked = await resizing(small)
+    paper = Wanted("resize/1", small.transact)
+    destroy, start, silent = small.hosts.destroy_guest, small.hosts.start_guest, list[bool]()
+
+    async def started(to: Any, errand: Any, guest: Any) -> Any:
+        await start(to, errand, guest)
+        await paper.no_more("deleted" if said == "deleted" else moving.ON_REQUEST)
+
+    async def asked_to_destroy(to: Any, errand: Any, server: Any, release: Any = None) -> None:
+        assert small.hosts.guests[SOURCE, SERVER] is PowerState.SHUTDOWN, "two guests"
+        if "deleted" in said or len(silent) < 5:
+            silent.append(True)
+            if "then" in said and len(silent) == 3:
+                await small.region.write(
+                    lambda tx: region_servers.queue(tx, SERVER, OperationId("delete"), TaskState.DELETING)
+                )
+            raise HostFailed("nobody hears it", code=HOST_SILENT)
+        await destroy(to, errand, server, release)
+
+    monkeypatch.setattr(small.hosts, "start_guest", started)
+    monkeypatch.setattr(small.hosts, "destroy_guest", asked_to_destroy)
+    story = tell(
+        SAGAS["resize/1"], PROVED_OPERATION, asked, small.rooms, paper, clock=HeldClock(), cancel_hint=paper.hint
+    )
+    with pytest.raises(Unwound):
+        await story
+    if said == "on request":
+        assert len(silent) == 5, "it was waited for"
+        assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
+    else:
+        assert small.hosts.guests[SOURCE, SERVER] is PowerState.SHUTDOWN, "the other may run"
+    server = await recorded(small)
+    assert (server.host, server.vm_state, server.fault) == (SOURCE, VmState.ACTIVE, None)
+    status = (await of_server(small))[0].status
+    assert status is (MigrationStatus.ERROR if said == "deleted" else MigrationStatus.CANCELLED)
+
+
+async def of_server(small: SmallRegion) -> Sequence[Migration]:
+    query = migrations.MigrationQuery(limit=10, server=SERVER)
+    return await small.cells[CellId("cell1")].read(lambda tx: migrations.listed(tx, query))
 
 
 async def test_a_delete_goes_on_where_the_ports_are_back_on_the_old_host(small: SmallRegion) -> None:

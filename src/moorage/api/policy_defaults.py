@@ -340,6 +340,8 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "moorage:drains:show": (ADMIN, ("GET /ext/drains", "GET /ext/drains/{id}")),
     "moorage:drains:create": (ADMIN, ("POST /ext/drains",)),
     "moorage:drains:cancel": (ADMIN, ("POST /ext/drains/{id}/action (cancel)",)),
+    "moorage:moves:show": (ADMIN, ("GET /ext/servers/{server_id}/moves",)),
+    "moorage:moves:cancel": (ADMIN, ("POST /ext/servers/{server_id}/moves/{id}/action (cancel)",)),
     "moorage:gates:show": (ADMIN, ("GET /ext/gates",)),
     "moorage:audits:show": (ADMIN, ("GET /ext/audits", "GET /ext/audits/kinds", "GET /ext/audits/{id}")),
     "moorage:audits:create": (ADMIN, ("POST /ext/audits",)),

@@ -46,7 +46,7 @@ from moorage.api.compute import (
     volumes,
     volumes_boot,
 )
-from moorage.api.ext import audits, databases, drains, dry_run, gates, neighbours, operations
+from moorage.api.ext import audits, databases, drains, dry_run, gates, moves, neighbours, operations
 from moorage.api.ext import hosts as troubled_hosts
 from moorage.api.routes import Route
 
@@ -74,6 +74,7 @@ TABLE: tuple[Route, ...] = (
     *audits.ROUTES,
     *databases.ROUTES,
     *drains.ROUTES,
+    *moves.ROUTES,
     *dry_run.routes(
         (*servers.ROUTES, *server_evacuate.ROUTES, *server_moves.ROUTES, *server_shelve.ROUTES),
     ),

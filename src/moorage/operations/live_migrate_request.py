@@ -133,7 +133,7 @@ async def force_complete(
     """Who tells it forces the source to switch as soon as it reads this."""
     wish = inbox.ExternalEvent(server.id, live.FORCE, migration.uuid, seen_at=_now())
     await rooms.region.write(lambda tx: inbox.put_placed(tx, [wish]))
-    await _action(rooms, asker, server, "live_migration_force_complete", request_id, telling)
+    await note_action(rooms, asker, server, "live_migration_force_complete", request_id, telling)
 
 
 async def abort(rooms: Rooms, asker: Asker, server: Server, migration: Migration, request_id: str) -> None:
@@ -151,16 +151,16 @@ async def abort(rooms: Rooms, asker: Asker, server: Server, migration: Migration
     held = await rooms.region.write(work)
     if held is None:
         raise Invalid(f"Migration {migration.number} of instance {server.id} has ended and cannot be aborted.")
-    await _action(rooms, asker, server, "live_migration_cancel", request_id)
+    await note_action(rooms, asker, server, "live_migration_cancel", request_id)
     found = await rooms.region.read(lambda tx: region_operations.get(tx, held))
     if found is not None:
         await rooms.tellers.cancelled(held, found.owner)
 
 
-async def _action(
+async def note_action(
     rooms: Rooms, asker: Asker, server: Server, word: str, request_id: str, telling: Sequence[Telling] = ()
 ) -> None:
-    """It shows among the server's actions; the one that it is about tells how it ended."""
+    """Something was said of a move: it shows among the server's actions; the one that it is about tells how it ended."""
     assert server.cell is not None
     now = _now()
     action = Action(

@@ -7,14 +7,17 @@ from moorage.model.asker import Asker
 from moorage.model.migration import Migration
 from moorage.model.server import Server
 from moorage.operations import (
+    cancel_move,
     confirm_resize,
     evacuate_request,
     live_migrate_request,
+    move_ends,
     resize_request,
     revert_resize,
 )
 from moorage.operations.evacuate_request import EvacuateWish
 from moorage.operations.live_migrate_request import LiveWish
+from moorage.operations.move_ends import MoveSeen
 from moorage.operations.nouns.servers import Telling
 from moorage.operations.resize_request import ResizeWish
 from moorage.operations.rooms import Rooms
@@ -49,6 +52,12 @@ class MoveDoorsProtocol(Protocol):
     async def evacuate(
         self, asker: Asker, server: Server, wish: EvacuateWish, *, check: StateCheck, request_id: str
     ) -> None: ...
+
+    async def cancel_move(self, asker: Asker, server: Server, move: str, *, request_id: str) -> None: ...
+
+    async def moves_of(self, server: Server, *, limit: int) -> tuple[MoveSeen, ...]:
+        """The newest first, with what each has at its two ends."""
+        ...
 
 
 class MoveDoors:
@@ -85,3 +94,9 @@ class MoveDoors:
         self, asker: Asker, server: Server, wish: EvacuateWish, *, check: StateCheck, request_id: str
     ) -> None:
         await evacuate_request.begin(self.rooms, asker, server, wish, check=check, request_id=request_id)
+
+    async def cancel_move(self, asker: Asker, server: Server, move: str, *, request_id: str) -> None:
+        await cancel_move.cancel(self.rooms, asker, server, move, request_id)
+
+    async def moves_of(self, server: Server, *, limit: int) -> tuple[MoveSeen, ...]:
+        return await move_ends.seen(self.rooms, server, limit=limit)

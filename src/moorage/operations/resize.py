@@ -84,8 +84,10 @@ async def fail_action(run: ResizeRun) -> None:
     now = doing.now_us()
     events = (failed_event(EVENTS[0], now, found.server.host, run.turned),)
 
+    status = MigrationStatus.CANCELLED if run.cancelled == moving.ON_REQUEST else MigrationStatus.ERROR
+
     def finish(tx: Tx) -> None:
-        moving.with_status(tx, run.asked.migration, MigrationStatus.ERROR)
+        moving.with_status(tx, run.asked.migration, status)
         actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
 
     cause = None if run.cancelled is not None else run.turned
@@ -191,7 +193,7 @@ async def send_guest(run: ResizeRun) -> None:
 async def start_source(run: ResizeRun) -> None:
     """What was on is on again, and nothing is left of what was sent. A silent host is told by its cell what is to run.
 
-    The first command ends the sending, whose disk would come after it was dropped.  Who is cancelled has not waited for a
+    The first command ends the sending, whose disk would come after it was dropped.  Who is deleted has not waited for a
     destination that is silent and may run the guest: then it stays off, for the delete that wants it gone.
     """
     server, claim = run.asked.server, run.get(claim_host)
@@ -201,7 +203,7 @@ async def start_source(run: ResizeRun) -> None:
     if claim is not None and claim.name != server.host:
         gone = await moving.take_back_guest(run, "drop_sent", claim, run.asked.migration, same_host=False)
         await _plug_volumes_again(run)
-    if server.vm_state is VmState.ACTIVE and (gone or run.cancelled is None):
+    if server.vm_state is VmState.ACTIVE and (gone or not await moving.for_delete(run)):
         await moving.if_there(hosts.power_on(source, errand(run, "start_source"), server.id))
 
 
@@ -348,7 +350,7 @@ async def start_guest(run: ResizeRun) -> PowerState:
 async def stop_guest(run: ResizeRun) -> None:
     """A silent host may run it: the old guest is not started before that host is heard, or said to be fenced (RULES §11)."""
     claim = run.get(claim_host)
-    if await _drop(run, "stop_guest") or claim is None or run.cancelled is not None:
+    if await _drop(run, "stop_guest") or claim is None or await moving.for_delete(run):
         return
     if claim.name not in run.rooms.placement.forced_down(claim.cell):
         raise Unavailable(f"host {claim.name} is silent and may run the guest; it is waited for, or force it down")

@@ -162,6 +162,7 @@ class OrderBook(LifeBook):
             self.forced,
             self.aborted,
             self.evacuated,
+            self.cancelled,
         )
         return not any(asked)
 

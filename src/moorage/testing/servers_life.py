@@ -20,6 +20,7 @@ from moorage.model.migration import Migration
 from moorage.model.server import Server, TaskState
 from moorage.operations.evacuate_request import EvacuateWish
 from moorage.operations.live_migrate_request import LiveWish
+from moorage.operations.move_ends import MoveSeen
 from moorage.operations.nouns.servers import Telling
 from moorage.operations.rebuild import RebuildRequest
 from moorage.operations.resize_request import ResizeWish
@@ -58,6 +59,8 @@ class LifeBook:
     forced: list[str] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     evacuated: list[tuple[str, EvacuateWish]] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    """The UUIDs of moves."""
     host_says: HostFailed | None = None
     """With what every host fails."""
 
@@ -147,6 +150,12 @@ class LifeBook:
         self, asker: Asker, server: Server, migration: Migration, *, request_id: str
     ) -> None:
         self.aborted.append(migration.uuid)
+
+    async def cancel_move(self, asker: Asker, server: Server, move: str, *, request_id: str) -> None:
+        self.cancelled.append(move)
+
+    async def moves_of(self, server: Server, *, limit: int) -> tuple[MoveSeen, ...]:
+        return ()
 
     async def evacuate(
         self, asker: Asker, server: Server, wish: EvacuateWish, *, check: StateCheck, request_id: str

@@ -31,11 +31,16 @@ from moorage.operations.steps.servers import AboutServer, Found
 from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.cell import actions, migrations
+from moorage.store.region import servers as region_servers
 
 PROVIDERS_AND_DEVICES = (ALLOCATION, "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number",
                          "pf_mac_address", "vf_num", "device_mac_address")  # fmt: skip
 """What of a binding profile speaks of the host."""
 HOST_TOO_OLD = "host_too_old"
+
+
+ON_REQUEST = "on request"
+"""The cancel word of a move that somebody wants no more: its server goes on where it was."""
 
 
 class Place(Protocol):
@@ -234,7 +239,7 @@ async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same
             HostAddress(to.cell, to.name), errand(run, step), server, Verb.RETURN_GUEST, OfMove(move)
         )
     except HostFailed as failed:
-        if failed.code == HOST_SILENT and run.cancelled is not None:
+        if failed.code == HOST_SILENT and await for_delete(run):
             return False  # the delete that waits destroys it, or leaves it to the host's return
         if failed.code != NO_GUEST:
             raise Unavailable(f"the guest is not as it was before: {failed.public}", private=failed.private) from failed
@@ -247,6 +252,14 @@ async def _destroyed(run: MoveRun, step: str, to: Place) -> bool:
         return await destroy_or_leave(run, step, to.cell, to.name, run.asked.server.id)
     except HostFailed as failed:
         raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
+
+
+async def for_delete(run: MoveRun) -> bool:
+    """Its server is to go, be that why it is taken back or said since: nobody waits for a guest to run again."""
+    if run.cancelled is not None and run.cancelled != ON_REQUEST:
+        return True
+    where = await run.rooms.region.read(lambda tx: region_servers.find(tx, run.asked.server.id))
+    return where is not None and where.task is TaskState.DELETING
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from moorage.model.ids import CellId, OperationId, ProviderId, ServerId
 from moorage.sql import Ready, Tx
 from moorage.store.region.operations import operations
 from moorage.store.region.placement.claims import MIGRATION, Key, Owner, owner_of
-from moorage.store.region.placement.tables import allocations, consumers
+from moorage.store.region.placement.tables import allocations, consumers, providers
 from moorage.store.region.servers import servers
 
 IDS_PER_STATEMENT = 500
@@ -68,6 +68,8 @@ _CONSUMERS = Ready(_OURS.where(_C.uuid > _AFTER).order_by(_C.uuid).limit(_LIMIT)
 _CONSUMERS_AMONG = Ready(_OURS.where(_C.uuid.in_(_IDS)))
 _ALLOCATIONS = Ready(sa.select(_A.consumer, _A.provider, _A["class"], _A.used).where(_A.consumer.in_(_IDS)))
 
+_PROVIDERS = Ready(sa.select(providers.c.uuid, providers.c.name, providers.c.root).where(providers.c.uuid.in_(_IDS)))
+
 
 def mapped(tx: Tx, after: str, limit: int) -> list[Mapped]:
     """A page, in the order of ids."""
@@ -87,6 +89,11 @@ def held(tx: Tx, after: str, limit: int) -> list[Held]:
 def held_among(tx: Tx, ids: Collection[str]) -> list[Held]:
     owners = [owner_of(row) for part in _parts(ids) for row in tx.rows(_CONSUMERS_AMONG, {"b_ids": part})]
     return _with_amounts(tx, owners)
+
+
+def providers_among(tx: Tx, ids: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Provider → its name, and the root of its tree."""
+    return {row.uuid: (row.name, row.root) for part in _parts(ids) for row in tx.rows(_PROVIDERS, {"b_ids": part})}
 
 
 def _with_amounts(tx: Tx, owners: Sequence[Owner]) -> list[Held]:

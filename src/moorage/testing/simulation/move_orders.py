@@ -46,6 +46,21 @@ async def revert_resize(cloud: Cloud, args: Arguments) -> None:
     await act(cloud, args, "revertResize", None)
 
 
+@order("cancel_move", 0, a_server)
+async def cancel_move(cloud: Cloud, args: Arguments) -> None:
+    """It is wanted no more; in scenes only, which know when a move is under way."""
+    watch = watch_of(cloud)
+    booked = watch.book.of(args["server"])
+    if not booked.id:
+        return
+    path = f"/ext/servers/{booked.id}/moves"
+    shown = await watch.admin.ask("compute", "GET", path)
+    for each in shown.body["moves"] if shown.status == 200 else ():
+        if each["may_be_cancelled"]:
+            reply = await watch.admin.ask("compute", "POST", f"{path}/{each['id']}/action", {"cancel": None})
+            watch.answered(f"cancel the move of s{args['server']}", reply)
+
+
 # ---------------------------------------------------------------------------------------------------- words about a server
 
 

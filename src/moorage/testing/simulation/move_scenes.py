@@ -35,8 +35,11 @@ def _move(dice: random.Random, at_s: float, server: int) -> Event:
     return event(at_s, "migrate", server=server, host=None)
 
 
-def _after(dice: random.Random, at_s: float, server: int) -> Event:
+def _after(dice: random.Random, at_s: float, server: int, *, meanwhile: bool = False) -> Event:
+    """`meanwhile`: it may be under way still."""
     what = dice.choice(("confirm_resize", "revert_resize", "revert_resize", "delete", "reset_state"))
+    if meanwhile and what == "revert_resize":
+        what = "cancel_move"
     more: Arguments = {"state": dice.choice(("active", "error"))} if what == "reset_state" else {}
     return event(at_s, what, server=server, **more)
 
@@ -72,7 +75,7 @@ def servers_move(dice: random.Random, draft: Draft) -> list[Event]:
         server, first = booted(dice, draft, at_s + number * 0.3)
         moved_s = at_s + BUILT_S + 8.0 + dice.uniform(0.0, 1.0)
         events += [*first, _move(dice, moved_s, server), _after(dice, moved_s + MOVED_S, server)]
-        events.append(_after(dice, moved_s + MOVED_S * dice.choice((0.2, 1.1, 2.0)), server))
+        events.append(_after(dice, moved_s + MOVED_S * dice.choice((0.2, 1.1, 2.0)), server, meanwhile=True))
     lasts(draft, at_s + 40.0)
     return events
 
@@ -89,7 +92,7 @@ def a_move_breaks_at_its_switch(dice: random.Random, draft: Draft) -> list[Event
         events.append(_host_trouble(dice, broken_s, f"{role} {server}", 70.0))
     if dice.random() < 0.3:
         events.append(event(moved_s + dice.uniform(1.0, 30.0), "force_down", host=f"host of {server}", on=True))
-    events.append(_after(dice, moved_s + dice.uniform(3.0, 90.0), server))
+    events.append(_after(dice, moved_s + dice.uniform(3.0, 90.0), server, meanwhile=True))
     lasts(draft, moved_s + 95.0)
     return events
 

@@ -1,0 +1,81 @@
+"""`/ext/servers/{id}/moves`: what a server's moves have at their two ends, and the cancel of one."""
+
+from typing import Any
+
+import msgspec
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors, not_locked, the_server
+from moorage.api.routes import NUMBER, Param, Params, Route
+from moorage.api.when import micros
+from moorage.operations.move_ends import MOVES_MAX, AttachmentSeen, BindingSeen, EndSeen, MoveSeen, may_be_cancelled
+
+
+async def index(call: Call[Any]) -> Reply:
+    """The newest first; the services beside us are asked about those that are open."""
+    server = await the_server(call, "moorage:moves:show")
+    limit, _ = call.page()
+    found = await doors(call).moves_of(server, limit=min(limit, MOVES_MAX))
+    return Reply(200, {"moves": [_move(each) for each in found]}, finished=True)
+
+
+async def cancel(call: Call[Any]) -> Reply:
+    """It is taken back as far as it came; one that its server has followed is reverted instead."""
+    server = await the_server(call, "moorage:moves:cancel")
+    not_locked(call, server)
+    await doors(call).cancel_move(call.asker, server, call.path["move"], request_id=call.request_id)
+    return Reply(202)
+
+
+def _move(seen: MoveSeen) -> dict[str, Any]:
+    move, doing = seen.migration, seen.doing
+    return {
+        "id": move.uuid,
+        "number": move.number,
+        "type": move.type.value,
+        "status": move.status.value,
+        "since": micros(move.created_at),
+        "updated_at": micros(move.updated_at),
+        "waiting": seen.waiting,
+        "may_be_cancelled": may_be_cancelled(seen),
+        "operation": None
+        if doing is None
+        else {**msgspec.to_builtins(doing), "since": micros(doing.since), "step": doing.step or None},
+        "source": _end(seen.source),
+        "destination": _end(seen.destination),
+        "unbound_ports": list(seen.unbound),
+        "attachments_elsewhere": [_attachment(each) for each in seen.held_only],
+        "services_out": list(seen.out),
+    }
+
+
+def _end(end: EndSeen) -> dict[str, Any]:
+    return {
+        "host": end.host,
+        "cell": end.cell,
+        "node": end.node,
+        "consumer": end.consumer,
+        "claimed": [msgspec.to_builtins(each) for each in end.claimed],
+        "addresses": end.addresses,
+        "bindings": [_binding(each) for each in end.bindings],
+        "attachments": [_attachment(each) for each in end.attachments],
+    }
+
+
+def _binding(binding: BindingSeen) -> dict[str, Any]:
+    return {
+        "port": binding.port,
+        "status": "ACTIVE" if binding.active else "INACTIVE",
+        "vif_type": binding.vif_type,
+        "addresses": list(binding.addresses),
+    }
+
+
+def _attachment(attachment: AttachmentSeen) -> dict[str, Any]:
+    return msgspec.to_builtins(attachment)  # type: ignore[no-any-return]  # a Struct becomes a dict
+
+
+ROUTES = (
+    Route("GET", "/ext/servers/{id}/moves", index, params=Params({"limit": Param(form=NUMBER)}, strict=(2, 1))),
+    Route("POST", "/ext/servers/{id}/moves/{move}/action", cancel, action="cancel"),
+)

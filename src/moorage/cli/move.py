@@ -1,0 +1,68 @@
+"""`moorage move show | cancel SERVER`: what the newest move of a server has at its two ends, and the cancel of it."""
+
+import json
+import sys
+from typing import Any
+
+from moorage.cli import cloud
+
+
+def main(argv: list[str]) -> int:
+    parser = cloud.options("move", "What a server's move has at its two ends, and the cancel of it.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    show = verbs.add_parser("show", help="the newest move: who is at it, what it waits for, and what is at each end")
+    show.add_argument("--json", action="store_true", help="print what the API answered, of all moves")
+    cancel = verbs.add_parser("cancel", help="take the move back that is under way")
+    for each in (show, cancel):
+        each.add_argument("server", help="name or id")
+    arguments = parser.parse_args(argv)
+    connection = cloud.connect(arguments.os_cloud)
+    found = connection.compute.find_server(arguments.server, ignore_missing=True, all_projects=True)
+    path = f"/ext/servers/{arguments.server if found is None else found.id}/moves"
+    moves = cloud.get(connection, path)["moves"]
+    if arguments.verb == "cancel":
+        if not moves:
+            print("moorage: the server was never moved", file=sys.stderr)
+            return 1
+        reply = connection.compute.post(
+            f"{path}/{moves[0]['id']}/action", json={"cancel": None}, microversion=cloud.LATEST
+        )
+        if reply.status_code >= 400:
+            told: dict[str, Any] = next(iter(reply.json().values()), {"message": reply.reason})
+            why = told["message"]
+            print(f"moorage: {why} ({reply.status_code})", file=sys.stderr)
+            return 1
+        return 0
+    if arguments.json:
+        print(json.dumps(moves, indent=2))
+    else:
+        print("\n".join(said(moves[0])) if moves else "the server was never moved")
+    return 0
+
+
+def said(move: dict[str, Any]) -> list[str]:
+    lines = [f"{move['type']} {move['id']}: {move['status']}, since {move['since']}"]
+    doing = move["operation"]
+    if doing is not None:
+        way = "taken back, at" if doing["back"] else "at"
+        lines.append(f"  {doing['name']} {doing['id']}: {doing['status']}, {way} {doing['step'] or 'its end'}")
+    if move["waiting"]:
+        lines.append(f"  waits for {move['waiting'].removeprefix('waiting for ')}")
+    for name in ("source", "destination"):
+        lines += _end(name, move[name])
+    if move["services_out"]:
+        lines.append(f"  not known, for these do not answer: {', '.join(move['services_out'])}")
+    return lines
+
+
+def _end(name: str, end: dict[str, Any]) -> list[str]:
+    lines = [f"  {name}: {end['host'] or 'not chosen yet'}" + (f" ({end['cell']})" if end["cell"] else "")]
+    for each in end["claimed"]:
+        amounts = ", ".join(f"{amount} {resource}" for resource, amount in each["resources"].items())
+        lines.append(f"    claimed: {amounts} of {each['name'] or each['provider']}")
+    lines += [
+        f"    port {each['port']}: {each['status']} ({each['vif_type']}), {', '.join(each['addresses']) or 'no address'}"
+        for each in end["bindings"]
+    ]
+    lines += [f"    volume {each['volume']}: {each['status']}" for each in end["attachments"]]
+    return lines

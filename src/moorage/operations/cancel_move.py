@@ -1,0 +1,82 @@
+"""A move that somebody wants no more: it is taken back as far as it came, and its server goes on where it was.
+
+A cold move can be cancelled until its server is recorded on its new host: from then on it is reverted.  A live one can be aborted
+until its guest has left.  An evacuation has nowhere to go back to.
+"""
+
+import msgspec
+
+from moorage.model.asker import Asker
+from moorage.model.errors import Conflict, NotFound
+from moorage.model.ids import OperationId
+from moorage.model.migration import SENDING, Migration, MigrationStatus, MigrationType
+from moorage.model.operation import Operation
+from moorage.model.server import Server
+from moorage.operations import live_migrate_request
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps.moving import ON_REQUEST
+from moorage.sql import Tx
+from moorage.store.cell import migrations
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+ACTION = "cancel_move"
+RESIZE_SAGA = "resize/"
+WHY_NOT = {
+    MigrationStatus.FINISHED: "its server is on its new host: confirm or revert it",
+    MigrationStatus.CONFIRMING: "it is being confirmed",
+    MigrationStatus.REVERTING: "it is being reverted",
+    MigrationStatus.POST_MIGRATING: "its guest has left its old host",
+}
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    migration: str = ""
+
+
+def move_of(operation: Operation) -> str:
+    """The UUID of the move that an operation is about; empty: it is no move, or one that ends one of before."""
+    return msgspec.json.decode(operation.asked, type=_Asked).migration if operation.asked else ""
+
+
+async def cancel(rooms: Rooms, asker: Asker, server: Server, move: str, request_id: str) -> None:
+    """Who tells it takes it back, unless that is too late by then; asked again, it is accepted again.
+
+    Raises NotFound (the server has no such move) and Conflict, which says why it cannot be cancelled.
+    """
+    found = None
+    if server.cell is not None:
+        found = await rooms.cells[server.cell].read(lambda tx: migrations.get(tx, move))
+    if found is not None and found.server != server.id:
+        found = None
+    if found is not None and found.type is MigrationType.LIVE_MIGRATION and found.status in SENDING:
+        return await live_migrate_request.abort(rooms, asker, server, found, request_id)
+
+    def work(tx: Tx) -> OperationId | None:
+        where = region_servers.find(tx, server.id)
+        held = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
+        if held is None or not held.saga.startswith(RESIZE_SAGA) or move_of(held) != move:
+            return None
+        if found is not None and found.status in WHY_NOT:
+            return None
+        if held.cancel is None:
+            region_operations.ask_to_cancel(tx, held.id, ON_REQUEST)
+        return held.id
+
+    holder = await rooms.region.write(work)
+    if holder is None:
+        raise _refusal(server, move, found)
+    await live_migrate_request.note_action(rooms, asker, server, ACTION, request_id)
+    told = await rooms.region.read(lambda tx: region_operations.get(tx, holder))
+    if told is not None:
+        await rooms.tellers.cancelled(holder, told.owner)
+    return None
+
+
+def _refusal(server: Server, move: str, found: Migration | None) -> Conflict | NotFound:
+    if found is None:
+        return NotFound(f"Move {move} of instance {server.id} could not be found.")
+    why = WHY_NOT.get(found.status, f"it is {found.status.value}")
+    if found.type is MigrationType.EVACUATION and not found.ended:
+        why = "an evacuation has no host to go back to"
+    return Conflict(f"Move {move} of instance {server.id} cannot be cancelled: {why}.")
