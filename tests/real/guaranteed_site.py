@@ -33,17 +33,19 @@ class Site:
             await network("network", "POST", f"/qos/policies/{policy}/minimum_packet_rate_rules", packets)
         return policy
 
-    async def network(self, **more: Any) -> str:
+    async def network(self, cidr: str = "10.44.0.0/24", **more: Any) -> str:
         wire = {"provider:network_type": "vlan", "provider:physical_network": "physnet4"}
         asked = {"network": {"name": "guaranteed", "shared": True, **wire, **more}}
         made = str((await self.admin("network", "POST", "/networks", asked))["network"]["id"])
         self.networks.append(made)
-        subnet = {"network_id": made, "ip_version": 4, "cidr": "10.44.0.0/24"}
+        subnet = {"network_id": made, "ip_version": 4, "cidr": cidr}
         await self.admin("network", "POST", "/subnets", {"subnet": subnet})
         return made
 
-    async def boot(self, **nic: str) -> str:
-        order = {"name": "one", "imageRef": self.image, "flavorRef": self.flavor, "networks": [nic]}
+    async def boot(self, *more: dict[str, str], **nic: str) -> str:
+        """With that card, and `more`."""
+        cards = [nic, *more]
+        order = {"name": "one", "imageRef": self.image, "flavorRef": self.flavor, "networks": cards}
         return str((await self.alice("compute", "POST", "/servers", {"server": order}))["server"]["id"])
 
     async def used(self, name: str) -> dict[str, int]:

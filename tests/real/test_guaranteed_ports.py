@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from beside import until, until_server
-from guaranteed_site import BRIDGE, EGR, IGR, PPS, Site, admin, config, site  # noqa: F401  three of them are fixtures
+from guaranteed_site import BRIDGE, EGR, IGR, KBPS, PPS, Site, admin, config, site  # noqa: F401  three of them are fixtures
 from test_reporting import AGENT
 
 from moorage.main.config import Config
@@ -86,3 +86,89 @@ async def test_when_a_host_refuses_the_binding_names_the_next_ones_provider(site
     await site.gone(server)
     await site.admin("network", "DELETE", f"/ports/{port}")
     await site.admin("network", "DELETE", f"/networks/{network}")
+
+
+class Changing:
+    """A server with a guaranteed port, one without any guarantee, and one of a network's policy, all on one bridge."""
+
+    def __init__(self, site: Site, server: str, host: str, ports: list[str], network: str) -> None:  # noqa: F811
+        self.site, self.server, self.bridge, self.ports, self.network = site, server, f"{host}:{BRIDGE}", ports, network
+
+    async def change(self, port: str, policy: str | None) -> int:
+        body = {"port": {"qos_policy_id": policy}}
+        return (await self.site.admin.ask("network", "PUT", f"/ports/{port}", body)).status_code
+
+    async def holds(self, kbps: int) -> None:
+        provider = await self.site.id_of(self.bridge)
+        claim = (await self.site.admin("placement", "GET", f"/allocations/{self.server}"))["allocations"]
+        assert claim.get(provider, {"resources": {}})["resources"] == ({EGR: kbps} if kbps else {})
+        assert await self.site.used(self.bridge) == {EGR: kbps, IGR: 0}
+
+    async def named(self, port: str) -> bool:
+        """Whether the binding names the bridge, for the group that the port asks for now; else it names nothing."""
+        shown = (await self.site.admin("network", "GET", f"/ports/{port}"))["port"]
+        allocation = shown["binding:profile"].get("allocation", {})
+        if allocation:
+            groups = [each["id"] for each in shown["resource_request"]["request_groups"]]
+            assert allocation == dict.fromkeys(groups, await self.site.id_of(self.bridge))
+        return bool(allocation)
+
+    async def audited(self) -> Any:
+        """What an audit of everything finds."""
+        admin = self.site.admin  # noqa: F811
+        id = (await admin("compute", "POST", "/ext/audits", {"audit": {}}))["audit"]["id"]
+        done = await until(lambda: admin("compute", "GET", f"/ext/audits/{id}"), lambda told: told["audit"]["ended_at"])
+        return [each for each in done["audit"]["findings"] if self.server in str(each)]
+
+
+async def test_a_policy_that_changes_under_a_server_changes_what_is_claimed(site: Site) -> None:  # noqa: F811
+    """Neutron changes the server's allocation in our Placement by itself, and says 409 only of what does not fit."""
+    small, more, most = [await site.policy(kbps) for kbps in (1_000, 6_000, KBPS)]
+    networks = await site.network(), await site.network("10.45.0.0/24", qos_policy_id=small)
+    ports: list[str] = []
+    for name, policy in (("guaranteed", small), ("plain", None)):
+        asked = {"port": {"network_id": networks[0], "qos_policy_id": policy, "name": name}}
+        ports.append((await site.alice("network", "POST", "/ports", asked))["port"]["id"])
+    server = await site.boot({"port": ports[1]}, {"uuid": networks[1]}, port=ports[0])
+    shown = await until_server(site.admin, server, "ACTIVE")
+    bound = (await site.admin("network", "GET", f"/ports?device_id={server}&network_id={networks[1]}"))["ports"]
+    one = Changing(site, server, shown["OS-EXT-SRV-ATTR:host"], [*ports, bound[0]["id"]], networks[1])
+    guaranteed, plain, _ = one.ports
+    await one.holds(2_000)
+
+    assert await one.change(guaranteed, more) == 200
+    await one.holds(7_000)
+    assert await one.change(guaranteed, most) == 409
+    await one.holds(7_000)
+    assert [await one.named(each) for each in one.ports] == [True, False, True]
+    assert await one.change(plain, more) == 200, (
+        "for the data plane alone: which provider gives it, a scheduler decides"
+    )
+    await one.holds(7_000)
+    assert await one.change(plain, None) == 200
+
+    rules = f"/qos/policies/{small}/minimum_bandwidth_rules"
+    (rule,) = (await site.admin("network", "GET", rules))["minimum_bandwidth_rules"]
+    for method, path, body in (
+        ("PUT", f"{rules}/{rule['id']}", {"minimum_bandwidth_rule": {"min_kbps": 2_000}}),
+        ("DELETE", f"{rules}/{rule['id']}", None),
+        ("POST", rules, {"minimum_bandwidth_rule": {"min_kbps": 10, "direction": "ingress"}}),
+    ):
+        reply = await site.admin.ask("network", method, path, body)
+        assert reply.status_code == 501, "Neutron changes no rule of a policy whose ports servers have"
+    await one.holds(7_000)
+
+    body = {"network": {"qos_policy_id": more}}
+    assert await one.change(guaranteed, small) == 200
+    await site.admin("network", "PUT", f"/networks/{one.network}", body)
+    await one.holds(7_000)
+    assert [await one.named(each) for each in one.ports] == [True, False, True]
+    assert await one.audited() == []
+    assert await one.change(guaranteed, None) == 200
+    await one.holds(6_000)
+    assert [await one.named(each) for each in one.ports] == [False, False, True]
+    await site.admin("network", "PUT", f"/networks/{one.network}", {"network": {"qos_policy_id": None}})
+    await one.holds(0)
+    assert await one.audited() == []
+    await site.gone(server)
+    assert await site.used(one.bridge) == {EGR: 0, IGR: 0}
