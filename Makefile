@@ -29,7 +29,7 @@ $(VENV)/.up: pyproject.toml constraints.txt
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing what the tests need into $(VENV) (once) ..."
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[client,nats,notifications,postgres,dev]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[client,nats,notifications,postgres,redfish,dev]'
 	@touch $(VENV)/.up $@
 
 dev: $(VENV)/.dev  ## only install

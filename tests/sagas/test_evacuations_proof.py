@@ -258,3 +258,45 @@ async def test_guarantees_need_hosts_that_understand_them(
     ages()
     await told(small, asked)
     assert (await recorded(small)).host != DEAD
+
+
+class Switch:
+    """A plug-in that may switch machines off; `works`: they go off."""
+
+    name, off_within_s = "switch", 5.0
+
+    def __init__(self, *, works: bool) -> None:
+        self.works, self.off, self.told = works, False, list[str]()
+
+    async def is_off(self, host: str) -> bool:
+        return self.off
+
+    def can_switch_off(self, host: str) -> bool:
+        return host == DEAD
+
+    async def switch_off(self, host: str) -> bool:
+        self.told.append(host)
+        self.off = self.works
+        return self.off
+
+
+@pytest.mark.parametrize("works", [True, False])
+async def test_a_machine_is_switched_off_by_the_operation_and_not_by_its_request(
+    small: SmallRegion, works: bool
+) -> None:
+    """Who only asks, or tries it dry, leaves a host as it is that may be well; one that stays on keeps its servers."""
+    asked, switch = await evacuating(small), Switch(works=works)
+    await small.cells[CELL].write(lambda tx: cell_hosts.set_forced_down(tx, DEAD, False, 3, "operator-1"))
+    with pytest.raises(Conflict, match="nothing proves"):
+        await fencing.refuse_unfenced(small.rooms, await recorded(small))
+    small.rooms = dataclasses.replace(small.rooms, fence=switch)
+    proof = await fencing.refuse_unfenced(small.rooms, await recorded(small))
+    assert (proof.by, proof.who, switch.told) == (FencedBy.PLUGIN, "switch", [])
+    if works:
+        await told(small, asked)
+        assert (await recorded(small)).host != DEAD
+    else:
+        with pytest.raises(Unwound):
+            await told(small, asked)
+        assert (await recorded(small)).host == DEAD
+    assert switch.told == [DEAD], "once, before anything was touched"

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from moorage.drivers.redfish_fence import Machine
 from moorage.model.errors import Invalid
 from moorage.model.notification import NotificationFormat, StateChanges
 from moorage.sql import Limits
@@ -250,11 +251,24 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds after which a live migration whose guest is still being sent is aborted."""
     live_migration_permit_post_copy: bool = False
     """Whether a forced live migration may let the guest go on before all of its memory is there (Nova's default: it may not)."""
-    fence_plugin: Literal["", "simulated"] = ""
+    fence_plugin: Literal["", "simulated", "redfish"] = ""
     """What is asked whether a silent host's machine has no power, when a server is evacuated from it; empty: nothing, then an operator says it
-    (`openstack compute service set --down`). `simulated`: the dial `fenced` of hosts whose directories are on this machine."""
+    (`openstack compute service set --down`). `simulated`: the dial `fenced` of hosts whose directories are on this machine; `redfish`: the machines' management controllers (`[fence]`)."""
     non_inheritable_image_properties: tuple[str, ...] = ("cache_in_nova", "bittorrent")
     """Of an image: those that snapshots of its servers do not have (Nova's)."""
+
+
+class Fence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of `fence_plugin = "redfish"`: the management controllers of hosts, and what may be asked of them."""
+
+    machines: tuple[Machine, ...] = ()
+    """One for each host that can be asked; a host without one needs an operator's word."""
+    power_off: bool = False
+    """Whether an evacuation switches off the machine of a host that nobody hears; else it is only asked whether it is off."""
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 3.0
+    """How long a controller may take to connect, and to answer each request."""
+    off_within_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 60.0
+    """How long a machine may take until it says that it is off."""
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -442,6 +456,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upgrade_levels: UpgradeLevels = UpgradeLevels()
     upgrade: Upgrade = Upgrade()
     compute: Compute = Compute()
+    fence: Fence = Fence()
     scheduler: Scheduler = Scheduler()
     placement: Placement = Placement()
     metadata: Metadata = Metadata()
@@ -508,6 +523,8 @@ def checked(config: Config) -> Config:
         port = getattr(config.api, name).port
         if not 0 < port <= PORT_MAX:
             raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
+    if len({each.host for each in config.fence.machines}) < len(config.fence.machines):
+        raise Invalid("[[fence.machines]] names a host twice")
     if config.audit.every_s < 0:
         raise Invalid("[audit] every_s is a positive number, or 0")
     _check_guests(config)

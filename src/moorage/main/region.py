@@ -18,6 +18,7 @@ from moorage.conductor.events import Events
 from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.tellers import Tellers
 from moorage.conductor.worker import Conductor
+from moorage.drivers.redfish_fence import RedfishFence
 from moorage.drivers.simulated_fence import SimulatedFence
 from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
@@ -29,6 +30,7 @@ from moorage.main.store_watch import StoreWatch
 from moorage.main.vendor_data import static_vendor_data
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Invalid
+from moorage.model.fence import FencePlugin
 from moorage.model.ids import CellId, ConductorId
 from moorage.model.neighbour import CircuitSeen
 from moorage.operations.cells import Cells, circuits_of
@@ -189,7 +191,7 @@ async def open_region(
         ),
         vendor_data=clients.vendor_data,
         seals=Seals(service_password(config)),
-        fence=SimulatedFence(config.data / "hosts") if config.compute.fence_plugin else None,
+        fence=_fence(config),
         herald=None if told is None else told.herald,
     )
     pin = config.upgrade_levels.compute
@@ -205,6 +207,21 @@ async def open_region(
     return Region(
         config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, stores, intake, told, segments
     )
+
+
+def _fence(config: Config) -> FencePlugin | None:
+    """Raises Invalid when its library is not installed."""
+    match config.compute.fence_plugin:
+        case "simulated":
+            return SimulatedFence(config.data / "hosts")
+        case "redfish":
+            machines = {each.host: each for each in config.fence.machines}
+            said = config.fence
+            return RedfishFence(
+                machines, power_off=said.power_off, timeout_s=said.timeout_s, off_within_s=said.off_within_s
+            )
+        case "":
+            return None
 
 
 async def start_telling(region: Region, *, alone: bool, hosts: Callable[[], Awaitable[None]] | None = None) -> None:

@@ -37,3 +37,16 @@ class FencePlugin(Protocol):
     async def is_off(self, host: str) -> bool:
         """Whether this host's machine has certainly no power.  What cannot be asked, or is not sure, is False."""
         ...
+
+    def can_switch_off(self, host: str) -> bool:
+        """Whether it may switch this host's machine off, when a server is evacuated from it."""
+        ...
+
+    @property
+    def off_within_s(self) -> float:
+        """How long that may take."""
+        ...
+
+    async def switch_off(self, host: str) -> bool:
+        """Switch it off, whatever runs there; whether it has certainly no power now."""
+        ...

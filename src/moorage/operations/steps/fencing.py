@@ -5,6 +5,7 @@ A host that is silent may run its guests all the same: its agent may be dead, it
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from moorage.model.errors import Conflict, HostFailed, Invalid, Problem, Unavailable
 from moorage.model.fence import FencedBy, FenceProof
@@ -56,7 +57,7 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
             if failed.code != HOST_SILENT:
                 why = f"the host that the server leaves is heard, and does not switch the guest off: {failed.public}"
                 raise Unavailable(why, private=failed.private) from failed
-    return await _known(run.rooms, server, await _row(run.rooms, server))
+    return await _known(run.rooms, server, await _row(run.rooms, server), begun=True)
 
 
 async def _row(rooms: Rooms, server: Server) -> Host | None:
@@ -64,14 +65,22 @@ async def _row(rooms: Rooms, server: Server) -> Host | None:
     return await rooms.cells[host.cell].read(lambda tx: cell_hosts.named(tx, host.name))
 
 
-async def _known(rooms: Rooms, server: Server, found: Host | None) -> FenceProof:
+async def _known(rooms: Rooms, server: Server, found: Host | None, *, begun: bool = False) -> FenceProof:
     """The plug-in is asked first: it is a witness, and the operator's word is only that. Raises Conflict: there is no proof.
+
+    `begun`: a plug-in that may do that switches the machine off; before, it is enough that it could.
 
     The word is of one outage: a host that was heard after it has been on since.  When it was given must be known for that.
     """
     host = here(server).name
-    if rooms.fence is not None and await _confirmed(rooms, host):
-        return FenceProof(host, FencedBy.PLUGIN, now_us(), rooms.fence.name)
+    fence = rooms.fence
+    if fence is not None and await _confirmed(rooms, fence.is_off(host), PLUGIN_WITHIN_S, host):
+        return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
+    if fence is not None and fence.can_switch_off(host):
+        # Who only asks, or tries it dry, has nothing switched off; the operation does that before anything is touched.
+        off = not begun or await _confirmed(rooms, fence.switch_off(host), fence.off_within_s + PLUGIN_WITHIN_S, host)
+        if off:
+            return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if found is None or not found.forced_down:
         raise _unproved(host)
     said_at = found.forced_down_at
@@ -80,11 +89,11 @@ async def _known(rooms: Rooms, server: Server, found: Host | None) -> FenceProof
     return FenceProof(host, FencedBy.OPERATOR, said_at, found.forced_down_by or "")
 
 
-async def _confirmed(rooms: Rooms, host: str) -> bool:
+async def _confirmed(rooms: Rooms, asked: Awaitable[bool], within_s: float, host: str) -> bool:
     assert rooms.fence is not None
     try:
-        async with asyncio.timeout(PLUGIN_WITHIN_S):
-            return await rooms.fence.is_off(host)
+        async with asyncio.timeout(within_s):
+            return await asked
     except (TimeoutError, OSError, Problem) as failure:  # not confirmed, then
         logger.warning("fence plug-in %s does not say whether %s is off: %r", rooms.fence.name, host, failure)
         return False

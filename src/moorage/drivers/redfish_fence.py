@@ -1,0 +1,107 @@
+"""The fence plug-in of machines whose management controllers speak Redfish: it asks for the power state, and switches machines off if it may.
+
+Each call opens a connection of its own with basic authentication, so no session is left on a controller, which has few.  The library
+waits in threads; each of its requests ends by itself within `timeout_s`, and is tried once: who asks, asks again.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from moorage.model.errors import Invalid
+
+_log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+MISSING = "fence_plugin is 'redfish', and the library for that is not installed: pip install 'moorage[redfish]'"
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A host's management controller."""
+
+    host: str
+    """As `openstack compute service list` names it."""
+    url: str
+    """`https://…`, without a path."""
+    system: str = ""
+    """The path of the machine there (`/redfish/v1/Systems/1`); empty: the controller has one only."""
+    username: str = ""
+    password_file: str = ""
+    """Read at each use; its last line feed does not count."""
+    ca_file: str = ""
+    """Of the controller's certificate; empty: the system's authorities."""
+    insecure: bool = False
+    """Its certificate is not checked."""
+
+
+class RedfishFence:
+    name = "redfish"
+
+    def __init__(
+        self, machines: Mapping[str, Machine], *, power_off: bool, timeout_s: float, off_within_s: float
+    ) -> None:
+        """Raises Invalid when the library is not installed."""
+        self._machines, self._power_off = machines, power_off
+        self._timeout_s, self.off_within_s = timeout_s, off_within_s
+        try:
+            import sushy
+            from sushy import auth, exceptions
+        except ImportError:
+            raise Invalid(MISSING) from None
+        self._sushy: Any = sushy
+        self._auth: Any = auth.BasicAuth
+        self._failures: tuple[type[Exception], ...] = (exceptions.SushyError, OSError)
+
+    async def is_off(self, host: str) -> bool:
+        machine = self._machines.get(host)
+        return machine is not None and await asyncio.to_thread(self._is_off, machine)
+
+    def can_switch_off(self, host: str) -> bool:
+        return self._power_off and host in self._machines
+
+    async def switch_off(self, host: str) -> bool:
+        """At once, whatever runs there, and wait until it says that it is off."""
+        if not self.can_switch_off(host):
+            return False
+        machine, until = self._machines[host], time.monotonic() + self.off_within_s
+        _log.warning("the machine of host %s is switched off, by %s", host, machine.url)
+        told = await asyncio.to_thread(self._tell_off, machine)
+        while told and time.monotonic() < until:
+            if await asyncio.to_thread(self._is_off, machine):
+                return True
+            await asyncio.sleep(LOOK_EVERY_S)
+        return False
+
+    def _is_off(self, machine: Machine) -> bool:
+        """What cannot be asked is not sure; a machine that is about to be off is not off."""
+        try:
+            return bool(self._system(machine).power_state is self._sushy.PowerState.OFF)
+        except self._failures as failure:
+            _log.warning("%s does not say whether host %s is off: %s", machine.url, machine.host, failure)
+            return False
+
+    def _tell_off(self, machine: Machine) -> bool:
+        try:
+            self._system(machine).reset_system(self._sushy.ResetType.FORCE_OFF)
+        except self._failures as failure:
+            _log.warning("%s did not switch host %s off: %s", machine.url, machine.host, failure)
+            return False
+        return True
+
+    def _system(self, machine: Machine) -> Any:
+        """As it is now."""
+        password = Path(machine.password_file).read_text().removesuffix("\n") if machine.password_file else ""
+        root = self._sushy.Sushy(
+            machine.url,
+            auth=self._auth(username=machine.username, password=password),
+            verify=False if machine.insecure else machine.ca_file or True,
+            server_side_retries=1,  # none would be three
+            read_timeout=self._timeout_s,
+            connect_timeout=self._timeout_s,
+        )
+        return root.get_system(machine.system or None)
