@@ -29,6 +29,16 @@ async def test_a_page_of_any_size(servers: Any, path: str) -> None:
     for number in LONG:
         status = (await servers.get(path.format(number), by=ADMIN)).status_code
         assert status == 200 or (status == 400 and number == LONG[1])
+    nothing = await servers.get(path.format(""), at="latest", by=ADMIN)
+    assert (nothing.status_code, "should be non-empty" in nothing.text) == (400, True)
+
+
+@pytest.mark.parametrize("asked", ["name=", "ip=", "flavor=%5B", "auto_disk_config=%5B", "tags=%2B", "not-tags="])
+async def test_what_is_searched_for_is_a_regular_expression(servers: Any, asked: str) -> None:
+    answer = await servers.get(f"/servers?{asked}", at="2.26", by=ADMIN)
+    assert (answer.status_code, "is not a 'regex'" in answer.text) == (400, True)
+    named = asked.partition("=")[0]
+    assert (await servers.get(f"/servers?{named}=a", at="2.26", by=ADMIN)).status_code == 200
 
 
 async def test_a_service_of_any_number(servers: Any) -> None:

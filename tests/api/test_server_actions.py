@@ -1,5 +1,6 @@
 """What may be done to a server, from which states, by whom; and the parts that hang on it."""
 
+import socket
 from typing import Any
 
 import pytest
@@ -107,7 +108,7 @@ async def test_locks(servers: Any) -> None:
 
 async def test_locks_and_resets_are_actions(servers: Any) -> None:
     await servers.keep(a_server())
-    await act(servers, {"lock": None})
+    locked = await act(servers, {"lock": None})
     await act(servers, {"lock": None})  # nothing: it is locked already
     await act(servers, {"unlock": None})
     reset = await act(servers, {"os-resetState": {"state": "error"}}, by=ADMIN)
@@ -118,6 +119,9 @@ async def test_locks_and_resets_are_actions(servers: Any) -> None:
     assert who["resetState"] == (ADMIN.user, MEMBER.project)
     shown = await servers.get(f"{path}/{reset.headers['x-compute-request-id']}", by=ADMIN, at="latest")
     assert shown.json()["instanceAction"]["action"] == "resetState"
+    shown = await servers.get(f"{path}/{locked.headers['x-compute-request-id']}", by=ADMIN, at="latest")
+    (event,) = shown.json()["instanceAction"]["events"]
+    assert (event["event"], event["host"]) == ("api_lock", socket.gethostname())  # a string, as Nova's schema has it
 
 
 async def test_reset_force_delete_console(servers: Any) -> None:

@@ -16,6 +16,17 @@ from moorage.model.errors import Internal, Invalid
 Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Reply]]
 
 
+def is_regex(value: str) -> bool:
+    """Whether Python compiles it. What is longer than `REGEX_CHARS_MAX` is not tried: whoever searches with it refuses it."""
+    if len(value) > REGEX_CHARS_MAX:
+        return True
+    try:
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return bool(value)
+
+
 @dataclass(frozen=True)
 class Param:
     """One query parameter a route knows."""
@@ -28,9 +39,23 @@ class Param:
     """False: given more than once is refused."""
     format: str | None = None
     """A named format for the refusal's words (`uuid`, `date-time`)."""
+    regex: bool = False
+    """Each value must be a regular expression, and none is empty (Nova's format `regex`)."""
+
+    def refusal(self, value: str) -> str | None:
+        """What is wrong with one value, in Nova's words; None: nothing is."""
+        if self.form is not None:
+            if not value:
+                return "should be non-empty"
+            if not re.search(self.form, value) or value.endswith("\n") or len(value) > CHARS_MAX:
+                return f"is not a '{self.format}'" if self.format else f"does not match '{self.form}'"
+        if self.regex and not is_regex(value):
+            return "is not a 'regex'"
+        return None
 
 
 NUMBER = "^[0-9]*$"
+REGEX_CHARS_MAX = 255
 CHARS_MAX = 1000
 """Of a value that has a form: Python reads no number of more than 4,300 digits."""
 LIMIT = Param(form=NUMBER)
@@ -55,11 +80,9 @@ class Params:
                 continue
             if not param.many and len(values) > 1:
                 raise Invalid(f"Invalid input for query parameters {name}. Value: {values}. {values!r} is too long")
-            if param.form is not None:
-                for value in values:
-                    if not re.search(param.form, value) or value.endswith("\n") or len(value) > CHARS_MAX:
-                        why = f"is not a '{param.format}'" if param.format else f"does not match '{param.form}'"
-                        raise Invalid(f"Invalid input for query parameters {name}. Value: {value}. {value!r} {why}")
+            for value in values:
+                if why := param.refusal(value):
+                    raise Invalid(f"Invalid input for query parameters {name}. Value: {value}. {value!r} {why}")
             kept[name] = values
         return kept
 

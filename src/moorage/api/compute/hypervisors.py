@@ -235,7 +235,7 @@ _LISTING = Params(
     {
         "limit": Param(since=(2, 33), form=NUMBER),
         "marker": Param(since=(2, 33)),
-        "hypervisor_hostname_pattern": Param(since=(2, 53), form="^[a-zA-Z0-9-._]*$", many=False),
+        "hypervisor_hostname_pattern": Param(since=(2, 53), form="^[a-zA-Z0-9-._]{1,255}$", many=False),
         "with_servers": _WITH_SERVERS,
     },
     strict=(2, 53),

@@ -1,5 +1,6 @@
 """`POST /servers/{id}/action`: what may be done to a server, one route per name of action."""
 
+import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -86,7 +87,7 @@ class LockBody(Body):
 
 
 async def _write(call: Call[Any], server: Server, action: str, changed: writes.Changed, event: str = "") -> None:
-    """The change, and the action that says who made it."""
+    """The change, and the action that says who made it; its event names the machine of this API, as Nova's does."""
     now = now_us(call.desk.clock)
     shown = Action(
         server=server.id,
@@ -97,7 +98,7 @@ async def _write(call: Call[Any], server: Server, action: str, changed: writes.C
         started_at=now,
         updated_at=now,
         finished_at=now,
-        events=(Event(event, now, now, "Success"),) if event else (),
+        events=(Event(event, now, now, "Success", socket.gethostname()),) if event else (),
     )
     told = telling(call, "lock" if action == "lock" else "unlock" if action == "unlock" else "update")
     await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now, shown, told)

@@ -55,16 +55,17 @@ _PLAIN = (
     "auto_disk_config all_tenants soft_deleted deleted status ip ip6 created_at pci_devices fixed_ip"
 )
 _WHEN = Param(form=r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$", format="date-time")
+REGEXES = frozenset({*PATTERNS, "auto_disk_config", "flavor", "ip", "ip6"} - {"launch_index"})
 LISTING = Params(
     {
         "limit": Param(form=NUMBER),
         "marker": Param(),
         "sort_key": Param(form="^(" + "|".join(sorted({*SORT_FIELDS, *IGNORED_SORTS})) + ")$"),
         "sort_dir": Param(),
-        **{name: Param() for name in (*PATTERNS, *_PLAIN.split(), *INTERNAL)},
+        **{name: Param(regex=name in REGEXES) for name in (*PATTERNS, *_PLAIN.split(), *INTERNAL)},
         "changes-since": _WHEN,
         "changes-before": Param(since=(2, 66), form=_WHEN.form, format="date-time"),
-        **{name: Param(since=(2, 26)) for name in ("tags", "tags-any", "not-tags", "not-tags-any")},
+        **{name: Param(since=(2, 26), regex=True) for name in ("tags", "tags-any", "not-tags", "not-tags-any")},
         "locked": Param(since=(2, 73)),
     },
     strict=(2, 75),
