@@ -1,0 +1,55 @@
+"""The cloud's own tests of moves with volumes, beside a real Cinder: both ends of a live migration, a resize, a dead host.
+
+After each of them Cinder holds nothing at all, and what is in use is exported to one host alone.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+import test_evacuate
+import test_live_migration
+import test_resize
+from beside_cinder import RealRunning, SharedBesideCinder
+from conftest import Running
+
+from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
+from moorage.conductor.reconcilers.stray_claims import StrayClaims
+from moorage.main.config import Compute, Hosts
+from moorage.testing.peers.fixtures import RealService
+
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+CLOUD = {
+    "compute": Compute(vif_plugging_timeout=0, host_silence_s=10.0, fence_plugin="simulated"),
+    "hosts": Hosts(count=4, beat_s=0.5),
+}
+
+test_live_migrated = test_live_migration.test_volumes_are_at_both_ends_for_as_long_as_it_takes
+test_resized = test_resize.test_volumes_go_with_their_server
+test_evacuated = test_evacuate.test_volumes_go_along_and_the_plug_in_is_proof_enough
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(
+    tmp_path_factory: pytest.TempPathFactory, real_volume: RealService
+) -> AsyncIterator[SharedBesideCinder]:
+    cloud = SharedBesideCinder(tmp_path_factory.mktemp("shared"), real_volume.stack, CLOUD)
+    yield cloud
+    await cloud.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: SharedBesideCinder, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RealRunning]:
+    for module in (test_live_migration, test_resize, test_evacuate):
+        monkeypatch.setattr(module, "nothing_to_mend", nothing_to_mend)
+    async with shared.for_a_test() as found:
+        yield found
+
+
+async def nothing_to_mend(running: Running) -> None:
+    """No round of the reconcilers finds anything; a flat network has no ports that could be amiss."""
+    rooms = running.cloud.region.rooms
+    claims = await StrayClaims(rooms).run()
+    assert (claims.released, claims.drifted) == ((), 0)
+    attachments = await StrayAttachments(rooms).run()
+    assert (attachments.dropped, attachments.amiss, attachments.mended) == ((), (), 0)
