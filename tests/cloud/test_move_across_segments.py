@@ -1,15 +1,19 @@
-"""A routed segment whose other hosts are gone: a cold migration gives the server an address of another segment, and can be reverted (N9)."""
+"""A routed segment whose other hosts are gone: a move gives the server an address of another segment, and can be reverted (N9).
+
+Each of its moves in turn, for they are the ways back and forth between the same two segments.
+"""
 
 from typing import Any
 
 from conftest import Running, Start
 from guaranteed import placement
 from test_dry_run import tried
-from test_fixed_ips import act
+from test_evacuate import cleaned, evacuated, killed
+from test_fixed_ips import act as act_early
 from test_guaranteed_ports import explained
 from test_last_address import ADDRESS, routed_with
 from test_resize import asked, host_of, migrations, nothing_to_mend
-from test_shelve import ports
+from test_shelve import act, done, ports
 
 from moorage.main.config import Cell, Compute, Hosts
 from moorage.testing.person import Person
@@ -17,10 +21,10 @@ from moorage.testing.person import Person
 WIRES = (("physnet1",), ("physnet1",), ("physnet2",), ("physnet2",))
 
 
-async def retire(admin: Person, host: str) -> None:
+async def retire(admin: Person, host: str, status: str = "disabled") -> None:
     listed = (await admin.compute("GET", "/os-services", host=host)).json()["services"]
     (service,) = [each["id"] for each in listed if each["binary"] == "nova-compute"]
-    assert (await admin.compute("PUT", f"/os-services/{service}", {"status": "disabled"})).status_code == 200
+    assert (await admin.compute("PUT", f"/os-services/{service}", {"status": status})).status_code == 200
 
 
 async def addresses_on(running: Running, server: str) -> list[str]:
@@ -34,8 +38,9 @@ def shown(server: dict[str, Any]) -> list[str]:
 
 
 async def test_a_server_leaves_a_retired_segment_and_comes_back_or_stays(start: Start) -> None:
-    compute = Compute(allow_move_across_segments=True)
-    async with start(hosts=Hosts(count=4, physical_networks=WIRES), compute=compute, cells=(Cell("cell1"),)) as running:
+    compute = Compute(allow_move_across_segments=True, host_silence_s=3.0)
+    hosts = Hosts(count=4, physical_networks=WIRES, beat_s=0.3)
+    async with start(hosts=hosts, compute=compute, cells=(Cell("cell1"),)) as running:
         admin = running.admin
         network, (left, new) = await routed_with(admin, 4, 4)
         server = await admin.active("a", networks=[{"uuid": network}], availability_zone="nova:host1")
@@ -69,32 +74,84 @@ async def test_a_server_leaves_a_retired_segment_and_comes_back_or_stays(start: 
 
         there = await asked(running, id, {"migrate": None}, "VERIFY_RESIZE")
         (given,), move = shown(there), (await migrations(running, id))[0]["uuid"]
-        told = (await explained(admin, id))["operations"][-1]["attempts"][-1]["readdressed"]
-        assert told == [{"port": port["id"], "old": [old], "new": [given], "old_segment": left, "new_segment": new}]
-        said = [each["details"] for each in await events_of_newest_action(admin, id)]
-        assert f"port {port['id']}: {old} is now {given}" in said
+        await told(running, id, (old, left), (given, new))
         stays = await asked(running, id, {"confirmResize": None}, "ACTIVE", 204)
         assert (host_of(stays), shown(stays)) == (host_of(there), [given])
         assert await addresses_on(running, id) == [given]
         assert [await addresses_held(running, each, left, new) for each in (id, move)] == [[0, 1], [0, 0]]
         await nothing_to_mend(running)
+        back = await unshelved_across(running, id, (given, new), left)
+        await evacuated_across(running, id, (back, left), new)
         await admin.gone(id)
+
+
+async def told(running: Running, id: str, old: tuple[str, str], new: tuple[str, str]) -> None:
+    """Of its newest operation, what it changed: address and segment before and after."""
+    (port,) = await ports(running, id)
+    said = (await explained(running.admin, id))["operations"][-1]["attempts"][-1]["readdressed"]
+    known = {"old": [old[0]], "new": [new[0]], "old_segment": old[1], "new_segment": new[1]}
+    assert said == [{"port": port["id"], **known}]
+    details = [each["details"] for each in await events_of_newest_action(running.admin, id)]
+    assert f"port {port['id']}: {old[0]} is now {new[0]}" in details
+
+
+async def unshelved_across(running: Running, id: str, had: tuple[str, str], segment: str) -> str:
+    """The address that it was given, when only a host of that other segment was there to take it."""
+    (port,) = await ports(running, id)
+    await done(running, id, {"shelve": None}, "SHELVED_OFFLOADED")
+    assert await addresses_on(running, id) == [had[0]]
+    for host in ("host3", "host4"):
+        await retire(running.admin, host)
+    plan = await tried(running, f"/servers/{id}/action", {"unshelve": None})
+    assert [each["host"] for each in plan["hosts"]] == ["host2"]
+    back = await done(running, id, {"unshelve": None}, "ACTIVE")
+    (given,) = shown(back)
+    assert (host_of(back), given.rsplit(".", 1)[0]) == ("host2", "10.90.0")
+    assert await addresses_on(running, id) == [given]
+    (now,) = await ports(running, id)
+    assert (now["id"], now["mac_address"]) == (port["id"], port["mac_address"])
+    assert await addresses_held(running, id, segment, had[1]) == [1, 0]
+    await told(running, id, had, (given, segment))
+    await nothing_to_mend(running)
+    return given
+
+
+async def evacuated_across(running: Running, id: str, had: tuple[str, str], segment: str) -> None:
+    """Its host dies; what a live migration refuses, an evacuation does."""
+    await retire(running.admin, "host3", "enabled")
+    live = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+    assert (await act(running, id, live)).status_code == 202
+    await running.let_go(id)
+    assert (await migrations(running, id))[0]["status"] == "error", "a guest that runs keeps its address"
+    dead = await killed(running, "host2")
+    await dead.down()
+    there = await evacuated(running, id)
+    (given,) = shown(there)
+    assert (host_of(there), given.rsplit(".", 1)[0]) == ("host3", "10.91.0")
+    assert await addresses_on(running, id) == [given]
+    move = (await migrations(running, id))[0]["uuid"]
+    assert [await addresses_held(running, each, had[1], segment) for each in (id, move)] == [[0, 1], [0, 0]]
+    await told(running, id, had, (given, segment))
+    await nothing_to_mend(running)
+    await dead.returns()
+    await cleaned(running, id, "host2")
+    await nothing_to_mend(running)
 
 
 async def held_one_is_not_the_owners(running: Running, id: str, network: str, held: str, given: str) -> None:
     """It is not shown, cannot be taken away, and no other is given beside it; what is given goes again."""
     admin = running.admin
     assert await interface(admin, id) == [given]
-    gone = await act(admin, id, {"removeFixedIp": {"address": held}})
+    gone = await act_early(admin, id, {"removeFixedIp": {"address": held}})
     assert (gone.status_code, held in gone.text) == (400, True)
     for _ in range(3):  # the segment has four
-        assert (await act(admin, id, {"addFixedIp": {"networkId": network}})).status_code == 202
-    full = await act(admin, id, {"addFixedIp": {"networkId": network}})
+        assert (await act_early(admin, id, {"addFixedIp": {"networkId": network}})).status_code == 202
+    full = await act_early(admin, id, {"addFixedIp": {"networkId": network}})
     assert (full.status_code, "No fixed IP addresses available" in full.text) == (400, True)
     more = [each for each in await interface(admin, id) if each != given]
     assert (len(more), {each.rsplit(".", 1)[0] for each in more}) == (3, {"10.91.0"})
     for each in more:
-        assert (await act(admin, id, {"removeFixedIp": {"address": each}})).status_code == 202
+        assert (await act_early(admin, id, {"removeFixedIp": {"address": each}})).status_code == 202
     assert await addresses_on(running, id) == [held, given]
 
 

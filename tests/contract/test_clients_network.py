@@ -20,7 +20,7 @@ from moorage.model.errors import (
     Stale,
     UnknownOutcome,
 )
-from moorage.model.network import NicAsk, SubnetsBeside, mint_mac
+from moorage.model.network import FixedIp, NicAsk, SubnetsBeside, mint_mac
 from moorage.operations.steps.groups import expected
 from moorage.operations.steps.ports import subnets_beside
 
@@ -99,6 +99,38 @@ async def test_a_rebind_within_a_segment_keeps_the_address(ground: Ground) -> No
     (first,) = await ground.network.bind_ports(server, "cmp1", "nova", made, subnets={0: routed.subnets[0]})
     (second,) = await ground.network.bind_ports(server, "cmp2", "nova", (first,), subnets={0: routed.subnets[0]})
     assert second.fixed_ips == first.fixed_ips
+
+
+async def test_a_port_that_leaves_its_segment_keeps_its_address_until_it_is_let_go(ground: Ground) -> None:
+    """Wherever it is tried, and put back on no host with what it had: all by what was read before it left."""
+    tenant, server = await ground.tenant(), server_id()
+    routed = await ground.routed(tenant)
+    own, other = routed.subnets[:2]
+    made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
+    (before,) = await ground.network.bind_ports(server, "cmp1", "nova", made, subnets={0: own})
+    had = set(before.fixed_ips)
+
+    async def across(host: str, *, away: bool = True) -> set[FixedIp]:
+        subnets, keeps = {0: other} if away else None, {0: before.fixed_ips}
+        (bound,) = await ground.network.bind_ports(server, host, "nova", (before,), subnets=subnets, keeps=keeps)
+        assert (bound.host, bound.id, bound.mac) == (host, before.id, before.mac)
+        return set(bound.fixed_ips)
+
+    async def now() -> tuple[str, set[FixedIp]]:
+        (port,) = await ground.network.ports_of(server)
+        return port.host, set(port.fixed_ips)
+
+    first = await across("cmp3")
+    assert ([each.subnet for each in first - had], had <= first) == ([other], True)
+    assert await across("cmp4") == first, "the next host of the segment"
+    assert await across("cmp2", away=False) == had
+    await across("cmp3")
+    await ground.network.take_off_host(server, [before.id], keeps={before.id: before.fixed_ips})
+    assert await now() == ("", had)
+    await across("cmp3")
+    await ground.network.leave_addresses(server, {before.id: [each.address for each in had]})
+    host, left = await now()
+    assert (host, [each.subnet for each in left]) == ("cmp3", [other])
 
 
 async def test_an_exhausted_segment_refuses_the_bind_and_the_next_segment_takes_it(ground: Ground) -> None:

@@ -1,6 +1,7 @@
 """What a port on a routed network asks of the scheduler (S3.4)."""
 
 from moorage.clients.network.addresses import near
+from moorage.clients.network.fixed import beside
 from moorage.model.network import FixedIp, NetworkFacts, Port, SegmentFacts, SubnetFacts, SubnetsBeside
 from moorage.operations.steps import crossing
 from moorage.operations.steps.guest_again import Cards
@@ -49,8 +50,8 @@ def test_what_a_segment_has_beside_the_chosen_subnet() -> None:
         subnet("a6", "a", 6),
         subnet("auto", "a", 6, automatic=True),
     )
-    beside = subnets_beside((port(),), {"net": facts}, {0: "a4"})
-    assert (beside[0].spare, beside[0].v6) == (("more",), "a6")
+    found = subnets_beside((port(),), {"net": facts}, {0: "a4"})
+    assert (found[0].spare, found[0].v6) == (("more",), "a6")
     assert subnets_beside((port(),), {"net": facts}, {0: "b4"}) == {0: SubnetsBeside(elsewhere=("auto",))}
     assert subnets_beside((port(),), {"net": facts}, {}) == {}
 
@@ -60,6 +61,17 @@ def test_an_address_that_is_only_held_draws_no_other_to_its_segment() -> None:
     crossed = port(("b4", "10.0.1.9"), ("a4", "10.0.0.9"))
     assert [each.id for each in near(crossed, subnets, ())] == ["a4", "b4"]
     assert [each.id for each in near(crossed, subnets, {"10.0.0.9"})] == ["b4"]
+
+
+def test_a_port_keeps_what_it_had_and_loses_what_a_third_segment_gave() -> None:
+    had, third = FixedIp("a4", "10.0.0.9"), FixedIp("c4", "10.0.2.9")
+    kept = {"subnet_id": "a4", "ip_address": "10.0.0.9"}
+    assert beside((had,), ("b4",), None, (had,)) == [{"subnet_id": "b4"}, kept]
+    assert beside((third, had), ("b4",), None, (had,)) == [
+        {"subnet_id": "b4"},
+        kept,
+        {"subnet_id": "c4", "delete_subnet": True},
+    ]
 
 
 def test_a_port_that_was_given_nothing_new_has_no_old_address_to_let_go_of() -> None:

@@ -134,3 +134,20 @@ async def until_server(desk: Desk, server: str, wanted: str) -> Any:
     shown = await until(look, lambda each: each["status"] in {wanted, "ERROR"})
     assert shown["status"] == wanted, shown.get("fault")
     return shown
+
+
+async def service_of(admin: Desk, host: str, **words: Any) -> None:
+    """What an administrator says of a host."""
+    services = (await admin("compute", "GET", f"/os-services?host={host}&binary=nova-compute"))["services"]
+    await admin("compute", "PUT", f"/os-services/{services[0]['id']}", words)
+
+
+async def dies(cloud: Cloud, admin: Desk, host: str) -> None:
+    """Nobody hears the host any more, and it is said to be down."""
+
+    async def silent() -> bool:
+        return cloud.region.rooms.hosts.is_silent(host)
+
+    await cloud.fleet.agents[host].stop()
+    await until(silent, lambda seen: seen)
+    await service_of(admin, host, forced_down=True)

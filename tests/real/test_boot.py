@@ -4,23 +4,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beside import Desk, moorage_beside, until, until_server
+from beside import Desk, cloud_beside, dies, service_of, until, until_server
 
 from moorage.main.config import Hosts
+from moorage.main.up import Cloud
 from moorage.testing.peers.stack import Stack
 
 pytestmark = pytest.mark.real
 
 
 async def test_a_server_boots_on_a_routed_network_and_leaves_nothing(real_stack: Stack, tmp_path: Path) -> None:
-    async with moorage_beside(real_stack, tmp_path, Hosts(count=4)) as config:
-        alice, admin = Desk(real_stack, config, "alice"), Desk(real_stack, config, "admin")
-        await _boots_and_leaves_nothing(alice, admin, real_stack.logins["alice"].project_id)
+    async with cloud_beside(real_stack, tmp_path, Hosts(count=4, beat_s=0.5), host_silence_s=5.0) as cloud:
+        alice, admin = (Desk(real_stack, cloud.config, name) for name in ("alice", "admin"))
+        await _boots_and_leaves_nothing(cloud, alice, admin, real_stack.logins["alice"].project_id)
         await alice.close()
         await admin.close()
 
 
-async def _boots_and_leaves_nothing(alice: Desk, admin: Desk, project: str) -> None:
+async def _boots_and_leaves_nothing(cloud: Cloud, alice: Desk, admin: Desk, project: str) -> None:
     image = await alice.upload("tiny")
     provider = {
         "provider:network_type": "vlan",
@@ -49,17 +50,19 @@ async def _boots_and_leaves_nothing(alice: Desk, admin: Desk, project: str) -> N
     assert len({each[0]["fixed_ips"][0]["subnet_id"] for each in ports}) == 2
     await alice("compute", "DELETE", f"/servers/{servers[1]}")
     await until(lambda: alice("network", "GET", f"/ports?network_id={network}"), lambda left: len(left["ports"]) == 1)
-    await _moves_to_the_other_segment(admin, servers[0], ports[0][0])
+    await _moves_to_the_other_segment(cloud, admin, servers[0], ports[0][0])
     await alice("compute", "DELETE", f"/servers/{servers[0]}")
     await until(lambda: alice("network", "GET", f"/ports?network_id={network}"), lambda left: not left["ports"])
 
 
-async def _moves_to_the_other_segment(admin: Desk, server: str, port: Any) -> None:
+async def _moves_to_the_other_segment(cloud: Cloud, admin: Desk, server: str, port: Any) -> None:
     """The port keeps its old address beside the new one until that is confirmed: Neutron lets it, on a host of the new segment."""
+    host = ""
 
-    async def act(action: str, status: str) -> list[str]:
+    async def act(action: str, status: str, said: dict[str, Any] | None = None) -> list[str]:
         """All that its port has then; the server is shown with one."""
-        await admin("compute", "POST", f"/servers/{server}/action", {action: None})
+        nonlocal host
+        await admin("compute", "POST", f"/servers/{server}/action", {action: said})
         await until(
             lambda: admin("compute", "GET", f"/ext/servers/{server}/explain"),
             lambda told: told["explain"]["operations"][-1]["status"] != "open",
@@ -67,8 +70,9 @@ async def _moves_to_the_other_segment(admin: Desk, server: str, port: Any) -> No
         shown = await until_server(admin, server, status)
         (addresses,) = shown["addresses"].values()
         now = (await admin("network", "GET", f"/ports/{port['id']}"))["port"]
-        assert (now["mac_address"], now["binding:vif_type"]) == (port["mac_address"], "ovs")
-        assert now["binding:host_id"] == shown["OS-EXT-SRV-ATTR:host"]
+        host = shown["OS-EXT-SRV-ATTR:host"] or ""
+        assert (now["mac_address"], now["binding:vif_type"]) == (port["mac_address"], "ovs" if host else "unbound")
+        assert now["binding:host_id"] == host
         (seen,) = [each["addr"] for each in addresses]
         found = {each["ip_address"] for each in now["fixed_ips"]}
         assert seen in found
@@ -81,3 +85,13 @@ async def _moves_to_the_other_segment(admin: Desk, server: str, port: Any) -> No
     (new, *held) = await act("migrate", "VERIFY_RESIZE")
     assert (new != old, held) == (True, [old])
     assert await act("confirmResize", "ACTIVE") == [new]
+    left = host
+    assert await act("shelve", "SHELVED_OFFLOADED") == [new]
+    await service_of(admin, left, status="disabled")
+    (other,) = await act("unshelve", "ACTIVE")
+    assert (other != new, host != left) == (True, True), "it had no host of its own segment"
+    await service_of(admin, left, status="enabled")
+    left = host
+    await dies(cloud, admin, left)
+    (new,) = await act("evacuate", "ACTIVE", {})
+    assert (new != other, host != left) == (True, True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beside import cloud_beside, until, until_server
+from beside import cloud_beside, dies, until, until_server
 from guaranteed_site import BRIDGE, EGR, IGR, KBPS, KPPS, Site, admin, site  # noqa: F401  two of them are fixtures
 from test_reporting import report, state
 
@@ -106,10 +106,7 @@ async def test_a_guaranteed_port_keeps_its_guarantee_in_every_move(site: Site, c
     assert await moved.act({"os-migrateLive": {"host": None, "block_migration": "auto"}}) == here
     await moved.is_on(here, left=there)
 
-    await cloud.fleet.agents[here].stop()
-    await until(_silent(cloud, here), lambda silent: silent)
-    services = (await site.admin("compute", "GET", f"/os-services?host={here}&binary=nova-compute"))["services"]
-    await site.admin("compute", "PUT", f"/os-services/{services[0]['id']}", {"forced_down": True})
+    await dies(cloud, site.admin, here)
     assert await moved.act({"evacuate": {}}) == there
     plan = next(plan for plan in cloud.plans if plan.host == here)
     await cloud.fleet.restart(plan)
@@ -119,10 +116,3 @@ async def test_a_guaranteed_port_keeps_its_guarantee_in_every_move(site: Site, c
     await site.gone(moved.server)
     assert await site.used(f"{there}:{BRIDGE}") == {EGR: 0, IGR: 0}
     await site.admin("network", "DELETE", f"/ports/{port}")
-
-
-def _silent(cloud: Cloud, host: str) -> Any:
-    async def look() -> bool:
-        return cloud.region.rooms.hosts.is_silent(host)
-
-    return look

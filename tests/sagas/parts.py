@@ -4,6 +4,9 @@
 operations' variants, are the matrix of `make prove`, `make test-all` and CI.
 """
 
+from collections.abc import Collection
+from typing import Any
+
 import pytest
 
 from moorage.testing.sagas import PARTS
@@ -23,3 +26,15 @@ quick_part = pytest.mark.parametrize(
     [pytest.param(part, id=part.name, marks=pytest.mark.matrix if part.quick else pytest.mark.soak) for part in PARTS],
 )
 """For what differs from an operation that is proved whole in one step only: the rest of it is proved in `make soak`."""
+
+
+def every_saga(names: Collection[str], shorter: Collection[str]) -> Any:
+    """The operations themselves, by name; `shorter`: those whose steps are, in the same order, the first of a newer version's, which is proved
+    whole."""
+    slow = {name: pytest.mark.soak if name in shorter else pytest.mark.matrix for name in names}
+    cases = [
+        pytest.param(name, part, id=f"{name}-{part.name}", marks=() if part.quick else slow[name])
+        for name in sorted(names)
+        for part in PARTS
+    ]
+    return pytest.mark.parametrize(("name", "part"), cases)

@@ -13,6 +13,7 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId, SegmentId
 from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.network import SubnetFacts
+from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import TaskState, VmState
 from moorage.operations.all import SAGAS
 from moorage.operations.confirm_resize import ConfirmResize
@@ -25,8 +26,10 @@ from moorage.store.cell import migrations
 from moorage.store.region import servers as region_servers
 from moorage.testing import small_region, small_stories
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_moved import about_moved, recorded, resizing
+from moorage.testing.small_evacuated import evacuating
+from moorage.testing.small_moved import about_moved, recorded, resizing, wired_apart
 from moorage.testing.small_region import SERVER, SUBNET, SmallRegion
+from moorage.testing.small_shelves import shelved, unshelving
 from moorage.testing.stage import HeldClock
 
 SOURCE, DESTINATION = "host1", "host3"
@@ -280,6 +283,36 @@ async def test_a_server_resized_where_it_is_has_an_address_of_the_segment_its_ho
     kind = ConfirmResize if then == "confirm_resize/1" else RevertResize
     await told(small, then, kind(server, 4, "req-then", "user-1"))
     assert addresses(small) == (had | {changed.port: [new]} if then == "confirm_resize/1" else had)
+
+
+@pytest.mark.parametrize("saga", ["evacuate/2", "unshelve/2"])
+async def test_who_finds_room_on_its_own_segment_after_all_has_its_own_address(
+    small: SmallRegion, monkeypatch: Any, saga: str
+) -> None:
+    """The host that failed was of another, and its address is nobody's any more."""
+    if saga == "evacuate/2":
+        asked: Any = await evacuating(small, routed=True, across=True)
+    else:
+        await shelved(small, offload=True, routed=True, across=True)
+        asked = unshelving(across=True)
+    had, start, failed = addresses(small), small.hosts.start_guest, list[str]()
+
+    async def starting(to: Any, errand: Any, guest: Any) -> Any:
+        if failed:
+            return await start(to, errand, guest)
+        failed.append(to.host)
+        assert [each for each in addresses(small).values() if len(each) == 2], "the old one is held beside the new one"
+        await wired_apart(small, "host1", "host3", "host4")
+        raise HostFailed("the host failed", code="guest_failed")
+
+    monkeypatch.setattr(small.hosts, "start_guest", starting)
+    await told(small, saga, asked)
+    server = await recorded(small)
+    assert (server.vm_state, server.host not in {*failed, None}) == (VmState.ACTIVE, True)
+    assert addresses(small) == had
+    held = await small.held()
+    own, _ = small_region.SEGMENTS
+    assert (held["claimed"], held["shown"]) == ([(own, IPV4_ADDRESS, 1)], held["addresses"])
 
 
 @pytest.mark.parametrize("verb", ["send", "take", "start"])

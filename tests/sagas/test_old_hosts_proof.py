@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from parts import matrix_part, quick_part
 
+from moorage.model.errors import HostFailed
 from moorage.model.ids import OperationId
 from moorage.model.network import mint_mac
 from moorage.operations.all import SAGAS
@@ -16,8 +17,8 @@ from moorage.operations.unshelve_asked import Unshelve
 from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.testing.old_hosts import OldRegion
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
-from moorage.testing.small_moved import recorded
-from moorage.testing.small_region import SERVER, USERS_PORT, a_boot, a_server
+from moorage.testing.small_moved import recorded, wired_apart
+from moorage.testing.small_region import SEGMENTS, SERVER, USERS_PORT, a_boot, a_server
 from moorage.testing.small_shelves import shelved, unshelving
 
 BOOTED = OperationId("booted")
@@ -103,6 +104,28 @@ async def test_an_agent_of_level_2_binds_what_an_unshelve_brings(old: OldRegion)
     record = await recorded(old)
     assert {nic.port for nic in record.nics} == set(bound)
     assert any("allocation" in profile for profile in bound.values())
+
+
+async def test_an_agent_of_level_2_is_given_nobody_who_leaves_a_segment_and_binds_who_comes_back(
+    old: OldRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows of no address that is kept: so the one that an earlier host gave is taken off before it binds."""
+    await old.of({"host1": 3, "host2": 2, "host3": 2})
+    await shelved(old, offload=True, routed=True, across=True)
+    had = {port.id: port.fixed_ips for port in old.network.ports.values()}
+    saga, asked = SAGAS["unshelve/2"], msgspec.structs.replace(unshelving(across=True), gates=old.gates())
+
+    async def fails(to: Any, errand: Any, guest: Any) -> Any:
+        assert to.host in {"host1", "host4"}
+        await wired_apart(old, "host3")
+        raise HostFailed("the host failed", code="guest_failed")
+
+    monkeypatch.setattr(old.hosts, "start_guest", fails)
+    await tell(saga, PROVED_OPERATION, asked, old.rooms, Paper(first_lines(saga), old.transact))
+    ((host, order),) = old.hosts.ordered
+    assert (host, order.how) == ("host3", "bind")
+    assert {port.id: port.fixed_ips for port in old.network.ports.values()} == had
+    assert {nic.segment for nic in (await recorded(old)).nics} == {None, next(iter(SEGMENTS))}
 
 
 @quick_part

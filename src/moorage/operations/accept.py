@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import msgspec
 
+from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
@@ -14,6 +16,7 @@ from moorage.saga import Saga, encode_lines, first_lines
 from moorage.sql import Tx
 from moorage.store.region import operations as region_operations
 
+SagaT = TypeVar("SagaT", bound=Saga[Any, Any])
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,6 +50,14 @@ def accepted(
         created_at=time.time_ns() // 1000,
         cell=server.cell,
     )
+
+
+async def newest_known(rooms: Rooms, *sagas: SagaT) -> tuple[SagaT, ConductorId]:
+    """The first of these that every living conductor knows, and who begins. Raises Unavailable when they do not know the last."""
+    for saga in sagas[:-1]:
+        with suppress(Unavailable):
+            return saga, await rooms.tellers.choose(saga.name)
+    return sagas[-1], await rooms.tellers.choose(sagas[-1].name)
 
 
 def keep(rooms: Rooms, tx: Tx, new: Sequence[Accepted]) -> None:

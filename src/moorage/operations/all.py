@@ -12,7 +12,7 @@ from moorage.operations.crash_dump import CRASH_DUMP
 from moorage.operations.delete import DELETE, DELETE_BEFORE_SHOWN, DELETE_WITH_MOVES, DELETE_WITH_VOLUMES
 from moorage.operations.detach_interface import DETACH_INTERFACE
 from moorage.operations.detach_volume import DETACH_VOLUME
-from moorage.operations.evacuate import EVACUATE
+from moorage.operations.evacuate import EVACUATE, EVACUATE_ACROSS
 from moorage.operations.extend_volume import EXTEND_VOLUME
 from moorage.operations.live_migrate import LIVE_MIGRATE
 from moorage.operations.power import POWER
@@ -25,7 +25,7 @@ from moorage.operations.snapshot import SNAPSHOT
 from moorage.operations.snapshot_volumes import SNAPSHOT_STILL, SNAPSHOT_VOLUMES
 from moorage.operations.soft_delete import RESTORE, SOFT_DELETE
 from moorage.operations.swap_volume import SWAP_VOLUME
-from moorage.operations.unshelve import UNSHELVE
+from moorage.operations.unshelve import UNSHELVE, UNSHELVE_ACROSS
 from moorage.operations.unshelve_in_place import UNSHELVE_IN_PLACE
 from moorage.saga import Saga
 
@@ -48,6 +48,7 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         SHELVE_SAGA,
         SHELVE_OFFLOAD,
         UNSHELVE,
+        UNSHELVE_ACROSS,
         UNSHELVE_IN_PLACE,
         RESCUE,
         UNRESCUE,
@@ -65,5 +66,6 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         DELETE_WITH_MOVES,
         DELETE_BEFORE_SHOWN,
         EVACUATE,
+        EVACUATE_ACROSS,
     )
 }

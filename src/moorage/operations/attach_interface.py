@@ -18,14 +18,14 @@ from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.asker import Asker
 from moorage.model.boot import NicWish
-from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound, Problem, Unavailable
-from moorage.model.ids import ConductorId, OperationId, ProviderId
+from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound, Problem
+from moorage.model.ids import OperationId, ProviderId
 from moorage.model.network import NICS_MAX, BindRefused, CheckedNics, NetworkFacts, NicAsk, Port, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
 from moorage.model.verdict import Claimed, Ledger, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice
-from moorage.operations.accept import accepted, tell_later
+from moorage.operations.accept import accepted, newest_known, tell_later
 from moorage.operations.boot_request import with_pools
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing, groups, slot
@@ -406,7 +406,7 @@ async def begin(
     refuse_without_credentials(rooms)
     checked = await _checked(rooms, token, server, wish, external_allowed)
     checked = await with_pools(rooms, checked)
-    saga, owner = await _told_by(rooms)
+    saga, owner = await newest_known(rooms, ATTACH_INTERFACE, ATTACH_INTERFACE_1)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
@@ -430,14 +430,6 @@ async def begin(
     except Problem as problem:
         raise _said(server, problem) from problem
     return await _port_of(rooms, new)
-
-
-async def _told_by(rooms: Rooms) -> tuple[Saga[AttachInterface, Rooms], ConductorId]:
-    """The newest version that every living conductor knows, and who begins with it. Raises Unavailable when there is none."""
-    try:
-        return ATTACH_INTERFACE, await rooms.tellers.choose(ATTACH_INTERFACE.name)
-    except Unavailable:
-        return ATTACH_INTERFACE_1, await rooms.tellers.choose(ATTACH_INTERFACE_1.name)
 
 
 async def _port_of(rooms: Rooms, new: Accepted) -> str:

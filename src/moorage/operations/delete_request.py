@@ -6,7 +6,7 @@ from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted, Operation
 from moorage.model.server import Server, TaskState
-from moorage.operations.accept import accepted, keep, tell_later
+from moorage.operations.accept import accepted, keep, newest_known, tell_later
 from moorage.operations.delete import (
     DELETE,
     DELETE_BEFORE_SHOWN,
@@ -35,7 +35,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
 
     A repeated delete adds nothing.
     """
-    (newest, owner), gates = await _told_by(rooms), rooms.gates()
+    (newest, owner), gates = await newest_known(rooms, *reversed(VERSIONS)), rooms.gates()
     seen, server = await _seen(rooms, server)
     operation = region_operations.new_id()
 
@@ -113,13 +113,3 @@ def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, ov
     if overtaken:
         return newest  # nobody can have begun what a living conductor does not know
     raise Unavailable(NOT_YET)
-
-
-async def _told_by(rooms: Rooms) -> tuple[DeleteSaga, ConductorId]:
-    """The newest version that every living conductor knows, and who begins. Raises Unavailable when there is none."""
-    for version in reversed(VERSIONS[1:]):
-        try:
-            return version, await rooms.tellers.choose(version.name)
-        except Unavailable:
-            continue
-    return DELETE, await rooms.tellers.choose(DELETE.name)

@@ -122,8 +122,8 @@ def _one(ask: Ask) -> Tries:
 _MOVES: Mapping[type[Any], Callable[..., Ask | Tries]] = {
     Resize: resize_asked.tries_of,
     LiveMigrate: live_migrate_asked.ask_of,
-    Unshelve: unshelve_asked.ask_of,
-    Evacuate: resize_asked.ask_of,
+    Unshelve: unshelve_asked.tries_of,
+    Evacuate: resize_asked.tries_of,
 }
 
 

@@ -75,6 +75,34 @@ _BOOT: Mapping[str, Made] = {
     "announce": RECORD,
 }
 _CONNECT = _each_volume("PUT /attachments/{attachment}", "POST /attachments/{attachment}/action os-complete")
+_EVACUATE: Mapping[str, Made] = {
+    "begin_action": RECORD,
+    "fence_source": _always("cell", "read whether the host is forced down"),
+    "read_ports": _always("network", "GET /v2.0/ports"),
+    "claim_host": CLAIM,
+    "bind_ports": _each_port("PUT /v2.0/ports/{port}"),
+    "connect_volumes": _each_volume("POST /attachments", "DELETE /attachments/{attachment}"),
+    "record_destination": RECORD,
+    "prove_fenced": RECORD,
+    "start_guest": _always("host", "start_guest"),
+    "await_vifs": _nothing,
+    "record_evacuated": RECORD,
+}
+_UNSHELVE: Mapping[str, Made] = {
+    "begin_action": RECORD,
+    "check_image": _image("GET /v2/images/{image}"),
+    "read_ports": _always("network", "GET /v2.0/ports"),
+    "claim_host": CLAIM,
+    "bind_ports": _each_port("PUT /v2.0/ports/{port}"),
+    "connect_volumes": _CONNECT,
+    "record_host": RECORD,
+    "start_guest": _always("host", "start_guest"),
+    "await_vifs": _nothing,
+    "announce": RECORD,
+    "delete_image": _image("DELETE /v2/images/{image}"),
+}
+_LEFT: Mapping[str, Made] = {"leave_addresses": _nothing, "release_addresses": _nothing}
+"""Only a server that is given addresses of another segment has any to let go of."""
 
 CALLS: Mapping[str, Mapping[str, Made]] = {
     "boot/1": _BOOT,
@@ -95,19 +123,8 @@ CALLS: Mapping[str, Mapping[str, Made]] = {
         "await_vifs": _nothing,
         "record_resized": RECORD,
     },
-    "evacuate/1": {
-        "begin_action": RECORD,
-        "fence_source": _always("cell", "read whether the host is forced down"),
-        "read_ports": _always("network", "GET /v2.0/ports"),
-        "claim_host": CLAIM,
-        "bind_ports": _each_port("PUT /v2.0/ports/{port}"),
-        "connect_volumes": _each_volume("POST /attachments", "DELETE /attachments/{attachment}"),
-        "record_destination": RECORD,
-        "prove_fenced": RECORD,
-        "start_guest": _always("host", "start_guest"),
-        "await_vifs": _nothing,
-        "record_evacuated": RECORD,
-    },
+    "evacuate/1": _EVACUATE,
+    "evacuate/2": {**_EVACUATE, **_LEFT},
     "live_migrate/1": {
         "begin_action": RECORD,
         "read_ports": _always("network", "GET /v2.0/ports"),
@@ -130,18 +147,7 @@ CALLS: Mapping[str, Mapping[str, Made]] = {
         "release_source": _always("region", "release what the old host held"),
         "record_completed": RECORD,
     },
-    "unshelve/1": {
-        "begin_action": RECORD,
-        "check_image": _image("GET /v2/images/{image}"),
-        "read_ports": _always("network", "GET /v2.0/ports"),
-        "claim_host": CLAIM,
-        "bind_ports": _each_port("PUT /v2.0/ports/{port}"),
-        "connect_volumes": _CONNECT,
-        "record_host": RECORD,
-        "start_guest": _always("host", "start_guest"),
-        "await_vifs": _nothing,
-        "announce": RECORD,
-        "delete_image": _image("DELETE /v2/images/{image}"),
-    },
+    "unshelve/1": _UNSHELVE,
+    "unshelve/2": {**_UNSHELVE, **_LEFT},
 }
 """Saga → step → its calls, in the terms of the services."""

@@ -11,6 +11,7 @@
       prove_fenced    proof again, of this moment; from here on the old host is told to destroy its guest: `migrating`
       start_guest, await_vifs
     record_evacuated  on its new host (point of no return): `done`
+    leave_addresses, release_addresses   where it was given addresses of another segment, the old ones go (`evacuate/2`)
 
 Its local disk is the image's again: what was written on the old host is lost, as in Nova.  The old host is silent; when it is back without
 the guest its cell's conductor gives back what the move holds there, and the record says `completed` (conductor/evacuated.py).
@@ -25,15 +26,15 @@ from moorage.model.fence import FenceProof
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus, MigrationType
-from moorage.model.network import Port
+from moorage.model.network import BindRefused, FixedIp, Port
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations import evacuate_back as back
 from moorage.operations import move_claims
 from moorage.operations.boot import Claim
 from moorage.operations.evacuate_asked import Evacuate
-from moorage.operations.resize_asked import ask_of
+from moorage.operations.resize_asked import tries_of
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import doing, fencing, moving, offload
+from moorage.operations.steps import crossed, crossing, doing, fencing, moving, offload
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.drives import with_drive
@@ -43,6 +44,8 @@ from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
+from moorage.operations.steps.ports import subnets_beside
+from moorage.operations.steps.segments import note_exhausted
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
 from moorage.saga import Run, Saga, on_some_host, step
@@ -117,14 +120,16 @@ async def read_ports(run: EvacuateRun) -> Cards:
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: EvacuateRun) -> Claim:
     """The best willing host of its cell. What the server held is held by the move from then on, and nothing is doubled."""
-    ask = ask_of(run.asked, _server(run), run[read_ports], _cell(run), run.blamed, attempt=run.attempt)
-    return await move_claims.claimed(run, ask, run[read_ports])
+    cards = run[read_ports]
+    exhausted = frozenset(each for cause in run.causes for each in cause.without)
+    where = (_server(run), cards, _cell(run), run.blamed)
+    return await move_claims.claimed(run, tries_of(run.asked, *where, attempt=run.attempt, exhausted=exhausted), cards)
 
 
 @claim_host.undo
 async def give_claim_back(run: EvacuateRun) -> None:
     """What the move held is the server's again."""
-    await move_claims.given_back(run)
+    await move_claims.given_back(run, run.get(read_ports) if run.asked.across else None)
 
 
 @step(moves=True, needs=(read_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
@@ -134,15 +139,27 @@ async def bind_ports(run: EvacuateRun) -> tuple[Port, ...]:
     if not cards.ports:
         return ()
     await moving.not_overtaken(run, _cell(run))
-    return await run.rooms.network.bind_ports(
-        run.asked.server.id,
-        claim.name,
-        claim.availability_zone,
-        cards.ports,
-        profiles=claim.profiles,
-        tried=(str(run.asked.server.host), *names_of(run.rooms.placement.world(), run.tried), claim.name),
-        unsure=True,
-    )
+    try:
+        ports = await run.rooms.network.bind_ports(
+            run.asked.server.id,
+            claim.name,
+            claim.availability_zone,
+            cards.ports,
+            subnets=claim.subnets,
+            beside=subnets_beside(cards.ports, cards.networks, claim.subnets),
+            profiles=claim.profiles,
+            tried=(str(run.asked.server.host), *names_of(run.rooms.placement.world(), run.tried), claim.name),
+            unsure=True,
+            keeps=_kept_again(run, claim, cards),
+        )
+    except BindRefused as refused:
+        await note_exhausted(run.rooms, refused, cards.networks, claim.subnets)
+        raise
+    return crossing.new_only(cards, claim.subnets, ports)
+
+
+def _kept_again(run: EvacuateRun, claim: Claim, cards: Cards) -> dict[int, tuple[FixedIp, ...]] | None:
+    return crossing.kept_again(_server(run), cards, claim.subnets, run.attempt) if run.asked.across else None
 
 
 @bind_ports.undo
@@ -151,7 +168,7 @@ async def bind_ports_back(run: EvacuateRun) -> None:
     cards, claim = run.get(read_ports), run.get(claim_host)
     if cards is None or claim is None or not cards.ports:
         return
-    await back.bind_back(run, cards, claim)
+    await back.bind_back(run, cards, claim, _kept_again(run, claim, cards))
 
 
 @step(moves=True, needs=(begin_action, claim_host, bind_ports), patience_s=VOLUME_PATIENCE_S)
@@ -261,7 +278,10 @@ async def await_vifs(run: EvacuateRun) -> None:
 async def record_evacuated(run: EvacuateRun) -> None:
     """On its new host; the action is finished with it."""
     now, claim = doing.now_us(), run[claim_host]
-    events = tuple(Event(each, now, now, "Success", claim.name) for each in EVENTS)
+    told = crossing.told(run.get(read_ports), claim.subnets, run.get(bind_ports))
+    events = tuple(
+        Event(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None) for each in EVENTS
+    )
 
     def also(tx: Tx) -> None:
         moving.with_status(tx, run.asked.migration, MigrationStatus.DONE, unless=OVER)
@@ -300,29 +320,51 @@ def evacuated(run: EvacuateRun, server: Server, now: int) -> Server:
     )
 
 
+@step(
+    needs=(begin_action, read_ports, claim_host, record_evacuated),
+    no_undo=crossed.FORWARD_ONLY,
+    patience_s=crossed.PATIENCE_S,
+)
+async def leave_addresses(run: EvacuateRun) -> None:
+    """Of segments that it left."""
+    await crossed.leave(run, moving.here(run.asked.server).cell, run[read_ports], run[claim_host].subnets)
+
+
+@step(region=True, needs=(read_ports, claim_host, leave_addresses), no_undo=crossed.FORWARD_ONLY)
+async def release_addresses(run: EvacuateRun) -> None:
+    """What else the move holds on the old host stays until that is back."""
+    await crossed.release(run, run.asked.migration, run[read_ports], run[claim_host].subnets)
+
+
 def _ended(tx: Tx, run: EvacuateRun, status: str) -> None:
     records.let_go(tx, run)
 
 
-EVACUATE = Saga(
-    "evacuate/1",
+_BEFORE = (begin_action, fence_source, read_ports)
+_ON_A_HOST = on_some_host(
+    claim_host,
+    bind_ports,
+    connect_volumes,
+    record_destination,
+    prove_fenced,
+    start_guest,
+    await_vifs,
+    host=lambda claim: claim.host,
+)
+
+EVACUATE = Saga("evacuate/1", Evacuate, *_BEFORE, _ON_A_HOST, record_evacuated, ended=_ended)
+
+EVACUATE_ACROSS = Saga(
+    "evacuate/2",
     Evacuate,
-    begin_action,
-    fence_source,
-    read_ports,
-    on_some_host(
-        claim_host,
-        bind_ports,
-        connect_volumes,
-        record_destination,
-        prove_fenced,
-        start_guest,
-        await_vifs,
-        host=lambda claim: claim.host,
-    ),
+    *_BEFORE,
+    _ON_A_HOST,
     record_evacuated,
+    leave_addresses,
+    release_addresses,
     ended=_ended,
 )
+"""For servers that may be given addresses of other segments."""
 
 
 def _end(claim: Claim) -> End:

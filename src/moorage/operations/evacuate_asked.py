@@ -34,6 +34,8 @@ class Evacuate(msgspec.Struct, frozen=True):
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
+    across: bool = False
+    """It may be given addresses of other segments."""
 
     @property
     def flavor(self) -> FlavorCopy:

@@ -1,6 +1,7 @@
 """What an evacuation that could not be done leaves: the server on its old host, which is silent, with its ports and its record."""
 
 import logging
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -8,7 +9,7 @@ from moorage.clients.network.ports import BINDING_FAILED
 from moorage.model.errors import NotFound
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
-from moorage.model.network import BindRefused
+from moorage.model.network import BindRefused, FixedIp
 from moorage.model.server import Server, VmState
 from moorage.operations.boot import Claim
 from moorage.operations.evacuate_asked import Evacuate
@@ -40,8 +41,13 @@ def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
     return msgspec.structs.replace(as_it_was(server, turned, now), vm_state=state)
 
 
-async def bind_back(run: Run[Evacuate, Rooms], cards: Cards, claim: Claim) -> None:
-    """On the old host.  What the network service cannot bind there is on no host: still the server's, with its addresses."""
+async def bind_back(
+    run: Run[Evacuate, Rooms], cards: Cards, claim: Claim, keeps: Mapping[int, Sequence[FixedIp]] | None
+) -> None:
+    """On the old host; `keeps`: with the addresses they had, where they may have been given others.
+
+    What the network service cannot bind there is on no host: still the server's, with its addresses.
+    """
     end, server = moving.here(run.asked.server), run.asked.server.id
     await moving.not_overtaken(run, end.cell)
     try:
@@ -53,13 +59,15 @@ async def bind_back(run: Run[Evacuate, Rooms], cards: Cards, claim: Claim) -> No
             profiles=moving.profiles_of(cards),
             tried=(end.name, *names_of(run.rooms.placement.world(), run.tried), claim.name),
             unsure=True,
+            keeps=keeps,
         )
     except BindRefused as refused:
         if refused.code != BINDING_FAILED:
             raise
         # The network's agent there is as dead as the host: for as long as it is, nobody binds anything there.
         logger.warning("%s: its ports are on no host: %s", server, refused.public)
-        await run.rooms.network.take_off_host(server, [port.id for port in cards.ports])
+        again = {port.id: keeps[port.index] for port in cards.ports if port.index in keeps} if keeps else None
+        await run.rooms.network.take_off_host(server, [port.id for port in cards.ports], keeps=again)
 
 
 async def keep_guest(run: Run[Evacuate, Rooms], cell: CellId) -> None:

@@ -8,9 +8,9 @@ from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.ids import OperationId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState
-from moorage.operations.accept import accepted, tell_later
+from moorage.operations.accept import accepted, newest_known, tell_later
 from moorage.operations.boot_request import hinted_hosts
-from moorage.operations.evacuate import ACTION, EVACUATE
+from moorage.operations.evacuate import ACTION, EVACUATE, EVACUATE_ACROSS
 from moorage.operations.evacuate_asked import Evacuate
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import fencing, slot
@@ -45,7 +45,8 @@ async def begin(
     proof = await fencing.refuse_unfenced(rooms, server)
     if wish.shared_storage and not server.volume_backed:
         raise Invalid("Invalid state of instance files on shared storage")
-    owner = await rooms.tellers.choose(EVACUATE.name)
+    versions = (EVACUATE_ACROSS, EVACUATE) if rooms.settings.allow_move_across_segments else (EVACUATE,)
+    saga, owner = await newest_known(rooms, *versions)
     sealed = (
         rooms.seals.seal(wish.password) if server.config_drive and rooms.seals is not None and wish.password else ""
     )
@@ -70,8 +71,9 @@ async def begin(
             user=asker.user,
             global_request_id=carried.get(),
             by_project=asker.project or "",
+            across=saga is EVACUATE_ACROSS,
         )
-        return accepted(EVACUATE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 
     await tell_later(rooms, await slot.accept(rooms, server.id, ACTION, make, task=TaskState.REBUILDING))
 

@@ -20,7 +20,7 @@ from moorage.saga import Line, decode_lines
 from moorage.saga.log import Cause, Failed, Result, Turn
 
 CARDS_STEP, CLAIM_STEP = "read_ports", "claim_host"
-BOUND_STEPS = ("activate_bindings",)
+BOUND_STEPS = ("activate_bindings", "bind_ports")
 """Of moves that may give other addresses: whose results are the ports as they are then."""
 REVERT, CONFIRM = "revert_resize", "confirm_resize"
 WORDS = {"resize": "move"}
@@ -91,7 +91,8 @@ def _attempts(lines: Sequence[Line], view: View) -> list[dict[str, Any]]:
         elif isinstance(line, Result) and line.step in BOUND_STEPS and cards is not None and claim is not None:
             if claim.subnets:
                 changes = crossing.readdressed(cards, claim.subnets, _ports.decode(line.value))
-                attempts[line.attempt]["readdressed"] = [_readdressed(each, view) for each in changes]
+                left = [_readdressed(each, view) for each in changes if each.old]
+                attempts[line.attempt] |= {"readdressed": left} if left else {}
         elif isinstance(line, Failed):
             attempts.setdefault(line.cause.attempt, {"attempt": line.cause.attempt})["failed"] = _cause(
                 line.cause, view

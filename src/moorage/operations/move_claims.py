@@ -1,6 +1,8 @@
 """The claim of a move: what a server holds goes to the move, and what it is to hold elsewhere is taken, in one transaction (RULES §11)."""
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -15,7 +17,7 @@ from moorage.operations.steps import crossing, groups
 from moorage.operations.steps.boot_volumes import with_attachments
 from moorage.operations.steps.crossing import Tries
 from moorage.operations.steps.guest_again import Cards
-from moorage.operations.steps.moving import MovingRun
+from moorage.operations.steps.moving import MoveRun, MovingRun
 from moorage.operations.steps.ports import VIF_PLUGGED, nics_after
 from moorage.operations.unshelve_asked import addresses_of
 from moorage.sql import Tx
@@ -30,10 +32,18 @@ async def claimed(run: MovingRun, asked: Ask | Tries, cards: Cards) -> Claim:
     The work of a region step. Raises NoCapacity.
     """
     tries = asked if isinstance(asked, Tries) else Tries((asked,), asked)
+    return await claimed_in_turn(run, tries, partial(_claimed, run, cards))
+
+
+Claiming: TypeAlias = Callable[[Ask, frozenset[int], list[str]], Awaitable[Claim | Verdict]]
+
+
+async def claimed_in_turn(run: MoveRun, tries: Tries, claiming: Claiming) -> Claim:
+    """Of what is asked, the first that is granted. Raises NoCapacity, with why each host is refused all of it."""
     lost: list[str] = []
     refused: list[Verdict] = []
     for ask in tries.asks:
-        answer = await _claimed(run, ask, cards, tries.may_leave, lost)
+        answer = await claiming(ask, tries.may_leave, lost)
         if isinstance(answer, Claim):
             return answer
         refused.append(answer)
@@ -44,7 +54,7 @@ async def claimed(run: MovingRun, asked: Ask | Tries, cards: Cards) -> Claim:
 
 
 async def _claimed(
-    run: MovingRun, ask: Ask, cards: Cards, may_leave: frozenset[int], lost: list[str]
+    run: MovingRun, cards: Cards, ask: Ask, may_leave: frozenset[int], lost: list[str]
 ) -> Claim | Verdict:
     """The claim, or why there is none; `lost` grows by the choices that were lost."""
     engine = run.rooms.placement

@@ -70,8 +70,15 @@ class AskedMove(Protocol):
     def far(self) -> tuple[HostId, ...]: ...
 
 
+class MayCross(AskedMove, Protocol):
+    """One that may be given addresses of other segments."""
+
+    @property
+    def across(self) -> bool: ...
+
+
 def tries_of(
-    asked: Resize,
+    asked: MayCross,
     server: Server,
     cards: Cards,
     cell: CellId,

@@ -3,32 +3,38 @@
     read_ports      its ports, with what they ask of a host
     on a host, and if that fails on the next one, with the same ports:
       claim_host    compute, guarantees and the addresses it still holds, in one claim that replaces what it held
-      bind_ports    each port on the host; an address that it has stays, so the host is one of that segment
+      bind_ports    each port on the host; an address that it has stays, so the host is one of that segment, unless it may leave it
       connect_volumes   each volume, reserved until now, is exported to the host and in use
       record_host, start_guest, await_vifs
-    announce        ACTIVE (point of no return); then the image goes
+    announce        ACTIVE (point of no return)
+    leave_addresses, release_addresses   where it was given addresses of another segment, the old ones go (`unshelve/2`)
+    delete_image
 
 A failure gives it back as it was: SHELVED_OFFLOADED with the same image, addresses claimed, ports on no host, volumes reserved.  Its record stays in its
 cell, so only hosts of that cell are asked.  A server that is SHELVED is on its host still: `unshelve_in_place` starts it there.
 """
 
+from collections.abc import Mapping
+from functools import partial
+
 import msgspec
 
 from moorage.bus.agents import HostAddress
 from moorage.model.action import Event
-from moorage.model.errors import Conflict, NoCapacity, NotFound, Problem
+from moorage.model.errors import Conflict, NotFound, Problem
 from moorage.model.guest import PowerState
-from moorage.model.ids import CellId
-from moorage.model.network import BindRefused, Port
+from moorage.model.ids import CellId, PortId
+from moorage.model.network import BindRefused, FixedIp, Port
 from moorage.model.plumbing import PortOrder
 from moorage.model.server import Nic, Server, TaskState, VmState
-from moorage.model.verdict import Claimed, Ledger, Row, Shortage
+from moorage.model.verdict import Claimed, Ledger, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice
 from moorage.operations import late_ports
 from moorage.operations.boot import Claim
 from moorage.operations.gates import PORTS_ARRIVE_BOUND
+from moorage.operations.move_claims import claimed_in_turn
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import doing, groups, offload, snapshot_image
+from moorage.operations.steps import crossed, crossing, doing, groups, offload, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
@@ -43,10 +49,10 @@ from moorage.operations.steps.ports import (
     nics_of,
     subnets_beside,
 )
-from moorage.operations.steps.segments import note_exhausted, without_exhausted
+from moorage.operations.steps.segments import note_exhausted
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
-from moorage.operations.unshelve_asked import Unshelve, addresses_of, ask_of, host_may_bind
+from moorage.operations.unshelve_asked import Unshelve, addresses_of, host_may_bind, tries_of
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
@@ -119,14 +125,18 @@ async def read_ports(run: UnshelveRun) -> Cards:
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: UnshelveRun) -> Claim:
     """Compute, guarantees and addresses on the best willing host of its cell; a loser takes the next (N1)."""
-    engine, cards = run.rooms.placement, run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
-    ask = without_exhausted(ask_of(run.asked, _server(run), cards, _cell(run), run.blamed), cards.ports, exhausted)
+    asks = tries_of(run.asked, _server(run), run[read_ports], _cell(run), run.blamed, exhausted=exhausted)
+    return await claimed_in_turn(run, asks, partial(_claimed, run))
+
+
+async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: list[str]) -> Claim | Verdict:
+    """The claim, or why there is none; `lost` grows by the choices that were lost."""
+    engine = run.rooms.placement
     verdict, fresh = engine.rank(ask), False
-    lost: list[str] = []
     for _ in range(CLAIM_ROUNDS_MAX):
         for choice in verdict.best:
-            claim = _claim_of(run, choice, ask, verdict.ledger, tuple(lost))
+            claim = _claim_of(run, choice, ask, _subnets(run, choice, may_leave), verdict.ledger, tuple(lost))
             with engine.holding(choice, ask):
                 answer = await _take(run, choice, ask, claim)
             if isinstance(answer, Claim):
@@ -137,8 +147,7 @@ async def claim_host(run: UnshelveRun) -> Claim:
         if fresh and not verdict.best:
             break
         verdict, fresh = await engine.rank_fresh(ask), True
-    private = msgspec.json.encode(verdict.ledger).decode()
-    raise NoCapacity(verdict.fault(), private=private)
+    return verdict
 
 
 async def _take(run: UnshelveRun, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
@@ -193,9 +202,11 @@ async def bind_ports(run: UnshelveRun) -> tuple[Port, ...]:
     """Set the host on each port; refusals are found here. Who was overtaken binds nothing: the fence is asked before."""
     claim, cards = run[claim_host], run[read_ports]
     await records.change(run.rooms, _cell(run), run.asked.server.id, records.fence(run), lambda server: server)
-    if host_binds(run, claim):
-        return cards.ports
-    return await _bound(run, claim, cards)
+    if not host_binds(run, claim):
+        return crossing.new_only(cards, claim.subnets, await _bound(run, claim, cards))
+    if _kept_again(run, claim, cards) is not None:  # an earlier host was of another segment
+        await _take_off(run, claim, cards)
+    return cards.ports
 
 
 def host_binds(run: UnshelveRun, claim: Claim) -> bool:
@@ -215,6 +226,7 @@ async def _bound(run: UnshelveRun, claim: Claim, cards: Cards) -> tuple[Port, ..
             profiles=claim.profiles,
             tried=names_of(run.rooms.placement.world(), run.tried),
             unsure=run.unsure or run.attempt > 1,
+            keeps=_kept_again(run, claim, cards),
         )
     except BindRefused as refused:
         await note_exhausted(run.rooms, refused, cards.networks, claim.subnets)
@@ -226,7 +238,18 @@ async def take_ports_off(run: UnshelveRun) -> None:
     """Only in the final unwinding; the next attempt's bind replaces the host."""
     cards = run.get(read_ports)
     if cards is not None and cards.ports:
-        await run.rooms.network.take_off_host(run.asked.server.id, [port.id for port in cards.ports])
+        await _take_off(run, run.get(claim_host), cards)
+
+
+async def _take_off(run: UnshelveRun, claim: Claim | None, cards: Cards) -> None:
+    """They are on no host, with the addresses they had."""
+    again = None if claim is None else _kept_again(run, claim, cards)
+    keeps = {port.id: again[port.index] for port in cards.ports if port.index in again} if again else None
+    await run.rooms.network.take_off_host(run.asked.server.id, [port.id for port in cards.ports], keeps=keeps)
+
+
+def _kept_again(run: UnshelveRun, claim: Claim, cards: Cards) -> dict[int, tuple[FixedIp, ...]] | None:
+    return crossing.kept_again(_server(run), cards, claim.subnets, run.attempt) if run.asked.across else None
 
 
 @step(moves=True, needs=(begin_action, claim_host, bind_ports), patience_s=VOLUME_PATIENCE_S)
@@ -273,15 +296,20 @@ async def record_host(run: UnshelveRun) -> Server:
 @record_host.undo
 async def forget_host(run: UnshelveRun) -> None:
     """The record as it was, on no host."""
+    found = run.get(begin_action)
+    before = found.server.nics if found is not None and found.server is not None and run.asked.across else ()
+    back = lambda server: _back(server, {nic.port: nic for nic in before})  # noqa: E731
     try:
-        await records.change(run.rooms, _asked_cell(run), run.asked.server.id, records.fence(run), _back)
+        await records.change(run.rooms, _asked_cell(run), run.asked.server.id, records.fence(run), back)
     except NotFound:
         return
 
 
-def _back(server: Server) -> Server:
+def _back(server: Server, before: Mapping[PortId | None, Nic]) -> Server:
     was = server.vm_state
-    return msgspec.structs.replace(offload.offloaded(server), vm_state=was)
+    gone = offload.offloaded(server)
+    nics = tuple(crossing.addressed_as(nic, before.get(nic.port)) for nic in gone.nics)
+    return msgspec.structs.replace(gone, vm_state=was, nics=nics)
 
 
 def _kept(server: Server, nic: Nic) -> Nic:
@@ -356,7 +384,8 @@ async def await_vifs(run: UnshelveRun) -> None:
 async def announce(run: UnshelveRun) -> None:
     """ACTIVE, on its host, no longer shelved; the action is finished with it."""
     claim, now = run[claim_host], doing.now_us()
-    events = (Event(EVENT, now, now, "Success", claim.name),)
+    told = crossing.told(run.get(read_ports), claim.subnets, run.get(bind_ports))
+    events = (Event(EVENT, now, now, "Success", claim.name, details=told),)
     await records.change(
         run.rooms,
         _asked_cell(run),
@@ -396,6 +425,18 @@ def unshelved(run: UnshelveRun, server: Server, now: int) -> Server:
     )
 
 
+@step(needs=(read_ports, claim_host, announce), no_undo=crossed.FORWARD_ONLY, patience_s=crossed.PATIENCE_S)
+async def leave_addresses(run: UnshelveRun) -> None:
+    """Of segments that it left."""
+    await crossed.leave(run, _asked_cell(run), run[read_ports], run[claim_host].subnets)
+
+
+@step(region=True, needs=(read_ports, claim_host, leave_addresses), no_undo=crossed.FORWARD_ONLY)
+async def release_addresses(run: UnshelveRun) -> None:
+    """The server has held them beside its new ones."""
+    await crossed.release(run, run.asked.server.id, run[read_ports], run[claim_host].subnets)
+
+
 @step(needs=(announce,), no_undo="it only goes forward", patience_s=PATIENCE_S)
 async def delete_image(run: UnshelveRun) -> None:
     """The disk is on its host again; its image is of no use. One that its owner protected stays."""
@@ -407,31 +448,39 @@ def _ended(tx: Tx, run: Run[records.AboutServer, Rooms], status: str) -> None:
     records.let_go(tx, run)
 
 
-UNSHELVE = Saga(
-    "unshelve/1",
+_BEFORE = (begin_action, check_image, read_ports)
+_ON_A_HOST = on_some_host(
+    claim_host,
+    bind_ports,
+    connect_volumes,
+    record_host,
+    start_guest,
+    await_vifs,
+    host=lambda claim: claim.host,
+)
+
+UNSHELVE = Saga("unshelve/1", Unshelve, *_BEFORE, _ON_A_HOST, announce, delete_image, ended=_ended)
+
+UNSHELVE_ACROSS = Saga(
+    "unshelve/2",
     Unshelve,
-    begin_action,
-    check_image,
-    read_ports,
-    on_some_host(
-        claim_host,
-        bind_ports,
-        connect_volumes,
-        record_host,
-        start_guest,
-        await_vifs,
-        host=lambda claim: claim.host,
-    ),
+    *_BEFORE,
+    _ON_A_HOST,
     announce,
+    leave_addresses,
+    release_addresses,
     delete_image,
     ended=_ended,
 )
+"""For servers that may be given addresses of other segments."""
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
 
 
-def _claim_of(run: UnshelveRun, choice: Choice, ask: Ask, ledger: Ledger, lost: tuple[str, ...]) -> Claim:
+def _claim_of(
+    run: UnshelveRun, choice: Choice, ask: Ask, subnets: dict[int, str], ledger: Ledger, lost: tuple[str, ...]
+) -> Claim:
     world, ports = run.rooms.placement.world(), run[read_ports].ports
     slot_of = world.slots[choice.host]
     return Claim(
@@ -441,7 +490,7 @@ def _claim_of(run: UnshelveRun, choice: Choice, ask: Ask, ledger: Ledger, lost: 
         cell=choice.cell,
         availability_zone=world.zone_names[int(world.zone[slot_of])],
         level=int(world.level[slot_of]),
-        subnets=_subnets(run, choice),
+        subnets=subnets,
         ledger=ledger,
         lost=lost[-20:],
         profiles=groups.profiles(ports, choice) if ask.groups else {},
@@ -449,9 +498,10 @@ def _claim_of(run: UnshelveRun, choice: Choice, ask: Ask, ledger: Ledger, lost: 
     )
 
 
-def _subnets(run: UnshelveRun, choice: Choice) -> dict[int, str]:
-    """For a port without an address on its claimed segment, that segment's IPv4 subnet."""
-    cards, found = run[read_ports], dict[int, str]()
+def _subnets(run: UnshelveRun, choice: Choice, may_leave: frozenset[int]) -> dict[int, str]:
+    """For a port without an address on its claimed segment, that segment's IPv4 subnet; and for one that leaves its segment."""
+    cards = run[read_ports]
+    found = crossing.subnets_for(cards, choice, may_leave)
     for port, segment in zip(cards.ports, choice.segments, strict=False):
         network = cards.networks.get(port.network)
         if segment is None or network is None or port.fixed_ips or port.ip_allocation == "none":

@@ -3,7 +3,7 @@
 Fields are only ever added, with defaults (RULES §19).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -16,8 +16,10 @@ from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.boot_request import needs_of_flavor
 from moorage.operations.gates import BINDS_PORTS, OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.steps import groups
+from moorage.operations.steps.crossing import Tries, tries
 from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.ports import held_by_all, nics_of, segments_for
+from moorage.operations.steps.segments import without_exhausted
 from moorage.store.region.placement.claims import Key
 
 
@@ -40,6 +42,8 @@ class Unshelve(msgspec.Struct, frozen=True):
     by_project: str = ""
     gates: Gates = OPEN
     """Who binds the ports on an older host."""
+    across: bool = False
+    """It may be given addresses of other segments."""
 
 
 def host_may_bind(gates: Gates) -> bool:
@@ -50,6 +54,20 @@ def host_may_bind(gates: Gates) -> bool:
 def needs_of_server(server: Server) -> Needs:
     """What its flavor and its image ask of a host."""
     return needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
+
+
+def tries_of(
+    asked: Unshelve,
+    server: Server,
+    cards: Cards,
+    cell: CellId,
+    not_on: Iterable[str],
+    *,
+    exhausted: Collection[str] = frozenset(),
+) -> Tries:
+    """On the segments of its addresses, and where that is allowed on others. Raises NoCapacity: no segment has an address for a card without."""
+    ask = without_exhausted(ask_of(asked, server, cards, cell, not_on), cards.ports, frozenset(exhausted))
+    return tries(ask, server, cards, allowed=asked.across, exhausted=exhausted)
 
 
 def ask_of(asked: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str]) -> Ask:

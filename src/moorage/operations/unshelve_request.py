@@ -9,7 +9,7 @@ from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations import unshelve_in_place
-from moorage.operations.accept import accepted, tell_later
+from moorage.operations.accept import accepted, newest_known, tell_later
 from moorage.operations.boot_request import hinted_hosts
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import slot
@@ -17,7 +17,7 @@ from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
 from moorage.operations.steps.volumes import volumes_of
-from moorage.operations.unshelve import ACTION, UNSHELVE
+from moorage.operations.unshelve import ACTION, UNSHELVE, UNSHELVE_ACROSS
 from moorage.operations.unshelve_asked import Unshelve, needs_of_server
 
 
@@ -42,7 +42,8 @@ async def begin(
     refuse_without_credentials(rooms)
     same, different = await hinted_hosts(rooms, server.hints)
     group = await group_of(rooms, server)
-    owner, gates = await rooms.tellers.choose(UNSHELVE.name), rooms.gates().made_early()
+    versions = (UNSHELVE_ACROSS, UNSHELVE) if rooms.settings.allow_move_across_segments else (UNSHELVE,)
+    (saga, owner), gates = await newest_known(rooms, *versions), rooms.gates().made_early()
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
@@ -63,8 +64,9 @@ async def begin(
             global_request_id=carried.get(),
             by_project=asker.project or "",
             gates=gates,
+            across=saga is UNSHELVE_ACROSS,
         )
-        return accepted(UNSHELVE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 
     new = await slot.accept(rooms, server.id, ACTION, make, task=TaskState.UNSHELVING)
     await tell_later(rooms, new)

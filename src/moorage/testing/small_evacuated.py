@@ -13,7 +13,7 @@ from moorage.operations.evacuate_asked import Evacuate
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_moved import MOVE, recorded
+from moorage.testing.small_moved import MOVE, recorded, wired_apart
 from moorage.testing.small_region import PROJECT, SERVER, SmallRegion
 from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
 
@@ -29,15 +29,22 @@ async def evacuable(
     guarantees: bool = False,
     volumes: bool = False,
     heard: bool = False,
+    across: bool = False,
 ) -> SmallRegion:
-    """A server on host1, which an operator forced down.  `heard`: its agent speaks all the same, and has the guest, off."""
+    """A server on host1, which an operator forced down.
+
+    `heard`: its agent speaks all the same, and has the guest, off.  `across`: no other host is on its segment.
+    """
     await small.wire_host4()
+    if across:
+        await wired_apart(small, DEAD)
     if volumes:
         await booted_from_volume(small, PROVED_OPERATION)
     else:
         await imaged(small, state, routed=routed, guarantees=guarantees)
         small.images.whole.pop(IMAGE)
     small.watches_moves = small.fails_to_error = True
+    small.watches_addresses = across
     hosts = small.hosts
     await small.cells[CELL].write(_forced_down)
     if heard:
@@ -69,4 +76,5 @@ async def evacuating(small: SmallRegion, *, stopped: bool = False, host: str | N
         request_id="req-evacuate",
         user="user-1",
         by_project=PROJECT,
+        across=bool(world.get("across")),
     )

@@ -1,10 +1,16 @@
 """What ports of a small region are guaranteed, and the devices of its hosts that give it."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from moorage.model.ids import ProviderId
+from moorage.model.network import Port
+from moorage.model.request_groups import ALLOCATION, amounts_held
 from moorage.model.resources import Inventory
 from moorage.placement.inventory import DeviceReport
+from moorage.sql import Tx
+from moorage.testing.small_statements import ALLOCATED
 
 BANDWIDTH, PACKETS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
 ONE_GROUP: dict[str, Any] = {"resources": {BANDWIDTH: 100}, "required": ["CUSTOM_PHYSNET_WIRE"]}
@@ -30,3 +36,18 @@ def devices_of(host: str) -> list[DeviceReport]:
             traits=("CUSTOM_PHYSNET_WIRE",),
         ),
     ]
+
+
+def guaranteed(tx: Tx, ports: Iterable[Port]) -> dict[str, Any]:
+    """What is claimed of devices, and whether the ports' bindings name the providers it is claimed of."""
+    claimed: Counter[tuple[str, str]] = Counter()
+    for provider, resource, amount in tx.rows(ALLOCATED):
+        if resource in {BANDWIDTH, PACKETS}:
+            claimed[provider, resource] += amount
+    named: Counter[tuple[str, str]] = Counter()
+    for port in ports:
+        named.update(amounts_held(port.resource_request, port.id, port.profile.get(ALLOCATION)))
+    return {
+        "claimed": sorted((resource, amount) for (_, resource), amount in claimed.items()),
+        "as named": claimed == named,
+    }

@@ -49,7 +49,7 @@ async def movable(
     """
     await small.wire_host4()
     if across:
-        await _alone_on_its_segment(small)
+        await wired_apart(small, "host1")
     if volumes:
         await booted_from_volume(small, operation)
     else:
@@ -60,10 +60,10 @@ async def movable(
     return small
 
 
-async def _alone_on_its_segment(small: SmallRegion) -> None:
-    """All hosts but host1 are on the other one; so they stay for the worlds after this one."""
+async def wired_apart(small: SmallRegion, *hosts: str) -> None:
+    """Only these are on its segment, all others on the other one; so they stay for the worlds after this one."""
     own, other = SEGMENTS
-    wires = {own: ("host1",), other: tuple(host for host, _ in ALL_HOSTS[1:])}
+    wires = {own: hosts, other: tuple(host for host, _ in ALL_HOSTS if host not in hosts)}
     await small.engine.report_segments(
         [SegmentReport(segment=SegmentId(each), name=each, total=100, hosts=hosts) for each, hosts in wires.items()]
     )

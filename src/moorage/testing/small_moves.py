@@ -15,8 +15,11 @@ from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId
 from moorage.model.live import LiveNow, LiveSource, LiveState
 from moorage.model.migration import MigrationStatus
+from moorage.model.resources import IPV4_ADDRESS
+from moorage.operations.steps import servers as records
 from moorage.store.cell import migrations, servers
 from moorage.store.region import quotas
+from moorage.testing.small_statements import ALLOCATED
 
 AnswerT = TypeVar("AnswerT")
 UNDONE = frozenset({MigrationStatus.ERROR, MigrationStatus.FAILED, MigrationStatus.CANCELLED})
@@ -193,4 +196,17 @@ async def moves_held(
             for each in rows
         ),
         "host stays": [each.host == "host1" for each in rows],
+    }
+
+
+async def addresses_held(small: Any, server: ServerId) -> dict[str, Any]:
+    """Which addresses its ports have, its record shows, and are claimed."""
+    record = (await records.find(small.rooms, server)).server
+    claimed = await small.region.read(lambda tx: [each for each in tx.rows(ALLOCATED) if each[1] == IPV4_ADDRESS])
+    return {
+        "addresses": sorted(
+            ip.address for port in small.network.ports.values() if port.device_id for ip in port.fixed_ips
+        ),
+        "shown": sorted(ip.address for nic in (() if record is None else record.nics) for ip in nic.addresses),
+        "claimed": sorted(claimed),
     }

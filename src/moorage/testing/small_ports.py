@@ -28,11 +28,18 @@ def addresses_of(
     return (FixedIp(subnet or otherwise, f"10.0.0.{index + 2}"),)
 
 
-def taken_off(ports: Mapping[str, Port], server: str, keys: Collection[str]) -> dict[str, Port]:
-    """Those of the server's ports, on no host any more."""
+def taken_off(
+    ports: Mapping[str, Port], server: str, keys: Collection[str], keeps: Mapping[str, Sequence[FixedIp]]
+) -> dict[str, Port]:
+    """Those of the server's ports, on no host any more; with these addresses, where any are named."""
     return {
         key: msgspec.structs.replace(
-            ports[key], host="", vif_type="unbound", profile={}, revision=ports[key].revision + 1
+            ports[key],
+            host="",
+            vif_type="unbound",
+            profile={},
+            revision=ports[key].revision + 1,
+            fixed_ips=tuple(keeps.get(key, ports[key].fixed_ips)),
         )
         for key in keys
         if key in ports and ports[key].device_id == server

@@ -4,8 +4,7 @@ One set of databases serves many worlds, one after the other: `fresh()` empties 
 say of the real ones: a MAC is unique, a bind names a host, a turn that is past is refused, a repeated turn gets its old answer.
 """
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,6 @@ from moorage.model.network import (
     minted_macs,
 )  # fmt: skip
 from moorage.model.notification import Notification
-from moorage.model.request_groups import ALLOCATION, amounts_held
 from moorage.model.resources import Inventory, needs_of
 from moorage.model.server import FlavorCopy, Server
 from moorage.model.turn import Turn
@@ -56,12 +54,12 @@ from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 from moorage.testing.inline import InlineDatabase
-from moorage.testing.small_guarantees import BANDWIDTH, ONE_GROUP, PACKETS, devices_of, in_groups
+from moorage.testing.small_guarantees import ONE_GROUP, devices_of, guaranteed, in_groups
 from moorage.testing.small_images import DictImages, SnapshotVerbs
-from moorage.testing.small_moves import MoveVerbs, moves_held
+from moorage.testing.small_moves import MoveVerbs, addresses_held, moves_held
 from moorage.testing.small_ports import DictBindings, addresses_of, taken_off
 from moorage.testing.small_said import said_amiss
-from moorage.testing.small_statements import ALLOCATED, CELL, CLAIMS, EMPTY_CELL, EMPTY_REGION, OPERATION, USED
+from moorage.testing.small_statements import CELL, CLAIMS, EMPTY_CELL, EMPTY_REGION, OPERATION, USED
 from moorage.testing.small_volumes import DictVolumes, Disks
 
 T = TypeVar("T")
@@ -163,8 +161,10 @@ class DictNetwork(DictBindings):
                     now, host="", vif_type="unbound", device_id=device, profile={}, revision=now.revision + 1
                 )
 
-    async def take_off_host(self, server: str, ports: Collection[str]) -> None:
-        self.ports |= taken_off(self.ports, server, ports)
+    async def take_off_host(
+        self, server: str, ports: Collection[str], *, keeps: Mapping[str, Sequence[FixedIp]] | None = None
+    ) -> None:
+        self.ports |= taken_off(self.ports, server, ports, keeps or {})
 
     async def release_ports(self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = ()) -> None:
         minted = minted_macs(server) | set(macs)
@@ -387,6 +387,8 @@ class SmallRegion:
         self._wired: set[str] = set()
         self.watches_moves = self.fails_to_error = False
         """Where guests run and what is bound is held too; a failure leaves ERROR, whatever the server was."""
+        self.watches_addresses = False
+        """Which addresses its ports have, its record shows and are claimed is held too."""
         self.charged_meanwhile: dict[str, int] = {}  # of the quota, what a move that is under way has taken beforehand
         self.herald = Herald("conductor1", "vm_and_task_state")
         self.rooms = self._rooms()
@@ -471,7 +473,8 @@ class SmallRegion:
             await self.wire_devices()
         self.network, self.images, self.volumes = DictNetwork(guarantees=guarantees), DictImages(), DictVolumes()
         self.hosts = DictHosts(images=self.images)
-        self.watches_moves, self.fails_to_error, self.charged_meanwhile = False, False, {}
+        self.watches_moves = self.fails_to_error = self.watches_addresses = False
+        self.charged_meanwhile = {}
         self.rooms = self._rooms()
         for last, key in enumerate((USERS_PORT, SPARE_PORT), start=1):
             mac = f"fa:16:3e:00:00:{last:02x}"
@@ -524,7 +527,7 @@ class SmallRegion:
                 "used": tx.scalar(USED),
                 "cell": bool(tx.scalar(CELL)),
                 "quota": quotas.usage(tx, PROJECT),
-                "guarantees": _guaranteed(tx, self.network.ports.values()),
+                "guarantees": guaranteed(tx, self.network.ports.values()),
             }
 
         found = await self.region.read(in_region)
@@ -549,24 +552,10 @@ class SmallRegion:
             "images": sorted(image for image, whole in self.images.whole.items() if whole),
             "half images": sorted(image for image, whole in self.images.whole.items() if not (whole or held)),
             **self.hosts.held(),
+            **(await addresses_held(self, SERVER) if self.watches_addresses else {}),
             **(await moves_held(self, ALL_HOSTS, PROJECT, under_way=held is not None) if self.watches_moves else {}),
             "said": {**said_amiss(await self.said()), "unworded": self.herald.unworded},
         }
-
-
-def _guaranteed(tx: Tx, ports: Iterable[Port]) -> dict[str, Any]:
-    """What is claimed of devices, and whether the ports' bindings name the providers it is claimed of."""
-    claimed: Counter[tuple[str, str]] = Counter()
-    for provider, resource, amount in tx.rows(ALLOCATED):
-        if resource in {BANDWIDTH, PACKETS}:
-            claimed[provider, resource] += amount
-    named: Counter[tuple[str, str]] = Counter()
-    for port in ports:
-        named.update(amounts_held(port.resource_request, port.id, port.profile.get(ALLOCATION)))
-    return {
-        "claimed": sorted((resource, amount) for (_, resource), amount in claimed.items()),
-        "as named": claimed == named,
-    }
 
 
 def a_server(**changes: Any) -> Server:

@@ -12,6 +12,7 @@ from moorage.operations.unshelve_asked import Unshelve
 from moorage.operations.unshelve_in_place import UnshelveInPlace
 from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_moved import wired_apart
 from moorage.testing.small_region import CELLS, SERVER, SmallRegion, a_server
 from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
 
@@ -34,8 +35,16 @@ def shelving(*, offload: bool, operation: OperationId = PROVED_OPERATION) -> She
     return Shelve(server, 2, IMAGE, offload, "req-shelve", "user-1")
 
 
-async def shelved(small: SmallRegion, *, offload: bool, routed: bool = False, guarantees: bool = False) -> SmallRegion:
-    """One server that was shelved, on its host still or not, held by the operation that is to be proved."""
+async def shelved(
+    small: SmallRegion, *, offload: bool, routed: bool = False, guarantees: bool = False, across: bool = False
+) -> SmallRegion:
+    """One server that was shelved, on its host still or not, held by the operation that is to be proved.
+
+    `across`: no host is on its segment any more.
+    """
+    if across:
+        await small.wire_host4()
+        await wired_apart(small, "host1")
     await imaged(small, routed=routed, guarantees=guarantees, operation=SHELVED)
     saga = SAGAS["shelve/1"]
     asked = shelving(offload=offload, operation=SHELVED)
@@ -44,6 +53,9 @@ async def shelved(small: SmallRegion, *, offload: bool, routed: bool = False, gu
     asked = msgspec.structs.replace(asked, server=found.server)
     await tell(saga, SHELVED, asked, small.rooms, Paper(first_lines(saga), small.transact))
     await small.hand_to(PROVED_OPERATION)
+    if across:
+        await wired_apart(small)
+        small.watches_addresses = True
     return small
 
 
@@ -74,12 +86,13 @@ def offloading() -> ShelveOffload:
     return ShelveOffload(shelved_server(), 3, "req-offload", "user-1")
 
 
-def unshelving() -> Unshelve:
+def unshelving(*, across: bool = False) -> Unshelve:
     return Unshelve(
         server=shelved_server(),
         seq=3,
         image=IMAGE,
         needs=needs_of(vcpus=1, memory_mb=64, disk_gb=1),
+        across=across,
         request_id="req-unshelve",
         user="user-1",
     )

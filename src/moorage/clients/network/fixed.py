@@ -15,12 +15,14 @@ def wire_ip(fixed: FixedIp) -> Json:
 
 
 def beside(has: Sequence[FixedIp], subnets: Sequence[str], v6: str | None, keeps: Sequence[FixedIp]) -> list[Json]:
-    """An address of the first of these subnets, unless it has one of any of them, beside those that it keeps."""
+    """An address of the first of these subnets, unless it has one of any of them, beside those that it keeps; none of any other."""
     there = [each for each in has if each.subnet in subnets or each.subnet == v6]
     if not any(each.subnet in subnets for each in there):
         there = []
     new = [wire_ip(each) for each in there] or [{"subnet_id": each} for each in (subnets[0], v6) if each]
-    return [*new, *map(wire_ip, keeps)]
+    staying = {*subnets, v6, *(each.subnet for each in keeps)}
+    left = sorted({each.subnet for each in has} - staying)
+    return [*new, *map(wire_ip, keeps), *({"subnet_id": each, "delete_subnet": True} for each in left)]
 
 
 def exactly(has: Sequence[FixedIp], wanted: Sequence[FixedIp]) -> list[Json]:

@@ -326,7 +326,9 @@ class FlatNetwork(NetworkClient):
         await self._book.give_back(server, [port.index for port in ports])
 
     @override
-    async def take_off_host(self, server: str, ports: Collection[str]) -> None:
+    async def take_off_host(
+        self, server: str, ports: Collection[str], *, keeps: Mapping[str, Sequence[FixedIp]] | None = None
+    ) -> None:
         """An address of a flat network is its cell's, and the server stays in it."""
 
     @override

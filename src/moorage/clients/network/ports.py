@@ -142,10 +142,13 @@ class Ports(Making):
             ]
         )
 
-    async def take_off_host(self, server: str, ports: Collection[str]) -> None:
+    async def take_off_host(
+        self, server: str, ports: Collection[str], *, keeps: Mapping[str, Sequence[FixedIp]] | None = None
+    ) -> None:
         """Ports that stay the server's while it is on no host: addresses, device and owner stay. Absent is success.
 
-        That a list does not show one is not enough for that: it is asked for by its id, for nobody would look after it later.
+        `keeps`: by port, all that it is to have, where it may have been given others.  That a list does not show one is not enough for that:
+        it is asked for by its id, for nobody would look after it later.
         """
         rows = [row for row in await self._rows_of(server) if row["id"] in ports]
         for port in sorted(set(ports) - {row["id"] for row in rows}):
@@ -155,11 +158,14 @@ class Ports(Making):
                 continue
             if row["device_id"] == server:
                 rows.append(row)
-        await all_of([self._take_off(server, port_of(row)) for row in rows])
+        kept = keeps or {}
+        await all_of([self._take_off(server, port_of(row), kept.get(row["id"])) for row in rows])
 
-    async def _take_off(self, server: str, port: Port) -> None:
+    async def _take_off(self, server: str, port: Port, keeps: Sequence[FixedIp] | None) -> None:
         def body(now: Port) -> Json:
             wanted: Json = {"binding:host_id": ""} if now.host else {}
+            if keeps is not None and {*now.fixed_ips} != {*keeps}:
+                wanted["fixed_ips"] = exactly(now.fixed_ips, keeps)
             if (profile := _without_host(now.profile)) != now.profile:
                 wanted["binding:profile"] = profile
             return wanted

@@ -1,8 +1,9 @@
 """A move to hosts of other segments of a routed network, where the server's own have none: its cards are given other addresses (N9).
 
 It is opt-in (`[compute] allow_move_across_segments`).  The hosts of its own segments are asked first, and another segment only when none of
-them can have it.  The claim takes an address of the new segment, and the move holds the old one; the port keeps its old address beside the new
-one, on the new host, until the move is confirmed: so nobody else can be given it, and a revert is never refused for want of it.  The network
+them can have it.  The claim takes an address of the new segment, and the old one is held, by the move or, where a server comes out of its shelf,
+by the server; the port keeps its old address beside the new one, on the new host, until the move is confirmed, or recorded where nobody
+confirms it (`crossed.py`): so nobody else can be given it, and what goes back is never refused for want of it.  The network
 service asks of an address that a port keeps not whether its host is wired to it.  The guest and the owner are shown the new one only.
 
 What people chose is not changed: cards whose address was asked for, users' own ports, and cards that a floating address stands for.
@@ -20,6 +21,7 @@ from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Address, Nic, Readdressed, Server
 from moorage.model.world import Ask, Choice
 from moorage.model.world import NicAsk as SegmentAsk
+from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.steps.guest_again import Cards
 from moorage.operations.steps.ports import held_by, held_by_all, nic_of
 from moorage.store.region.placement.claims import Key
@@ -61,7 +63,9 @@ def tries(ask: Ask, server: Server, cards: Cards, *, allowed: bool, exhausted: C
 
 
 def _with(ask: Ask, nics: Mapping[int, SegmentAsk]) -> Ask:
-    return msgspec.structs.replace(ask, nics=tuple(nics.get(place, nic) for place, nic in enumerate(ask.nics)))
+    """Only of hosts whose ports arrive bound: the others bind by themselves, and know of no address that is kept."""
+    asked = tuple(nics.get(place, nic) for place, nic in enumerate(ask.nics))
+    return msgspec.structs.replace(ask, nics=asked, min_level=max(ask.min_level, PORTS_ARRIVE_BOUND))
 
 
 def _others(server: Server, cards: Cards, exhausted: Collection[str]) -> dict[int, SegmentAsk]:
@@ -122,6 +126,19 @@ def leaves(cards: Cards, subnets: Mapping[int, str]) -> dict[Key, int]:
 def kept(cards: Cards, subnets: Mapping[int, str]) -> dict[int, tuple[FixedIp, ...]]:
     """NIC index → the addresses that a port keeps until the move is confirmed."""
     return {port.index: port.fixed_ips for port in cards.ports if port.index in subnets}
+
+
+def kept_again(
+    server: Server, cards: Cards, subnets: Mapping[int, str], attempt: int
+) -> dict[int, tuple[FixedIp, ...]] | None:
+    """NIC index → the addresses it had, of every card that may leave its segment; None: none of them has left it.
+
+    An earlier attempt may have given addresses of another segment than this one gives, if it gives any.
+    """
+    if not subnets and attempt <= 1:
+        return None
+    ports = (cards.ports[place] for place in _others(server, cards, ()))
+    return {port.index: port.fixed_ips for port in ports}
 
 
 def new_only(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port]) -> tuple[Port, ...]:
@@ -187,6 +204,20 @@ def kept_of(server: Server, cards: Cards) -> dict[int, tuple[FixedIp, ...]]:
 
 def _fixed(addresses: Iterable[Address]) -> tuple[FixedIp, ...]:
     return tuple(FixedIp(each.subnet, each.address) for each in addresses)
+
+
+def addressed_as(nic: Nic, before: Nic | None) -> Nic:
+    """A card whose port has the addresses again that it had before."""
+    if before is None:
+        return nic
+    return msgspec.structs.replace(nic, addresses=before.addresses, segment=before.segment)
+
+
+def told(cards: Cards | None, subnets: Mapping[int, str], ports: Iterable[Port] | None) -> str | None:
+    """The same of a move whose teller may have forgotten what was bound; a card that had no address before is none that left."""
+    if cards is None or ports is None:
+        return None
+    return said(each for each in readdressed(cards, subnets, ports) if each.old)
 
 
 def said(changes: Iterable[Readdressed]) -> str | None:
