@@ -7,11 +7,12 @@ scope, so a system-scoped token is refused.
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from oslo_policy import _checks
+from oslo_policy import _checks, _parser
 from oslo_policy import policy as oslo
 
 from moorage.api.policy_defaults import BASE, RULES
@@ -47,6 +48,18 @@ def credentials(asker: Asker) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=4_096)
+def _parsed(text: str) -> Any:
+    """Of a rule's text; a check has no state, so all policies of a process share it."""
+    return _parser.parse_rule(text)
+
+
+def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Rules as oslo keeps them, to be judged by."""
+    rules: dict[str, Any] = oslo.Rules({name: _parsed(text) for name, text in texts.items()})
+    return rules
+
+
 class Policy:
     """The rules in force."""
 
@@ -54,7 +67,7 @@ class Policy:
         self._texts = {**BASE, **{name: check for name, (check, _) in RULES.items()}}
         self._defaults = dict(self._texts)
         self._texts.update(overrides or {})
-        self.rules: dict[str, Any] = oslo.Rules.from_dict(self._texts)
+        self.rules = parsed(self._texts)
         """Named `rules` because oslo's `rule:` check looks here."""
         self._remembered: dict[tuple[Asker, str, str | None, str | None], bool] = {}
 

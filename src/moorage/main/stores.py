@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId, ServerId
 from moorage.sql import Database
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import bring_forward, has_table
 from moorage.store.cell import identity as cell_identities
 from moorage.store.cell.identity import CellIdentity
 from moorage.store.region import identity as region_identities
@@ -92,8 +91,7 @@ def _refused(cell: CellId, seen: CellSeen, region: RegionSeen) -> str | None:
 
 def _there(connection: Connection) -> tuple[bool, bool]:
     """Whether there are tables of ours, and among them the one of the identity."""
-    found = sa.inspect(connection)
-    return found.has_table("servers"), found.has_table("store_identity")
+    return has_table(connection, "servers"), has_table(connection, "store_identity")
 
 
 async def _region_seen(database: Database) -> RegionSeen:

@@ -8,7 +8,7 @@ Types that need a hand on the way in or out (booleans) get it.  On PostgreSQL it
 """
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeAlias, cast
@@ -59,6 +59,16 @@ class Ready:
         except sqlite3.Error as failure:
             raise _told(form.text, failure) from failure
         return form.named(cursor, found) if found else found
+
+    def run_in_parts(self, raw: sqlite3.Connection, dialect: Dialect, rows: int) -> Iterator[Sequence[Sequence[Any]]]:
+        """All rows, so many at a time, as plain tuples; of a statement without parameters."""
+        form = self._form(dialect, {})
+        try:
+            cursor = raw.execute(form.text, form.bound({}))
+            while found := cursor.fetchmany(rows):
+                yield form.converted(found)
+        except sqlite3.Error as failure:
+            raise _told(form.text, failure) from failure
 
     def run_each(self, raw: sqlite3.Connection, dialect: Dialect, many: Sequence[Values]) -> None:
         """Once for each; what comes back is not looked at."""
@@ -122,9 +132,11 @@ class _Form:
         """The rows, their columns by name too."""
         if self._row is None:
             self._row = _row_class([column[0] for column in cursor.description])
-        if self._results:
-            found = [_converted(row, self._results) for row in found]
-        return list(map(self._row, found))
+        return list(map(self._row, self.converted(found)))
+
+    def converted(self, found: list[Any]) -> list[Any]:
+        """The rows, with what must be converted."""
+        return [_converted(row, self._results) for row in found] if self._results else found
 
 
 def _padded(length: int) -> int:

@@ -85,7 +85,7 @@ class Tx:
         self._meter.statements[self._name, current_label()] += 1
         if not statement.reads:
             self.wrote = True
-        if isinstance(parameters, Mapping):
+        if type(parameters) is dict or isinstance(parameters, Mapping):  # to ask an abstract class takes longer
             return statement.run(raw, self._connection.dialect, parameters)
         if parameters is None or len(parameters) == 1:
             return statement.run(raw, self._connection.dialect, parameters[0] if parameters else {})
@@ -100,8 +100,14 @@ class Tx:
             statement = statement.statement
         return self._execute(statement, parameters).fetchall()
 
-    def stream(self, statement: sa.Executable, rows: int) -> Iterator[Sequence[sa.Row[Any]]]:
+    def stream(self, statement: Statement, rows: int) -> Iterator[Sequence[Any]]:
         """Every row, so many at a time, while the database still looks for others."""
+        if isinstance(statement, Ready):
+            if self._raw is not None:
+                self._meter.statements[self._name, current_label()] += 1
+                yield from statement.run_in_parts(self._raw, self._connection.dialect, rows)
+                return
+            statement = statement.statement
         yield from self._execute(statement.execution_options(yield_per=rows), None).partitions()
 
     def row(self, statement: Statement, parameters: Params = None) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from oslo_policy import _checks
 from oslo_policy import policy as oslo
 
+from moorage.api.policy import parsed
 from moorage.model.asker import Asker
 from moorage.model.errors import Invalid
 
@@ -47,7 +48,7 @@ class PlacementPolicy:
         texts["placement:usages"] = "rule:admin_or_project_reader_or_service_api"
         texts["placement:reshaper:reshape"] = "rule:service_api"
         texts.update(overrides or {})
-        self.rules: dict[str, Any] = oslo.Rules.from_dict(texts)
+        self.rules: dict[str, Any] = parsed(texts)
         """Named `rules` because oslo's `rule:` check looks here."""
         self._fixed = not any("http:" in text or "https:" in text for text in texts.values())
         self._judged: dict[object, bool] = {}

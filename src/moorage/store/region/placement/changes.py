@@ -82,41 +82,51 @@ class Everything:
 
     def providers(self) -> Iterator[Plain]:
         """PROVIDER."""
-        return self.tx.stream(sa.select(*PROVIDER), ROWS_AT_ONCE)
+        return self.tx.stream(_ALL_PROVIDERS, ROWS_AT_ONCE)
 
     def stocks(self) -> Iterator[Plain]:
         """The provider, and STOCK."""
-        return self.tx.stream(sa.select(inventories.c.provider, *STOCK), ROWS_AT_ONCE)
+        return self.tx.stream(_ALL_STOCKS, ROWS_AT_ONCE)
 
     def traits(self) -> Iterator[Plain]:
         """The provider, and all of its traits in one text, with commas between them."""
-        return self._named(provider_traits.c.trait)
+        return self.tx.stream(_ALL_TRAITS[self.tx.dialect], ROWS_AT_ONCE)
 
     def aggregates(self) -> Iterator[Plain]:
         """The same of its aggregates."""
-        return self._named(provider_aggregates.c.aggregate)
+        return self.tx.stream(_ALL_AGGREGATES[self.tx.dialect], ROWS_AT_ONCE)
 
     def hosts(self) -> Iterator[Plain]:
         """The provider, and HOST."""
-        return self.tx.stream(sa.select(hosts.c.provider, *HOST), ROWS_AT_ONCE)
+        return self.tx.stream(_ALL_HOSTS, ROWS_AT_ONCE)
 
     def groups(self) -> Changes:
         """The server groups."""
         changes = Changes(NEVER)
-        changes.group_hosts = self.tx.rows(sa.select(*group_hosts.c))
-        changes.group_homes = self.tx.rows(sa.select(*group_homes.c))
+        changes.group_hosts = self.tx.rows(_ALL_GROUP_HOSTS)
+        changes.group_homes = self.tx.rows(_ALL_GROUP_HOMES)
         return changes
 
-    def _named(self, name: sa.Column[Any]) -> Iterator[Plain]:
-        """In one order, so that those of alike providers are equal texts."""
-        key = name.table.c.provider
-        if self.tx.dialect == "postgresql":
-            comma: sa.ColumnElement[str] = sa.literal_column("','")
-            together: Any = sa.func.string_agg(name, aggregate_order_by(comma, name))
-            return self.tx.stream(sa.select(key, together).group_by(key), ROWS_AT_ONCE)
-        ordered = sa.select(key, name).order_by(key, name).subquery()
-        together = sa.func.group_concat(ordered.c[1])
-        return self.tx.stream(sa.select(ordered.c[0], together).group_by(ordered.c[0]), ROWS_AT_ONCE)
+
+_ALL_PROVIDERS, _ALL_HOSTS = Ready(sa.select(*PROVIDER)), Ready(sa.select(hosts.c.provider, *HOST))
+_ALL_STOCKS = Ready(sa.select(inventories.c.provider, *STOCK))
+_ALL_GROUP_HOSTS, _ALL_GROUP_HOMES = Ready(sa.select(*group_hosts.c)), Ready(sa.select(*group_homes.c))
+
+
+def _named(name: sa.Column[Any]) -> dict[str, Ready]:
+    """By dialect. In one order, so that those of alike providers are equal texts."""
+    key = name.table.c.provider
+    comma: sa.ColumnElement[str] = sa.literal_column("','")
+    together: Any = sa.func.string_agg(name, aggregate_order_by(comma, name))
+    ordered = sa.select(key, name).order_by(key, name).subquery()
+    in_order: Any = sa.func.group_concat(ordered.c[1])
+    return {
+        "postgresql": Ready(sa.select(key, together).group_by(key)),
+        "sqlite": Ready(sa.select(ordered.c[0], in_order).group_by(ordered.c[0])),
+    }
+
+
+_ALL_TRAITS, _ALL_AGGREGATES = _named(provider_traits.c.trait), _named(provider_aggregates.c.aggregate)
 
 
 def _columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
