@@ -18,6 +18,8 @@ _numbers = itertools.count(1)
 HERE = Path(__file__).parent
 PROCESSES = ("chaos", "upgrade")
 """Folders whose tests start and kill processes: all of them are slow."""
+CLOUDS = frozenset({"start", "shared", "behind", "alone", "clouds_yaml"})
+"""Fixtures of `tests/cloud` that start whole clouds."""
 LOG_LINES, LOG_LINE_MAX = 25, 300
 """Of each process of a failed test, as much is shown."""
 HEADS = {
@@ -36,9 +38,19 @@ def folder(item: pytest.Item) -> str:
     return item.path.relative_to(HERE).parts[0]
 
 
+_walked: set[Path] = set()
+"""Modules of `tests/cloud` whose main path was collected."""
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
+    """A module of `tests/cloud` begins with its main path: that is for every day; what else needs a cloud in it is slow."""
     if folder(item) in PROCESSES:
         item.add_marker(pytest.mark.slow)
+    elif folder(item) == "cloud" and CLOUDS & set(getattr(item, "fixturenames", ())):
+        if item.path in _walked:
+            item.add_marker(pytest.mark.slow)
+        elif item.get_closest_marker("slow") is None:
+            _walked.add(item.path)
 
 
 @pytest.hookimpl(trylast=True)  # when those that are not asked for are out

@@ -34,21 +34,6 @@ async def explained(admin: Person, server: str) -> dict[str, Any]:
     return found
 
 
-async def test_the_embedded_service_says_what_bridges_and_agents_guarantee(start: Start) -> None:
-    async with start(hosts=TWO) as running:
-        found = await providers(running.admin)
-        bridge, agent = found["host1:Open vSwitch agent:br-physnet1"], found["host1:Open vSwitch agent"]
-        inventories = (await placement(running.admin, f"/resource_providers/{bridge}/inventories"))["inventories"]
-        assert {name: each["total"] for name, each in inventories.items()} == {EGR: KBPS, IGR: KBPS}
-        traits = (await placement(running.admin, f"/resource_providers/{bridge}/traits"))["traits"]
-        assert {"CUSTOM_PHYSNET_PHYSNET1", "CUSTOM_VNIC_TYPE_NORMAL"} <= set(traits)
-        inventories = (await placement(running.admin, f"/resource_providers/{agent}/inventories"))["inventories"]
-        assert {name: each["total"] for name, each in inventories.items()} == {PPS: KPPS}
-        shown = await placement(running.admin, f"/resource_providers/{bridge}")
-        assert shown["parent_provider_uuid"] == agent
-        assert shown["root_provider_uuid"] == found["host1"]
-
-
 async def test_a_port_with_bandwidth_and_packet_rate_is_claimed_bound_explained_and_given_back(start: Start) -> None:
     async with start(hosts=TWO) as running:
         admin, found = running.admin, await providers(running.admin)
@@ -72,6 +57,21 @@ async def test_a_port_with_bandwidth_and_packet_rate_is_claimed_bound_explained_
         assert await used(admin, agent) == {PPS: 0}
         assert (await show_port(admin, port["id"]))["binding:profile"] == {}
         await admin.network("DELETE", f"/ports/{port['id']}")
+
+
+async def test_the_embedded_service_says_what_bridges_and_agents_guarantee(start: Start) -> None:
+    async with start(hosts=TWO) as running:
+        found = await providers(running.admin)
+        bridge, agent = found["host1:Open vSwitch agent:br-physnet1"], found["host1:Open vSwitch agent"]
+        inventories = (await placement(running.admin, f"/resource_providers/{bridge}/inventories"))["inventories"]
+        assert {name: each["total"] for name, each in inventories.items()} == {EGR: KBPS, IGR: KBPS}
+        traits = (await placement(running.admin, f"/resource_providers/{bridge}/traits"))["traits"]
+        assert {"CUSTOM_PHYSNET_PHYSNET1", "CUSTOM_VNIC_TYPE_NORMAL"} <= set(traits)
+        inventories = (await placement(running.admin, f"/resource_providers/{agent}/inventories"))["inventories"]
+        assert {name: each["total"] for name, each in inventories.items()} == {PPS: KPPS}
+        shown = await placement(running.admin, f"/resource_providers/{bridge}")
+        assert shown["parent_provider_uuid"] == agent
+        assert shown["root_provider_uuid"] == found["host1"]
 
 
 async def test_a_networks_policy_is_claimed_at_every_microversion_and_a_made_port_below_2_72_is_refused(

@@ -102,6 +102,7 @@ async def many_for_one(running: Running, boots: int) -> None:
     assert after["addresses"]["tight"][0]["addr"].startswith("10.90.")
 
 
+@pytest.mark.slow
 async def test_two_hundred_boots_for_one_address_on_sqlite(start: Start) -> None:
     async with start(compute=PATIENT) as running:
         await many_for_one(running, BOOTS)

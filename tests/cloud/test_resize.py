@@ -115,24 +115,6 @@ async def filled(running: Running, host: str) -> str:
     return consumer
 
 
-async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> None:
-    """N16: what the server had on its old host is the move's until it is confirmed, so nobody else could take it."""
-    admin = running.admin
-    server = await admin.active("a")
-    id, here = server["id"], host_of(server)
-    await resized(running, id)
-    consumer = await filled(running, here)
-    refused = await admin.settled(await admin.boot("b", availability_zone=f"nova:{here}"))
-    assert refused["status"] == "ERROR"
-    back = await asked(running, id, {"revertResize": None}, "ACTIVE")
-    assert host_of(back) == here
-    gone = await admin.http.delete(f"{admin.config.api.placement.url}/placement/allocations/{consumer}")
-    assert gone.status_code == 204
-    await nothing_to_mend(running)
-    for each in (id, refused["id"]):
-        await admin.gone(each)
-
-
 @pytest.mark.parametrize("network", ["private", ROUTED])
 async def test_a_server_is_resized_and_confirmed(running: Running, network: str) -> None:
     before = await quota(running)
@@ -161,6 +143,24 @@ async def test_a_server_is_resized_and_confirmed(running: Running, network: str)
     assert [each["status"] for each in await migrations(running, id)] == ["confirmed"]
     assert [each for each, _ in await actions(running, id)] == ["confirmResize", "resize", "create"]
     await nothing_to_mend(running)
+
+
+async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> None:
+    """N16: what the server had on its old host is the move's until it is confirmed, so nobody else could take it."""
+    admin = running.admin
+    server = await admin.active("a")
+    id, here = server["id"], host_of(server)
+    await resized(running, id)
+    consumer = await filled(running, here)
+    refused = await admin.settled(await admin.boot("b", availability_zone=f"nova:{here}"))
+    assert refused["status"] == "ERROR"
+    back = await asked(running, id, {"revertResize": None}, "ACTIVE")
+    assert host_of(back) == here
+    gone = await admin.http.delete(f"{admin.config.api.placement.url}/placement/allocations/{consumer}")
+    assert gone.status_code == 204
+    await nothing_to_mend(running)
+    for each in (id, refused["id"]):
+        await admin.gone(each)
 
 
 @pytest.mark.parametrize("off", [False, True])

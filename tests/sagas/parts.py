@@ -1,7 +1,7 @@
 """The parts of every proof, as parameters: the suite spreads them over its workers.
 
-`make test` fails, repeats and kills at each commit every operation of the registry; all other parts, and all parts of the
-operations' variants, are the matrix of `make prove`, `make test-all` and CI.
+`make test` kills every operation of the registry at each commit; all other parts, and all parts of the operations' variants, are
+the matrix of `make prove`, `make test-all` and CI.
 """
 
 from collections.abc import Collection
@@ -12,7 +12,7 @@ import pytest
 from moorage.testing.sagas import PARTS
 
 every_part = pytest.mark.parametrize(
-    "part", [pytest.param(part, id=part.name, marks=() if part.quick else pytest.mark.matrix) for part in PARTS]
+    "part", [pytest.param(part, id=part.name, marks=() if part.daily else pytest.mark.matrix) for part in PARTS]
 )
 """For the operations themselves."""
 

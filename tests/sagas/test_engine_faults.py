@@ -94,6 +94,7 @@ FAULTS: dict[str, Step[Any, Any, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_found(fault: str) -> None:
     with pytest.raises(Disproved):

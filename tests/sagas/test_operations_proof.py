@@ -188,7 +188,7 @@ async def test_a_server_that_stands_still_is_shelved_and_stays_on_its_host(
     await prove(SAGAS["shelve/1"], asked, lambda: imaged(small, VmState(state)), part)
 
 
-@every_part
+@matrix_part
 @pytest.mark.parametrize("saga", ["shelve/1", "shelve_offload/1", "unshelve/1"])
 async def test_volumes_stay_reserved_while_their_server_is_shelved(saga: str, part: Part, small: SmallRegion) -> None:
     """No attachment is left behind, none is lost, and no volume is exported to two hosts."""
@@ -202,7 +202,7 @@ async def test_volumes_stay_reserved_while_their_server_is_shelved(saga: str, pa
     await prove(SAGAS[saga], asked, lambda: volumes_world(small, shelved=saga != "shelve/1", offload=off), part)
 
 
-@every_part
+@matrix_part
 async def test_a_root_volume_is_written_anew(part: Part, small: SmallRegion) -> None:
     server = await with_volumes(small)
     asked = msgspec.structs.replace(rebuilding(server), becomes=server, fields=(), reimage="image-2")

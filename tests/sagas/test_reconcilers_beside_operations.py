@@ -153,6 +153,7 @@ async def run(
     return calls, await outcome(small)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECONCILERS)
 @pytest.mark.parametrize("what", CASES)
 async def test_a_reconciler_beside_an_operation_changes_nothing_of_it(small: SmallRegion, what: str, name: str) -> None:

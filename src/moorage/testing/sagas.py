@@ -64,8 +64,13 @@ class Part:
     second."""
 
     @property
+    def daily(self) -> bool:
+        """For every run of the suite. The others are the whole matrix of crashes."""
+        return self.way == "dying at commits"
+
+    @property
     def quick(self) -> bool:
-        """A few seconds at most: for every run of the suite. The others are the whole matrix of crashes."""
+        """A few seconds at most."""
         return self.way in {"failing", "repeating", "dying at commits"}
 
     @property
