@@ -1,7 +1,7 @@
 """The whole cloud under the faults of many seeds: nothing is lost, nothing is left, nothing is stuck."""
 
 import pytest
-from interpreters import simulated
+from interpreters import interpreted, simulated
 
 SEEDS = 300
 CHUNKS = 4
@@ -13,21 +13,22 @@ OPEN: dict[int, str] = {}
 """Seeds that found what is not mended yet."""
 
 
-def hold(first: int, count: int) -> None:
+def hold(first: int, count: int, part: int, of: int) -> None:
+    """A part of so many seeds."""
     known = [word for seed in OPEN for word in ("--but", str(seed))]
-    ended = simulated("--seeds", f"{first}-{first + count - 1}", *known)
+    ended = simulated("--seeds", f"{first}-{first + count - 1}", "--part", f"{part + 1}/{of}", *known)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-4000:]}"
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_seeds(chunk: int) -> None:
-    hold(chunk * SEEDS // CHUNKS, SEEDS // CHUNKS)
+    hold(0, SEEDS, chunk, CHUNKS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("chunk", range(SOAK_CHUNKS))
 def test_many_seeds(chunk: int) -> None:
-    hold(SEEDS + chunk * SOAK_SEEDS // SOAK_CHUNKS, SOAK_SEEDS // SOAK_CHUNKS)
+    hold(SEEDS, SOAK_SEEDS, chunk, SOAK_CHUNKS)
 
 
 @pytest.mark.slow
@@ -37,3 +38,23 @@ def test_a_seed_replays_exactly() -> None:
     assert said[0].startswith("trace ")
     assert said[0] == said[1]
     assert said[0] != said[2]
+
+
+@pytest.mark.slow
+def test_seeds_that_begin_together_go_on_as_if_alone() -> None:
+    """What one does is nothing to the next."""
+    ended = interpreted("-c", TOGETHER)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-4000:]}"
+
+
+TOGETHER = f"""
+from moorage.testing.simulation.plan import drawn
+from moorage.testing.simulation.run import WARMED_BY, simulate, simulate_all
+from moorage.testing.simulation.starts import start_of
+
+alike = [plan for plan in map(drawn, range({SEEDS})) if start_of(plan) == start_of(drawn(7))][:WARMED_BY + 3]
+together = {{outcome.plan.seed: outcome.digest for outcome in simulate_all(alike)}}
+assert len(set(together.values())) == len(alike) > WARMED_BY
+for plan in alike[-2:]:
+    assert simulate(plan).digest == together[plan.seed], plan.seed
+"""

@@ -43,6 +43,7 @@ class Rounds:
         self._leads = leads
         self._tasks: list[asyncio.Task[None]] = []
         self._nudges: dict[str, asyncio.Event] = {}
+        self._asking: asyncio.Task[None] | None = None
         self.runs: dict[str, deque[RoundDone]] = {}
 
     def add(
@@ -64,9 +65,10 @@ class Rounds:
         self._nudges[name].set()
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *([self._asking] if self._asking is not None else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep(
         self,
@@ -78,7 +80,7 @@ class Rounds:
     ) -> None:
         while True:
             if not everywhere and not self._leads():
-                await self._clock.sleep(min(every_s, LEADING_ASKED_EVERY_S))
+                await self._to_lead()
                 continue
             await self.once(name, run)
             self._nudges[name].clear()
@@ -93,6 +95,16 @@ class Rounds:
             finally:
                 for each in reasons:
                     each.cancel()
+
+    async def _to_lead(self) -> None:
+        """Until this process leads: one asks for all rounds that wait for it."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask_who_leads(), name="reconcilers-lead")
+        await asyncio.shield(self._asking)
+
+    async def _ask_who_leads(self) -> None:
+        while not self._leads():
+            await self._clock.sleep(LEADING_ASKED_EVERY_S)
 
     async def once(self, name: str, run: Callable[[], Awaitable[object]]) -> RoundDone:
         """One run; a problem is kept and said, and the next run tries again."""

@@ -28,8 +28,8 @@ SEGMENTS_EVERY_S = 30.0
 DEVICES_EVERY_S = 10.0
 NOTIFICATIONS_EVERY_S = 0.5
 AUDIT_EVERY_S = 60.0
-AUDITS_ASKED_EVERY_S = 1.0
-DRAINS_EVERY_S = 1.0
+ASKED_EVERY_S = 1.0
+"""What people asked for that nobody is told of: drains and audits."""
 STRAYS_EVERY_S = 60.0
 DRIFT_EVERY_S = 120.0
 QUOTA_EVERY_S = 300.0
@@ -41,8 +41,9 @@ CONFIRM_EVERY_S, CONFIRM_SOONEST_S = 60.0, 0.5
 TIDY_EVERY_S = 600.0
 
 
-def add_rounds(rounds: Rounds, region: Region) -> None:
+def add_rounds(rounds: Rounds, region: Region, asked_every_s: float | None = None) -> None:
     """Every reconciler of this release, on its timer."""
+    asked_every_s = ASKED_EVERY_S if asked_every_s is None else asked_every_s
     if region.segments is not None:
         came = partial(region.segments.somebody_came, region.clock)
         rounds.add("segments", SEGMENTS_EVERY_S, region.segments.run, sooner=came)
@@ -77,8 +78,8 @@ def add_rounds(rounds: Rounds, region: Region) -> None:
     if reclaim_s > 0:
         every_s = min(RECLAIM_EVERY_S, max(RECLAIM_SOONEST_S, reclaim_s / 4))
         rounds.add("reclaim", every_s, Reclaim(region.rooms, region.clock).run)
-    rounds.add("drains", DRAINS_EVERY_S, Drains(region.rooms, region.clock).run)
-    rounds.add("audits", AUDITS_ASKED_EVERY_S, audits_of(region).run)
+    rounds.add("drains", asked_every_s, Drains(region.rooms, region.clock).run)
+    rounds.add("audits", asked_every_s, audits_of(region).run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms, region.clock).run)
 
 

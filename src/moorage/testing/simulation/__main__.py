@@ -4,15 +4,15 @@ import argparse
 import hashlib
 import os
 import sys
-import time
 from pathlib import Path
 
 import msgspec
 
 from moorage.testing.simulation.determinism import hash_is_fixed
 from moorage.testing.simulation.plan import Plan, drawn
-from moorage.testing.simulation.run import Outcome, simulate
+from moorage.testing.simulation.run import Outcome, simulate, simulate_all, summed
 from moorage.testing.simulation.shrink import shrunk
+from moorage.testing.simulation.starts import start_of
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -20,6 +20,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--seed", type=int, action="append", default=[], help="run this seed and show its trace")
     options.add_argument("--seeds", help="run these and say which fail: 0-299")
     options.add_argument("--scene", help="of --seed and --seeds: with this scene in their plans")
+    options.add_argument("--part", default="1/1", help="of --seeds: those of this part, 2/4, which begin alike")
     options.add_argument("--but", type=int, action="append", default=[], help="of --seeds: not this one")
     options.add_argument(
         "--plan", type=Path, action="append", default=[], help="run the plan in this file (JSON) and show its trace"
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> int:
     if arguments.seeds:
         first, _, last = arguments.seeds.partition("-")
         seeds = range(int(first), int(last or first) + 1)
-        return _many([each for each in seeds if each not in arguments.but], arguments.scene)
+        return _many([each for each in seeds if each not in arguments.but], arguments.scene, arguments.part)
     plans = [drawn(seed, arguments.scene) for seed in arguments.seed]
     plans += [msgspec.json.decode(each.read_bytes(), type=Plan) for each in arguments.plan]
     failed = [_one(plan, arguments) for plan in plans]
@@ -65,28 +66,35 @@ def said(outcome: Outcome) -> str:
     return "\n".join([*lines, *verdict, f"trace {outcome.digest}, {outcome.events} events, {outcome.virtual_s:.0f} s"])
 
 
-def _many(seeds: list[int], scene: str | None) -> int:
-    began, virtual_s, events = time.process_time(), 0.0, 0
-    failed: list[int] = []
-    first: Outcome | None = None
-    whole = hashlib.blake2b(digest_size=16)
-    for seed in seeds:
-        outcome = simulate(drawn(seed, scene))
-        virtual_s += outcome.virtual_s
-        events += outcome.events
-        whole.update(outcome.digest.encode())
+def _many(seeds: list[int], scene: str | None, part: str) -> int:
+    began = _cpu_s()
+    plans = sorted((drawn(seed, scene) for seed in seeds), key=start_of)
+    number, _, of = part.partition("/")
+    first, last = (len(plans) * each // int(of) for each in (int(number) - 1, int(number)))
+    outcomes: list[Outcome] = []
+    for outcome in simulate_all(plans[first:last]):
+        outcomes.append(outcome)
         if outcome.failed:
-            failed.append(seed)
-            first = first or outcome
-            print(f"seed {seed}: {outcome.violations[0]}", flush=True)
-    cpu_s = time.process_time() - began
+            print(f"seed {outcome.plan.seed}: {outcome.violations[0]}", flush=True)
+    outcomes.sort(key=lambda each: each.plan.seed)
+    failed = [each for each in outcomes if each.failed]
+    traces = hashlib.blake2b("".join(each.digest for each in outcomes).encode(), digest_size=16)
+    hours, cpu_s = sum(each.virtual_s for each in outcomes) / 3600, _cpu_s() - began
     print(
-        f"{len(seeds)} seeds, {len(failed)} failed: {failed}; {virtual_s / 3600:.1f} simulated hours in {cpu_s:.1f} s "
-        f"of CPU ({cpu_s / len(seeds):.2f} s each), {events} events; traces {whole.hexdigest()}"
+        f"{len(outcomes)} seeds, {len(failed)} failed: {[each.plan.seed for each in failed]}; {hours:.1f} simulated hours in "
+        f"{cpu_s:.1f} s of CPU ({cpu_s / len(outcomes):.2f} s each), {sum(each.events for each in outcomes)} events; "
+        f"traces {traces.hexdigest()}"
     )
-    if first is not None:
-        print(f"\nthe first of them, made short:\n{said(shrunk(first))}")
+    print(", ".join(f"{count} {kind}" for kind, count in summed(outcomes).most_common()))
+    if failed:
+        print(f"\nthe first of them, made short:\n{said(shrunk(failed[0]))}")
     return int(bool(failed))
+
+
+def _cpu_s() -> float:
+    """Of this process, and of those that it made."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class Hub:
         self.outages: Counter[str] = Counter()
         """Cuts that were noticed and are over, by the process, or of everybody."""
         self._loop = loop
-        self._dice = dice
+        self.dice = dice
         self._trace = trace
         self._exact: dict[str, list[_Listener]] = {}
         self._patterns: list[_Listener] = []
@@ -123,7 +123,7 @@ class Hub:
             self._send(sender, listener, subject, payload)
 
     def _send(self, sender: Process | None, listener: _Listener, subject: str, payload: bytes) -> None:
-        weather, dice = self.weather, self._dice
+        weather, dice = self.weather, self.dice
         if not self.reaches(sender) or (weather.drop and dice.random() < weather.drop):
             self.lost += 1
             return

@@ -174,6 +174,14 @@ class Cloud:
         """A stream of its own for everything that draws: one event fewer elsewhere changes nothing here."""
         return random.Random(f"{seed} {name}")
 
+    def draw_for(self, seed: str) -> None:
+        """Every stream begins anew, with this seed."""
+        self.hub.dice.seed(f"{seed} bus")
+        for name, store in self.stores.items():
+            store.dice.seed(f"{seed} {name}")
+        for name, door in self.doors.items():
+            door.dice.seed(f"{seed} door-{name}")
+
     def machine(self, name: str) -> Machine:
         if name not in self.machines:
             self.machines[name] = Machine(self.loop, name)

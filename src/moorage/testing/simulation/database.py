@@ -83,7 +83,7 @@ class Store:
         """(process, label) of who asked more often than anybody should."""
         self._second, self._asked = 0, Counter[str]()
         self._loop = loop
-        self._dice = dice
+        self.dice = dice
         self._trace = trace
         self._process = MachineProcess(f"database-{name}", machine)
         self._context = context_of(self._process)
@@ -123,11 +123,11 @@ class Store:
 
     def look(self, work: Work[T]) -> T:
         """Read outside of all time and trouble: for checks."""
-        self.raw.execute("BEGIN")
-        try:
-            return work(Tx(self._connection, self.meter, self.name, "sqlite", self.raw))
-        finally:
-            self.raw.execute("ROLLBACK")
+        tx = Tx(self._connection, self.meter, self.name, "sqlite", self.raw)
+        answer = work(tx)  # an instant: nothing else happens meanwhile, so it needs no transaction
+        if tx.wrote:
+            raise AssertionError(f"what was to read the {self.name} database has written in it")
+        return answer
 
     def serves(self, process: str) -> bool:
         """Whether that process can write in it, in a time that everybody must be content with."""
@@ -151,9 +151,7 @@ class Store:
         self._loop.call_later(delay_s, callback, *args, context=self._context)
 
     def _way_s(self) -> float:
-        return (
-            2 * self.far_s + self._dice.uniform(*WAY_S) + (self._dice.uniform(*self.slow_s) if self.slow_s[1] else 0.0)
-        )
+        return 2 * self.far_s + self.dice.uniform(*WAY_S) + (self.dice.uniform(*self.slow_s) if self.slow_s[1] else 0.0)
 
     def _arrive(self, request: _Request) -> None:
         if self.hung:
@@ -161,7 +159,7 @@ class Store:
             self._later(STATEMENT_TIMEOUT_S, self._give_up, request)
             return
         process = request.process
-        if process is not None and (process.dead or process.frozen) and self._dice.random() < 0.5:
+        if process is not None and (process.dead or process.frozen) and self.dice.random() < 0.5:
             lost = Unavailable(f"the {self.name} database closed the connection")
             self._fail(request, lost)  # it had begun and did not commit
             return
@@ -187,7 +185,7 @@ class Store:
                 self.answers_lost -= 1
                 self._trace.note("fault", f"the answer to a commit ({request.name}) in {self.name} is lost")
                 lost = UnknownOutcome(f"the {self.name} database does not answer")
-                self._later(self._dice.uniform(0.0, 2.0), self._fail, request, lost)
+                self._later(self.dice.uniform(0.0, 2.0), self._fail, request, lost)
                 return
         if not request.done.done():
             request.done.set_result(answer)
@@ -203,7 +201,7 @@ class Store:
 
     def _give_up(self, request: _Request) -> None:
         if request in self._waiting:
-            if self._dice.random() < 0.5:
+            if self.dice.random() < 0.5:
                 self._waiting.remove(request)  # the server hears that nobody waits; else it does it when it wakes
             lost = UnknownOutcome if request.writes else Unavailable
             self._fail(request, lost(f"the {self.name} database does not answer"))

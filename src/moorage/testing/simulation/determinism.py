@@ -10,7 +10,7 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -79,17 +79,42 @@ class _VirtualDatetime(datetimes.datetime):
         return cls.fromtimestamp(time.time(), datetimes.UTC).replace(tzinfo=None)
 
 
+class Chance:
+    """Everything that the product draws from while a simulation runs."""
+
+    def __init__(self, found: Sequence[random.Random]) -> None:
+        self.bytes = _REAL_RANDOM(0)
+        self._found = found
+        """Dice that modules have had since they were imported."""
+        self._made: list[random.Random] = []
+        """Those that were made since, without a seed of their own."""
+
+    def begin(self, seed: str) -> None:
+        """From here on it is a function of this seed."""
+        dice = _REAL_RANDOM(seed)
+        self.bytes.seed(dice.getrandbits(128))
+        for each in (*self._found, *self._made):
+            each.seed(self.bytes.getrandbits(128))
+        random.seed(dice.getrandbits(128))
+        ids._randomness.forget()  # pyright: ignore[reportPrivateUsage]
+
+    def keep(self, dice: random.Random) -> int:
+        """They have no seed of their own: what they begin with."""
+        self._made.append(dice)
+        return self.bytes.getrandbits(128)
+
+
 @contextmanager
-def determined(loop: VirtualLoop, seed: str, elsewhere: Machine) -> Iterator[random.Random]:
+def determined(loop: VirtualLoop, seed: str, elsewhere: Machine) -> Iterator[Chance]:
     """Everything between is a function of the seed; `elsewhere`: whose clock is read outside all processes."""
-    dice = random.Random(seed)
-    chance = random.Random(dice.getrandbits(128))
+    found = _looked_through()
+    chance = Chance(found.dice)
 
     def now() -> float:
         return machine_here(elsewhere).now()
 
     def random_bytes(count: int) -> bytes:
-        return chance.randbytes(count)
+        return chance.bytes.randbytes(count)
 
     state = random.getstate()
     patches: list[tuple[Any, str, Any]] = [
@@ -108,22 +133,18 @@ def determined(loop: VirtualLoop, seed: str, elsewhere: Machine) -> Iterator[ran
         (bcrypt, "gensalt", lambda *_: SALT),
         (bcrypt, "hashpw", lambda password, salt: _hashed(bytes(password), bytes(salt))),
     ]
-    found = _looked_through()
     patches += [(module, "datetime", _VirtualDatetime) for module in found.datetimes]
     patches += [(module, "uuid4", lambda: uuid.UUID(bytes=random_bytes(16), version=4)) for module in found.uuids]
     patches.append((random, "Random", _dice_of(chance)))
-    for each in found.dice:
-        each.seed(chance.getrandbits(128))
     defaults = _bound_clocks(found.functions, {_REAL_TIME: now, _REAL_MONOTONIC: loop.time})
     before = [(where, name, getattr(where, name)) for where, name, _ in patches]
     for where, name, value in patches:
         setattr(where, name, value)
     for function, _, bound in defaults:
         function.__defaults__, function.__kwdefaults__ = bound
-    random.seed(dice.getrandbits(128))
-    ids._randomness.forget()  # pyright: ignore[reportPrivateUsage]
+    chance.begin(seed)
     try:
-        yield dice
+        yield chance
     finally:
         for where, name, value in before:
             setattr(where, name, value)
@@ -171,12 +192,12 @@ def _bound_clocks(functions: list[FunctionType], instead: dict[Any, Any]) -> lis
     return found
 
 
-def _dice_of(chance: random.Random) -> type[random.Random]:
+def _dice_of(chance: Chance) -> type[random.Random]:
     """`random.Random` that is seeded by the simulation where it would be by the system."""
 
     class Dice(_REAL_RANDOM):
         def __init__(self, x: Any = None) -> None:
-            super().__init__(chance.getrandbits(128) if x is None else x)
+            super().__init__(chance.keep(self) if x is None else x)
 
     return Dice
 

@@ -65,14 +65,11 @@ def context_of(process: Process) -> contextvars.Context:
     return context
 
 
-_numbers = itertools.count(1)
-
-
 class VirtualFuture(asyncio.Future[T]):
     """Hashed by number: sets of futures are walked in the same order in every run."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
-        self._number = next(_numbers)
+    def __init__(self, *, loop: "VirtualLoop") -> None:
+        self._number = next(loop.numbers)
         super().__init__(loop=loop)
 
     @override
@@ -88,7 +85,7 @@ class VirtualTask(asyncio.Task[T]):
     """The same for tasks."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], *, loop: "VirtualLoop", **more: Any) -> None:
-        self._number = next(_numbers)
+        self._number = next(loop.numbers)
         super().__init__(coroutine, loop=loop, **more)
         self._log_destroy_pending = False
 
@@ -177,6 +174,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._due: deque[asyncio.Handle] = deque()
         self._alarms: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._sequence = itertools.count()
+        self.numbers = itertools.count(1)
+        """Of futures and tasks, by which they are hashed."""
         self._at_once = 0
 
     # ------------------------------------------------------------------------------------------------- driving

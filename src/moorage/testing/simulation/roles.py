@@ -33,8 +33,10 @@ from moorage.testing.simulation.clock import MachineProcess
 from moorage.testing.simulation.cloud import Cloud, Role
 from moorage.testing.simulation.memory import Disk, MemoryJournal
 
-PICTURE_EVERY_S = 1.0
+PICTURE_EVERY_S = 2.0
 """Seldom, so that pictures are old and idle seconds cost little."""
+ASKED_EVERY_S = 3.0
+"""How often a conductor looks for drains and audits, which simulations have none of: idle seconds cost less."""
 
 
 class Neighbours(Role):
@@ -132,7 +134,7 @@ class ConductorRole(RegionRole):
         region = await self.open_region(process)
         await start_telling(region, alone=False)
         self.rounds = Rounds(region.clock, region.leads)
-        add_rounds(self.rounds, region)
+        add_rounds(self.rounds, region, ASKED_EVERY_S)
 
     @override
     async def close(self) -> None:

@@ -7,35 +7,29 @@ import logging
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
 
-from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.conductor.reconcilers import stray_images
 from moorage.main import rounds
-from moorage.main.config import Config
 from moorage.testing.census_stores import HALF_MADE, NOT_SHELVED
-from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation
-from moorage.testing.simulation.determinism import determined
+from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.excuses import lost_images, lost_interfaces, without_excuse
 from moorage.testing.simulation.guest_orders import every_order
 from moorage.testing.simulation.guest_scenes import scene
-from moorage.testing.simulation.invariants import Watch
 from moorage.testing.simulation.kept import written_copies, wrong_chains, wrong_guests
 from moorage.testing.simulation.live_orders import heal
-from moorage.testing.simulation.loop import Livelock, Starved, VirtualLoop
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
 from moorage.testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
-from moorage.testing.simulation.restores import Restores, tidy_up
-from moorage.testing.simulation.roles import RegionRole, people
+from moorage.testing.simulation.restores import tidy_up
 from moorage.testing.simulation.service_orders import at_volume_service
 from moorage.testing.simulation.service_scenes import beside
 from moorage.testing.simulation.shared_scenes import servers_share_a_volume
+from moorage.testing.simulation.starts import Begun, apart, begun, run, start_of
 from moorage.testing.simulation.template import template
 
-READY_S = 60.0
 REST_FIRST_S = 2.0
 REST_MOST_S = 30.0
 SETTLED_S = 450.0
@@ -48,8 +42,8 @@ AT_LAST = (without_excuse, lost_interfaces, lost_images, wrong_guests, wrong_cha
 
 SETTLE_AFTER = 2
 """Simulations; by then caches are filled."""
-
-_rooms = itertools.count(1)
+WARMED_BY = 4
+"""Of many: so many are played in this process, and what they compile and look up stays known to those that begin as its copies."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -78,37 +72,34 @@ def simulate(plan: Plan) -> Outcome:
         return _simulated(plan)  # nothing of the cloud is left when the memory is looked through
 
 
+def simulate_all(plans: Iterable[Plan]) -> Iterator[Outcome]:
+    """The same of many, not in their order: those that begin alike begin together."""
+    left = sorted(plans, key=start_of)
+    for plan in left[:WARMED_BY]:
+        yield simulate(plan)
+    for start, alike in itertools.groupby(left[WARMED_BY:], key=start_of):
+        with _quietly(), begun(start) as ready:
+            for plan in alike:
+                said = apart(ready.cloud, lambda plan=plan: msgspec.msgpack.encode(_played(ready, plan)))
+                yield msgspec.msgpack.decode(said, type=Outcome)
+
+
 def _simulated(plan: Plan) -> Outcome:
-    whole = template()
-    loop = VirtualLoop()
-    loop.now = whole.passed_s
-    config = _as_planned(whole.config, plan)
-    cloud = Cloud(config, f"seed {plan.seed}", whole.config.data / f"run{next(_rooms)}", loop)
-    try:
-        with determined(loop, f"seed {plan.seed}", cloud.machine("world")):
-            for name, content in whole.stores.items():
-                cloud.stores[name].load(content)
-                cloud.stores[name].far_s = 0.0 if name in EMBEDDED else plan.far_s
-            cloud.known = whole.known
-            cloud.restores = Restores(cloud)
-            cloud.watch = Watch(cloud)
-            cloud.evacuates = any(event.what == "evacuate" for event in plan.events)
-            people(cloud)
-            try:
-                loop.run(_story(cloud, plan))
-            except Violation:
-                pass
-            except (Livelock, Starved) as failure:
-                cloud.violated(str(failure))
-    finally:
-        cloud.leave()
+    with begun(start_of(plan)) as ready:
+        return _played(ready, plan)
+
+
+def _played(ready: Begun, plan: Plan) -> Outcome:
+    cloud = ready.cloud
+    ready.turn_to(plan)
+    run(cloud, lambda cloud: _story(cloud, plan))
     return Outcome(
         plan,
         cloud.trace.digest,
         tuple(cloud.violations),
         tuple(cloud.trace.lines),
-        loop.now - whole.passed_s,
-        loop.events,
+        cloud.loop.now - template().passed_s,
+        cloud.loop.events,
         dict(cloud.trace.counts),
     )
 
@@ -124,24 +115,7 @@ def _settle_memory() -> None:
         gc.freeze()
 
 
-def _as_planned(config: Config, plan: Plan) -> Config:
-    """The same fleet, of the protocol levels of a plan, and the same cloud with its settings."""
-    known = tuple(each for each in plan.levels if each <= PORTS_ARRIVE_BOUND)
-    return msgspec.structs.replace(
-        config,
-        hosts=msgspec.structs.replace(config.hosts, levels=known),
-        compute=msgspec.structs.replace(
-            config.compute, reclaim_instance_interval=plan.reclaim_s, shelved_offload_time=plan.offload_s
-        ),
-    )
-
-
 async def _story(cloud: Cloud, plan: Plan) -> None:
-    for role in cloud.roles.values():
-        role.start()
-    async with asyncio.timeout(READY_S):
-        while not all(role.ready for role in cloud.roles.values()) or not _levels_are_known(cloud):  # noqa: ASYNC110  virtual time costs nothing
-            await asyncio.sleep(0.25)
     began = cloud.loop.now
     cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
     kinds = every_kind()
@@ -168,17 +142,6 @@ async def _story(cloud: Cloud, plan: Plan) -> None:
     for task in tasks:
         if task.done() and not task.cancelled() and (failure := task.exception()) is not None:
             raise failure
-
-
-def _levels_are_known(cloud: Cloud) -> bool:
-    """Everybody has heard of what level the hosts are: no fleet is brought to another one in the moment before a boot."""
-    levels = {plan.host: plan.level for plan in cloud.plans}
-    for role in cloud.roles.values():
-        if isinstance(role, RegionRole) and role.region is not None:
-            world = role.region.engine.world()
-            if any(int(world.level[world.slots_by_name[host]]) != level for host, level in levels.items()):
-                return False
-    return True
 
 
 async def _rest(cloud: Cloud, plan: Plan) -> None:
@@ -241,5 +204,6 @@ __all__ = [
     "scene",
     "servers_share_a_volume",
     "simulate",
+    "simulate_all",
     "summed",
 ]

@@ -58,7 +58,7 @@ class Door:
         self._app: EmbeddedTransport | None = None
         self._calls: set[_Call] = set()
         self._loop = loop
-        self._dice = dice
+        self.dice = dice
         self._trace = trace
 
     def open(self, process: Process, app: Any) -> None:
@@ -100,10 +100,10 @@ class Door:
         return await done
 
     def _struck(self, trouble: Trouble) -> bool:
-        return self.trouble == trouble and (self.chance >= 1.0 or self._dice.random() < self.chance)
+        return self.trouble == trouble and (self.chance >= 1.0 or self.dice.random() < self.chance)
 
     def _way_s(self) -> float:
-        return self._dice.uniform(*WAY_S)
+        return self.dice.uniform(*WAY_S)
 
     def _arrive(self, call: _Call) -> None:
         if self.process is None:
@@ -120,9 +120,9 @@ class Door:
             self._answer(call, (503, {}, b'{"message": "busy"}'))
             return
         if self._struck("late"):
-            await asyncio.sleep(self._dice.uniform(*LATE_S))
+            await asyncio.sleep(self.dice.uniform(*LATE_S))
         if self._struck("slow"):
-            await asyncio.sleep(self._dice.uniform(*SLOW_S))
+            await asyncio.sleep(self.dice.uniform(*SLOW_S))
         status, headers, body = await app.ask(
             call.base, call.method, call.path, call.query, call.headers, call.content, call.most_bytes
         )
@@ -141,8 +141,8 @@ class Door:
         said: dict[str, Any] = msgspec.json.decode(body) if body else {}
         for name in LISTS:
             whole = said.get(name)
-            if isinstance(whole, list) and whole and (self.trouble == "lost_role" or self._dice.random() < 0.5):
-                kept = [] if self.trouble == "lost_role" else [each for each in whole if self._dice.random() < 0.5]
+            if isinstance(whole, list) and whole and (self.trouble == "lost_role" or self.dice.random() < 0.5):
+                kept = [] if self.trouble == "lost_role" else [each for each in whole if self.dice.random() < 0.5]
                 return msgspec.json.encode({**said, name: kept})
         return body
 
