@@ -7,18 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from moorage.agent.journal import Journal, JournalFile
 from moorage.agent.lanes import Lanes
+from moorage.agent.move_verbs import land_live
 from moorage.agent.settle import Settler
-from moorage.bus.messages import ResultKey, ServerTurn
+from moorage.bus.messages import Command, GuestNow, ResultKey, ServerTurn, TakeGuest, Verb
 from moorage.drivers.dials import Dials
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, PowerState
-from moorage.model.ids import ServerId
+from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.live import LiveNow, LiveState
 from moorage.model.turn import Turn
 
@@ -81,6 +83,27 @@ async def test_it_goes_on_there_with_what_it_wrote(tmp_path: Path) -> None:
     assert disk.read_bytes() == b"as it was then"
     await first.destroy_guest(ONE)
     assert (await first.live_status(ONE, "move")).state is LiveState.NONE
+
+
+@pytest.mark.parametrize(("was", "then"), [(True, PowerState.RUNNING), (False, PowerState.SHUTDOWN)])
+async def test_a_host_that_loses_its_power_before_the_guest_has_landed(
+    tmp_path: Path, was: bool, then: PowerState
+) -> None:
+    """Its journal does not say yet that the guest was on: it is started as it lands, unless it had been paused."""
+    first, second = await pair(tmp_path)
+    if not was:
+        await first.pause(ONE)
+    await when(first, lambda now: now.state is LiveState.SWITCHED)
+    second.crash_host()
+    assert await second.guests() == {ONE: PowerState.SHUTDOWN}
+    order = TakeGuest(msgspec.structs.replace(SPEC, power_on=was), "move")
+    command = Command(
+        ONE, Turn(1), "land_guest", Verb.LAND_LIVE, OperationId("op"), 0.0, ConductorId("c"),
+        msgspec.Raw(msgspec.json.encode(order)),
+    )  # fmt: skip
+    for _ in range(2):
+        assert await land_live(second, command) == (GuestNow(then), was)
+    assert await second.guests() == {ONE: then}
 
 
 async def test_an_abort_and_a_place_that_is_gone_leave_it_where_it_is(tmp_path: Path) -> None:

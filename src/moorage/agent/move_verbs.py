@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from moorage.agent.powers import Answer, payload_of, power_of
 from moorage.bus.messages import Command, ForceLive, GuestNow, LiveTarget, OfMove, SendGuest, SendLive, TakeGuest, Verb
 from moorage.drivers.driver import Driver
@@ -92,10 +94,12 @@ async def drop_live(driver: Driver, command: Command) -> Answer:
 
 
 async def land_live(driver: Driver, command: Command) -> Answer:
-    """From now on it is meant to be on here, if it is."""
+    """From now on it is meant to be on here, as it was when it was sent: a host that lost its power since has it off, and did not know."""
     mover, asked = power_of(driver, LiveMovable), _taken(command)  # type: ignore[type-abstract]
-    power = await mover.land_live(asked.guest, asked.move)
-    return GuestNow(power), power in (PowerState.RUNNING, PowerState.PAUSED)
+    power = await mover.land_live(msgspec.structs.replace(asked.guest, power_on=True), asked.move)
+    if power is PowerState.SHUTDOWN and asked.guest.power_on:
+        power = await driver.power_on(command.server)
+    return GuestNow(power), asked.guest.power_on or power is PowerState.PAUSED
 
 
 MOVE_VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {

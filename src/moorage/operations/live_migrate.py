@@ -366,6 +366,7 @@ async def land_guest(run: LiveRun) -> PowerState | None:
     except NotFound:  # a volume was taken away since
         attachments = await live.still_beside(run.rooms, _server(run), attachments)
         guest = await _guest(run, claim, run[activate_bindings], attachments)
+    guest = msgspec.structs.replace(guest, power_on=_server(run).vm_state is not VmState.PAUSED)
     order, to = TakeGuest(guest, run.asked.migration), End(claim.cell, claim.name).address
     try:
         mine = live.errand_of(run, "land_guest", claim.attempt)
