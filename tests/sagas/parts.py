@@ -14,7 +14,7 @@ from moorage.testing.sagas import PARTS
 every_part = pytest.mark.parametrize(
     "part", [pytest.param(part, id=part.name, marks=() if part.daily else pytest.mark.matrix) for part in PARTS]
 )
-"""For the operations themselves."""
+"""For what is killed at each commit every day."""
 
 matrix_part = pytest.mark.parametrize(
     "part", [pytest.param(part, id=part.name, marks=pytest.mark.matrix) for part in PARTS]
@@ -32,8 +32,13 @@ def every_saga(names: Collection[str], shorter: Collection[str]) -> Any:
     """The operations themselves, by name; `shorter`: those whose steps are, in the same order, the first of a newer version's, which is proved
     whole."""
     slow = {name: pytest.mark.soak if name in shorter else pytest.mark.matrix for name in names}
+    marks = {
+        (name, part): () if part.daily else pytest.mark.matrix if part.quick else slow[name]
+        for name in names
+        for part in PARTS
+    }
     cases = [
-        pytest.param(name, part, id=f"{name}-{part.name}", marks=() if part.quick else slow[name])
+        pytest.param(name, part, id=f"{name}-{part.name}", marks=marks[name, part])
         for name in sorted(names)
         for part in PARTS
     ]

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pytest
-from parts import every_part, every_saga, matrix_part, quick_part
+from parts import every_saga, matrix_part, quick_part
 
 from moorage.model.ids import ImageId
 from moorage.model.rescue import RescueSpec

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
@@ -80,13 +81,17 @@ def simulate_all(plans: Iterable[Plan]) -> Iterator[Outcome]:
     for start, alike in itertools.groupby(left[WARMED_BY:], key=start_of):
         with _quietly(), begun(start) as ready:
             for plan in alike:
-                said = apart(ready.cloud, lambda plan=plan: msgspec.msgpack.encode(_played(ready, plan)))
+                said = apart(ready.cloud, partial(_packed, ready, plan))
                 yield msgspec.msgpack.decode(said, type=Outcome)
 
 
 def _simulated(plan: Plan) -> Outcome:
     with begun(start_of(plan)) as ready:
         return _played(ready, plan)
+
+
+def _packed(ready: Begun, plan: Plan) -> bytes:
+    return msgspec.msgpack.encode(_played(ready, plan))
 
 
 def _played(ready: Begun, plan: Plan) -> Outcome:
