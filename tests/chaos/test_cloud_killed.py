@@ -45,7 +45,10 @@ async def test_killed_in_the_middle_of_boots_and_deletes(upped: Upped, accepted:
         promised += [
             each for each in await asyncio.gather(*asked[accepted:], return_exceptions=True) if isinstance(each, str)
         ]
+    garbled = upped.config.data / "hosts" / "host1" / "guests" / "99999999-0000-4000-8000-000000000000.json"
+    garbled.write_bytes(b'{"spec": {"server": "9999')
     upped.start()
+    assert (garbled.parent.parent / "set-aside" / garbled.name).is_file(), "what cannot be read stops nobody"
     async with Person(upped.config) as admin:
         found = await asyncio.gather(*(admin.settled(each) for each in promised))
         assert [(each["id"], each.get("fault")) for each in found if each["status"] != "ACTIVE"] == []

@@ -1,12 +1,20 @@
-"""Guaranteed bandwidth where the network service is a process of its own: at the first boot, and when a policy is changed."""
+"""Guaranteed bandwidth where the network service and the agents are processes of their own: at the first boot, when a policy is changed, and
+when a host stands still and its server goes elsewhere.
+"""
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
+import msgspec
 import pytest
-from guaranteed import EGR, made, network_on, placement, policy_of, show_port
+from guaranteed import EGR, made, network_on, placement, policy_of, providers, show_port, used
 
-from moorage.testing.census import nothing_leaked
+from moorage.drivers.simulated_guest import SimulatedGuest
+from moorage.main.hosts import planned_hosts
+from moorage.model.guest import PowerState
+from moorage.testing.census import guests_on_disk, nothing_leaked
 from moorage.testing.nats import nats_server_program
 from moorage.testing.person import Person
 from moorage.testing.postgres import find_binaries
@@ -21,12 +29,19 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialSet]:
-    trial = TrialSet(tmp_path_factory.mktemp("set"), hosts=2, apis=1, conductors=1, durability="none")
+    trial = TrialSet(tmp_path_factory.mktemp("set"), hosts=4, apis=1, conductors=1, durability="none")
     try:
         trial.start()
         yield trial
     finally:
         trial.stop()
+
+
+async def until(look: Callable[[], Awaitable[Any]], good: Callable[[Any], bool]) -> Any:
+    async with asyncio.timeout(180.0):
+        while not good(seen := await look()):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    return seen
 
 
 async def bandwidth(admin: Person, server: str) -> int:
@@ -88,3 +103,71 @@ async def test_the_compute_api_is_told_what_happens_to_ports(trial: TrialSet) ->
             while not await unplugged():  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         await admin.gone(server)
+
+
+async def test_a_host_that_stood_still_gives_back_what_was_evacuated_from_it(trial: TrialSet) -> None:
+    """SIGSTOP, evacuated, SIGCONT: the leftover is destroyed and starts nothing, the claim goes, the port is not touched (S1.19)."""
+    async with Person(trial.config, urls=trial.api_urls()) as admin:
+        policy = await policy_of(admin, kbps=1_000)
+        network = (await made(admin, "/networks", "network", name="tunnelled", qos_policy_id=policy))["id"]
+        await made(admin, "/subnets", "subnet", network_id=network, cidr="10.98.0.0/24", ip_version=4)
+        booted = await admin.active("evacuated", networks=[{"uuid": network}])
+        server, here = booted["id"], booted["OS-EXT-SRV-ATTR:host"]
+        (port,) = (await admin.network("GET", "/ports", device_id=server)).json()["ports"]
+        tunnels = {name: id for name, id in (await providers(admin)).items() if name.endswith("rp_tunnelled")}
+        cell = {plan.host: plan.cell for plan in planned_hosts(trial.config)}
+
+        def guest(host: str) -> SimulatedGuest:
+            file = trial.config.data / "hosts" / host / "guests" / f"{server}.json"
+            return msgspec.json.decode(file.read_bytes(), type=SimulatedGuest)
+
+        async def service() -> Any:
+            reply = await admin.compute("GET", "/os-services", host=here, binary="nova-compute")
+            return reply.json()["services"][0]
+
+        async def force(down: bool) -> None:
+            told = await admin.compute("PUT", f"/os-services/{(await service())['id']}", {"forced_down": down})
+            assert told.status_code == 200, told.text
+
+        before = guest(here)
+        trial.pause(f"agent-{here}")
+        try:
+            await until(service, lambda seen: seen["state"] == "down")
+            await force(True)
+            asked = await admin.compute("POST", f"/servers/{server}/action", {"evacuate": {}})
+            assert asked.status_code == 200, asked.text
+            seen = await admin.settled(server)
+            there = seen["OS-EXT-SRV-ATTR:host"]
+            assert (cell[there], there != here) == (cell[here], True), seen.get("fault")
+            assert guest(here) == before
+        finally:
+            trial.resume(f"agent-{here}")
+        bound = await show_port(admin, port["id"])
+        assert bound["binding:host_id"] == there
+
+        async def left() -> list[str]:
+            hosts = guests_on_disk(trial.config.data)[server]
+            with contextlib.suppress(FileNotFoundError):
+                assert guest(here).boots == before.boots, "it started it again"
+            return hosts
+
+        await until(left, lambda hosts: hosts == [there])
+
+        async def moves() -> Any:
+            return (await admin.compute("GET", "/os-migrations", instance_uuid=server)).json()["migrations"]
+
+        await until(moves, lambda rows: rows[0]["status"] == "completed")
+        in_use = {name.partition(":")[0]: (await used(admin, id))[EGR] for name, id in tunnels.items()}
+        assert in_use == {host: 1_000 if host == there else 0 for host in cell}
+        now = await show_port(admin, port["id"])
+        assert (now["revision_number"], now["binding:host_id"]) == (bound["revision_number"], there)
+        await force(False)
+
+        async def start() -> int:
+            return (await admin.compute("POST", f"/servers/{server}/action", {"os-start": None})).status_code
+
+        await until(start, lambda status: status == 202)
+        await until(lambda: admin.settled(server), lambda shown: shown["status"] == "ACTIVE")
+        assert guest(there).power is PowerState.RUNNING
+        await admin.gone(server)
+        await nothing_leaked(trial.config, admin)
