@@ -4,13 +4,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from beside import cloud_beside, dies, until, until_server
 from guaranteed_site import BRIDGE, EGR, IGR, KBPS, KPPS, Site, admin, site  # noqa: F401  two of them are fixtures
-from test_reporting import report, state
+from test_reporting import report, state, told
 
 from moorage.main.config import Cell, Config, Hosts
 from moorage.main.up import Cloud
+from moorage.model.errors import HostFailed
 from moorage.testing.peers.stack import Stack
 
 pytestmark = pytest.mark.real
@@ -18,6 +20,9 @@ pytestmark = pytest.mark.real
 ASKED_KBPS = 6_000
 """More than half of what a host has: held twice on one host it would not fit."""
 GUEST_HOST = "OS-EXT-SRV-ATTR:host"
+HOSTS = ("host1", "host2", "host3")
+UNDER_WAY = {"open", "cleaning"}
+LIVE: dict[str, Any] = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
 
 
 @pytest.fixture
@@ -26,7 +31,7 @@ async def cloud(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Cloud]:
     async with cloud_beside(
         real_stack,
         tmp_path,
-        Hosts(count=3, physical_networks=(("physnet1", "physnet4"),), beat_s=0.5),
+        Hosts(count=len(HOSTS), physical_networks=(("physnet1", "physnet4"),), beat_s=0.5),
         compute_port=real_stack.site.our_compute_port,
         placement_port=real_stack.site.our_placement_port,
         reported=True,
@@ -41,11 +46,30 @@ async def config(cloud: Cloud) -> Config:
     return cloud.config
 
 
+@pytest.fixture
+async def three(site: Site) -> AsyncIterator[Site]:  # noqa: F811
+    """host2 has bandwidth on physnet4, too; afterwards it is wired as it was."""
+    await told(site.admin, state("host2", "physnet1", "physnet4", kbps=KBPS, kpps=KPPS))
+    try:
+        yield site
+    finally:
+        await report(site.admin, state("host2", "physnet2"))
+
+
 class Moved:
     """A server with one guaranteed port, and what is said of it everywhere."""
 
-    def __init__(self, site: Site, server: str, port: str) -> None:  # noqa: F811
-        self.site, self.server, self.port = site, server, port
+    def __init__(self, site: Site, cloud: Cloud, server: str, port: str) -> None:  # noqa: F811
+        self.site, self.cloud, self.server, self.port = site, cloud, server, port
+
+    @classmethod
+    async def booted(cls, site: Site, cloud: Cloud) -> "Moved":  # noqa: F811
+        network, policy = await site.network(), await site.policy(ASKED_KBPS)
+        asked = {"port": {"network_id": network, "qos_policy_id": policy, "name": "guaranteed"}}
+        port = (await site.alice("network", "POST", "/ports", asked))["port"]["id"]
+        made = cls(site, cloud, await site.boot(port=port), port)
+        await until_server(site.admin, made.server, "ACTIVE")
+        return made
 
     async def shown(self) -> Any:
         return (await self.site.admin("compute", "GET", f"/servers/{self.server}"))["server"]
@@ -53,66 +77,165 @@ class Moved:
     async def host(self) -> str:
         return str((await self.shown())[GUEST_HOST])
 
-    async def act(self, action: dict[str, Any], status: str = "ACTIVE") -> str:
-        """The host that it is on afterwards. The network's agents of both hosts say before that they live."""
-        for host in ("host1", "host3"):
+    async def order(self, action: dict[str, Any]) -> None:
+        """The network's agents of all hosts say before that they live."""
+        for host in HOSTS:
             await report(self.site.admin, state(host, "physnet1", "physnet4", kbps=KBPS, kpps=KPPS))
         await self.site.admin("compute", "POST", f"/servers/{self.server}/action", action)
-        told = await until(self.operation, lambda seen: seen["status"] != "open")
-        shown = await self.shown()
-        assert (shown["status"], told["status"]) == (status, "done"), told
+
+    async def act(self, action: dict[str, Any], status: str = "ACTIVE") -> str:
+        """The host that it is on afterwards."""
+        await self.order(action)
+        return await self.ended(status)
+
+    async def ended(self, status: str = "ACTIVE", how: str = "done") -> str:
+        """The last operation came to an end, and left it in that status."""
+        told = await until(self.operations, lambda seen: seen[-1]["status"] not in UNDER_WAY)
+        assert told[-1]["status"] == how, told[-1]
+        shown = await until_server(self.site.admin, self.server, status)
+        await until(self.operations, lambda seen: all(each["status"] not in UNDER_WAY for each in seen))
         return str(shown[GUEST_HOST])
 
-    async def operation(self) -> Any:
-        """The last one."""
+    async def operations(self) -> Any:
         told = await self.site.admin("compute", "GET", f"/ext/servers/{self.server}/explain")
-        return told["explain"]["operations"][-1]
+        return told["explain"]["operations"]
 
-    async def is_on(self, host: str, *, left: str, held: bool = False) -> None:
-        """`held`: the host that it left keeps its part, and inactive bindings, for a revert."""
+    async def bindings(self) -> dict[str, tuple[str, set[str]]]:
+        """Host → its status, and the providers that it names."""
+        found = (await self.site.admin("network", "GET", f"/ports/{self.port}/bindings"))["bindings"]
+        return {each["host"]: (each["status"], set(each["profile"].get("allocation", {}).values())) for each in found}
+
+    async def is_on(self, host: str, *, left: str = "") -> None:
+        """`left`: the host that it left keeps its part, and inactive bindings, for a revert."""
         network, provider = self.site.admin, await self.site.id_of(f"{host}:{BRIDGE}")
         port = (await network("network", "GET", f"/ports/{self.port}"))["port"]
         assert (port["binding:host_id"], port["binding:vif_type"]) == (host, "ovs")
         assert list(port["binding:profile"]["allocation"].values()) == [provider]
-        bindings = (await network("network", "GET", f"/ports/{self.port}/bindings"))["bindings"]
-        there = {each["host"]: each["status"] for each in bindings}
-        assert there == ({host: "ACTIVE", left: "INACTIVE"} if held else {host: "ACTIVE"})
+        bound = {name: status for name, (status, _) in (await self.bindings()).items()}
+        assert bound == ({host: "ACTIVE", left: "INACTIVE"} if left else {host: "ACTIVE"})
         allocation = (await network("placement", "GET", f"/allocations/{self.server}"))["allocations"]
         assert allocation[provider]["resources"] == {EGR: ASKED_KBPS}
-        assert await self.site.used(f"{host}:{BRIDGE}") == {EGR: ASKED_KBPS, IGR: 0}
-        assert await self.site.used(f"{left}:{BRIDGE}") == {EGR: ASKED_KBPS if held else 0, IGR: 0}
+        await self.used({host, left} - {""})
+
+    async def used(self, by: set[str]) -> None:
+        for host in HOSTS:
+            held = ASKED_KBPS if host in by else 0
+            assert await self.site.used(f"{host}:{BRIDGE}") == {EGR: held, IGR: 0}, host
+
+    async def confirmed(self, host: str) -> None:
+        assert await self.act({"confirmResize": None}) == host
+        await self.is_on(host)
+
+    async def shelved(self) -> None:
+        """It is on no host, and holds nothing of any."""
+        await self.order({"shelve": None})
+        await self.ended("SHELVED_OFFLOADED")
+        port = (await self.site.admin("network", "GET", f"/ports/{self.port}"))["port"]
+        assert (port["binding:host_id"], port["device_id"]) == ("", self.server)
+        await self.used(set())
+
+    async def gone(self) -> None:
+        await self.site.gone(self.server)
+        await self.used(set())
+        await self.site.admin("network", "DELETE", f"/ports/{self.port}")
+
+    def refuse_once(self, patch: pytest.MonkeyPatch, verb: str) -> list[str]:
+        """The hosts that are told to do that, of which the first refuses."""
+        asked: list[str] = []
+        for name, driver in self.cloud.fleet.drivers.items():
+            real = getattr(driver, verb)
+
+            async def first(*rest: Any, _name: str = name, _real: Any = real, **more: Any) -> Any:
+                asked.append(_name)
+                if len(asked) == 1:
+                    raise HostFailed("it would not have it", code="guest_failed")
+                return await _real(*rest, **more)
+
+            patch.setattr(driver, verb, first)
+        return asked
 
 
-async def test_a_guaranteed_port_keeps_its_guarantee_in_every_move(site: Site, cloud: Cloud) -> None:  # noqa: F811
-    """Resized and reverted, migrated and confirmed, live migrated, evacuated."""
-    network, policy = await site.network(), await site.policy(ASKED_KBPS)
-    asked = {"port": {"network_id": network, "qos_policy_id": policy, "name": "guaranteed"}}
-    port = (await site.alice("network", "POST", "/ports", asked))["port"]["id"]
-    moved = Moved(site, await site.boot(port=port), port)
-    await until_server(site.admin, moved.server, "ACTIVE")
+async def test_a_guaranteed_port_keeps_its_guarantee_in_every_move(three: Site, cloud: Cloud) -> None:
+    """Resized and reverted, migrated and confirmed, live migrated, and that aborted, shelved, evacuated."""
+    site, moved = three, await Moved.booted(three, cloud)  # noqa: F811
     here = await moved.host()
-    there = "host3" if here == "host1" else "host1"
+    await moved.is_on(here)
+    flavors = (await site.admin("compute", "GET", "/flavors/detail"))["flavors"]
+    disk = next(each["disk"] for each in flavors if each["id"] == site.flavor)
+    other = min((each["ram"], each["id"]) for each in flavors if each["disk"] >= disk and each["id"] != site.flavor)[1]
 
-    assert await moved.act({"migrate": None}, "VERIFY_RESIZE") == there
-    await moved.is_on(there, left=here, held=True)
-    assert await moved.act({"revertResize": None}) == here
-    await moved.is_on(here, left=there)
-
-    assert await moved.act({"migrate": None}, "VERIFY_RESIZE") == there
-    assert await moved.act({"confirmResize": None}) == there
-    await until(lambda: site.used(f"{here}:{BRIDGE}"), lambda used: not any(used.values()))
+    there = await moved.act({"resize": {"flavorRef": other}}, "VERIFY_RESIZE")
     await moved.is_on(there, left=here)
+    assert await moved.act({"revertResize": None}) == here
+    await moved.is_on(here)
+    there = await moved.act({"resize": {"flavorRef": other}}, "VERIFY_RESIZE")
+    await moved.confirmed(there)
 
-    assert await moved.act({"os-migrateLive": {"host": None, "block_migration": "auto"}}) == here
-    await moved.is_on(here, left=there)
+    here, there = there, await moved.act({"migrate": None}, "VERIFY_RESIZE")
+    await moved.is_on(there, left=here)
+    await moved.confirmed(there)
+
+    here = await moved.act(LIVE)
+    await moved.is_on(here)
+    await _aborted(moved, cloud, here)
+
+    await moved.shelved()
+    here = await moved.act({"unshelve": None})
+    await moved.is_on(here)
 
     await dies(cloud, site.admin, here)
-    assert await moved.act({"evacuate": {}}) == there
+    there = await moved.act({"evacuate": {}})
+    assert there != here
     plan = next(plan for plan in cloud.plans if plan.host == here)
     await cloud.fleet.restart(plan)
     await until(lambda: site.used(f"{here}:{BRIDGE}"), lambda used: not any(used.values()))
-    await moved.is_on(there, left=here)
+    await moved.is_on(there)
+    await moved.gone()
 
-    await site.gone(moved.server)
-    assert await site.used(f"{there}:{BRIDGE}") == {EGR: 0, IGR: 0}
-    await site.admin("network", "DELETE", f"/ports/{port}")
+
+async def _aborted(moved: Moved, cloud: Cloud, here: str) -> None:
+    """While it is sent, an inactive binding names what was claimed at the destination (S1.6); then nothing of that is left (S1.8)."""
+    driver, admin = cloud.fleet.drivers[here], moved.site.admin  # noqa: F811
+    dials = driver.dials
+    driver.turn(msgspec.structs.replace(dials, live_mib_per_s=1.0))
+    await moved.order(LIVE)
+    path = f"/servers/{moved.server}/migrations"
+
+    async def sent() -> Any:
+        return (await admin("compute", "GET", path))["migrations"]
+
+    (move,) = await until(sent, lambda rows: [each["status"] for each in rows] == ["running"])
+    there = move["dest_compute"]
+    assert await moved.bindings() == {
+        here: ("ACTIVE", {await moved.site.id_of(f"{here}:{BRIDGE}")}),
+        there: ("INACTIVE", {await moved.site.id_of(f"{there}:{BRIDGE}")}),
+    }
+    await moved.used({here, there})
+    await admin("compute", "DELETE", f"{path}/{move['id']}")
+    assert await moved.ended(how="undone") == here
+    driver.turn(dials)
+    await moved.is_on(here)
+
+
+@pytest.mark.parametrize(
+    ("action", "verb"),
+    [({"migrate": None}, "take_guest"), (LIVE, "prepare_live"), ({"unshelve": None}, "start_guest")],
+    ids=["migrate", "live", "unshelve"],
+)
+async def test_a_guarantee_goes_to_the_next_host_where_the_first_refuses(
+    three: Site, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, action: dict[str, Any], verb: str
+) -> None:
+    """S1.9, S1.18: by then the port was bound there, inactive or for good, with the provider of that host."""
+    moved = await Moved.booted(three, cloud)
+    here = await moved.host()
+    if "unshelve" in action:
+        await moved.shelved()
+    asked = moved.refuse_once(monkeypatch, verb)
+    there = await moved.act(action, "VERIFY_RESIZE" if "migrate" in action else "ACTIVE")
+    assert asked[1:] == [there], asked
+    assert "unshelve" in action or len({here, there, *asked}) == len(HOSTS)
+    if "migrate" in action:
+        await moved.is_on(there, left=here)
+        await moved.confirmed(there)
+    await moved.is_on(there)
+    await moved.gone()
