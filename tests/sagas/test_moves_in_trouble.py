@@ -23,6 +23,7 @@ from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.placement.inventory import SegmentReport
 from moorage.saga import Killed, Paper, Unwound, first_lines, tell
 from moorage.store.cell import migrations
+from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 from moorage.testing import small_region, small_stories
 from moorage.testing.sagas import PROVED_OPERATION
@@ -177,15 +178,23 @@ async def test_a_delete_goes_on_where_the_ports_are_back_on_the_old_host(small: 
     assert small.hosts.guests == {}
 
 
-@pytest.mark.parametrize("says", ["no", "nothing", "busy"])
+@pytest.mark.parametrize("says", ["no", "no, and then nothing", "nothing", "busy"])
 async def test_what_the_old_host_kept_stays_while_the_new_one_has_lost_its_guest(
     small: SmallRegion, monkeypatch: Any, says: str
 ) -> None:
     """A confirm is refused, for the old disk may be all there is, and a revert starts that one.
 
-    A host that is silent or busy says nothing of its guest: of a busy one the record says what was observed.
+    A host that is silent or busy says nothing of its guest: the record says what was observed of it.
     """
     asked = await about_moved(small, "confirm_resize/1")
+    if says == "no, and then nothing":
+        cell = small.cells[CellId("cell1")]
+        await cell.write(lambda tx: cell_servers.observe(tx, DESTINATION, {SERVER: PowerState.NOSTATE}))
+        small.hosts.silent.add(DESTINATION)
+        with pytest.raises(Unwound, match="has no guest of it"):
+            await told(small, "confirm_resize/1", asked)
+        assert small.hosts.guests[SOURCE, SERVER] is PowerState.SHUTDOWN, "what it kept is there"
+        return
     if says != "no":
         if says == "nothing":
             small.hosts.silent.add(DESTINATION)

@@ -212,8 +212,8 @@ async def has_guest(rooms: Rooms, at: End, server: ServerId) -> bool:
 async def is_lost(rooms: Rooms, server: Server, *, sure: bool = False) -> bool:
     """Whether the host that it is on has no guest of it; of one that does not say the record says what was observed. Raises BusOut.
 
-    A silent host is believed to have it, unless it had lost it when its live migration ended: then what the old host kept is all that is
-    known of.  `sure`: raises Unavailable, unless the host says it or is too old to be asked.
+    A silent host is believed to have it, unless it had said that it has it no more, or had lost it when its live migration ended: then what
+    the old host kept is all that is known of.  `sure`: raises Unavailable, unless the host says it or is too old to be asked.
     """
     try:
         return not await has_guest(rooms, here(server), server.id)
@@ -222,7 +222,7 @@ async def is_lost(rooms: Rooms, server: Server, *, sure: bool = False) -> bool:
     except Unavailable as out:
         if sure and out.code != NOT_SUPPORTED:
             raise
-        observed = out.code != HOST_SILENT and server.power_state == PowerState.NOSTATE
+        observed = server.power_state == PowerState.NOSTATE
         return observed or (server.moved is not None and server.moved.live)
 
 
