@@ -1,5 +1,6 @@
 """Why each host was refused is remembered of fleets too large to name them all, and told of the host that is asked about (N2)."""
 
+import pytest
 from conftest import Start
 
 from moorage.cli.explain import _said
@@ -11,6 +12,7 @@ from moorage.sql import Tx
 FLEET = 1_200
 
 
+@pytest.mark.slow
 async def test_an_administrator_asks_about_one_of_many_hosts(start: Start) -> None:
     async with start() as running:
         admin, region = running.admin, running.cloud.region

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from conftest import Running, Start
 from test_evacuate import force
 from test_shelve import act
@@ -75,6 +76,7 @@ async def cost(
     return found, dict(made)
 
 
+@pytest.mark.slow
 async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
     async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),))) as running:
         admin = running.admin
