@@ -68,3 +68,45 @@ async def test_network_information_is_taken_and_needs_no_injection(servers: Any)
     assert (await servers.ask("POST", f"{ME}/action", body, at="2.1", by=ADMIN)).status_code == 202
     assert (await servers.ask("POST", f"{ME}/action", body, at="2.1", by=MEMBER)).status_code == 403
     assert (await servers.ask("POST", "/servers/nobody/action", body, at="2.1", by=ADMIN)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/servers", {"server": {"name": "a", "flavorRef": "1", "networks": "none", "key_name": None}}),
+        ("POST", "/servers", {"server": {"name": "a", "flavorRef": "1", "networks": [{"uuid": None}]}}),
+        ("POST", "/os-keypairs", {"keypair": {"name": "a", "public_key": None}}),
+        ("POST", "/os-server-groups", {"server_group": {"name": "a", "policy": "affinity", "rules": None}}),
+        ("PUT", f"/os-quota-sets/{MEMBER.project}", {"quota_set": {"cores": None}}),
+        ("PUT", "/os-quota-class-sets/default", {"quota_class_set": {"cores": None}}),
+        ("PUT", ME, {"server": {"accessIPv4": None}}),
+        ("POST", f"{ME}/action", {"rebuild": {"imageRef": a_server(9).id, "adminPass": None}}),
+        ("POST", f"{ME}/action", {"rescue": {"rescue_image_ref": None}}),
+    ],
+)
+async def test_what_may_be_left_out_is_not_null(servers: Any, method: str, path: str, body: Any) -> None:
+    await servers.keep(a_server())
+    answer = await servers.ask(method, path, body, at="2.64", by=ADMIN)
+    assert (answer.status_code, "None is not of type" in answer.text) == (400, True), answer.text
+
+
+async def test_an_empty_access_address_is_none(servers: Any) -> None:
+    await servers.keep(a_server())
+    answer = await servers.ask("PUT", ME, {"server": {"accessIPv4": ""}})
+    assert (answer.status_code, "'' is not a 'ipv4'" in answer.text) == (400, True)
+
+
+async def test_a_policy_that_is_no_text_is_refused(servers: Any) -> None:
+    for policies in ([[]], [{}], [5]):
+        body = {"server_group": {"name": "a", "policies": policies}}
+        for at in ("2.1", "2.15"):
+            assert (await servers.ask("POST", "/os-server-groups", body, at=at)).status_code == 400
+
+
+async def test_base64_is_read_as_nova_reads_it(servers: Any) -> None:
+    """What is not of its alphabet is passed over."""
+    body = {"server": {"name": "a", "flavorRef": "none such", "networks": "none", "user_data": "aGVs bG8=\r\n"}}
+    answer = await servers.ask("POST", "/servers", body, at="2.37")
+    assert "base64" not in answer.text
+    body["server"]["user_data"] = "a"
+    assert "is not a 'base64'" in (await servers.ask("POST", "/servers", body, at="2.37")).text

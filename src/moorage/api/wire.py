@@ -6,7 +6,8 @@ for true; msgspec's strict mode refuses the first and its lax mode the second, s
 """
 
 import re
-from typing import Self, TypeVar
+from collections.abc import Mapping
+from typing import ClassVar, Self, TypeVar
 
 import msgspec
 from typing_extensions import override
@@ -23,6 +24,9 @@ SHOWN_VALUE_MAX_CHARS = 400
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=False, kw_only=True):
     """The root of request bodies: today's shape, unknown fields refused."""
+
+    never_null: ClassVar[Mapping[str, str]] = {}
+    """What may be left out and may not be null, by its name in the body, with the types Nova's refusal names."""
 
 
 class NovaInt(int):
@@ -257,11 +261,27 @@ def decode(body: Json, shape: type[StructT], *, soft: bool = False) -> StructT:
         raise Invalid("None is not of type 'object'")
     for _ in range(SOFT_FIELDS_MAX):
         try:
-            return msgspec.convert(body, shape, dec_hook=_decode)
+            read = msgspec.convert(body, shape, dec_hook=_decode)
+            _refuse_nulls(body, read)
+            return read
         except msgspec.ValidationError as failure:
             if not (soft and _left_out(body, str(failure))):
                 raise refusal(body, failure) from failure
     raise Invalid("Malformed request body")
+
+
+def _refuse_nulls(body: Json, read: object) -> None:
+    """Raises Invalid for a null where a field may only be left out: to a Struct the two are the same."""
+    if isinstance(read, list) and isinstance(body, list):
+        for each, made in zip(body, read, strict=False):
+            _refuse_nulls(each, made)
+    if not isinstance(read, Body) or not isinstance(body, dict):
+        return
+    for name, kinds in read.never_null.items():
+        if name in body and body[name] is None:
+            raise Invalid(f"Invalid input for field/attribute {name}. Value: None. None is not of type {kinds}")
+    for field, name in zip(read.__struct_fields__, read.__struct_encode_fields__, strict=True):
+        _refuse_nulls(body.get(name), getattr(read, field))
 
 
 def _left_out(body: Json, text: str) -> bool:

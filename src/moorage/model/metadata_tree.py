@@ -101,7 +101,7 @@ def user_data(model: InstanceMetadata) -> bytes:
 def decoded(sent: str) -> bytes:
     """Of base64; what is none was refused when it was sent, and is given as it is."""
     try:
-        return base64.b64decode(sent)
+        return base64.b64decode(sent.encode())
     except (binascii.Error, ValueError):
         return sent.encode()
 

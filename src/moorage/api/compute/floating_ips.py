@@ -3,7 +3,8 @@
 All of it is at the network service, and is asked and done there with the user's token.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -29,6 +30,8 @@ class Wanted(msgspec.Struct):
 
 
 class Association(Body):
+    never_null: ClassVar[Mapping[str, str]] = {"fixed_address": "'string'"}
+
     address: str
     fixed_address: str | None = None
 

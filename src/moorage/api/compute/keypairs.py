@@ -1,7 +1,8 @@
 """`/os-keypairs`: a user's own keys, or with `user_id` somebody else's for administrators."""
 
 import re
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from moorage.api.call import Call, Reply
 from moorage.api.past import v2_092
@@ -19,6 +20,8 @@ NAME_FORM = re.compile(r"^[_\-\@\. a-zA-Z0-9]+$")
 
 
 class NewKeyPair(Body):
+    never_null: ClassVar[Mapping[str, str]] = {"public_key": "'string'", "user_id": "'string'"}
+
     name: Name
     public_key: str | None = None
     type: Literal["ssh", "x509"] = "ssh"

@@ -1,6 +1,7 @@
 """`/os-hosts`, which ended with 2.42: services by host, how full a host is, and whether it takes servers."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from moorage.api.call import Call, Reply
 from moorage.api.compute.hypervisors import filled
@@ -23,6 +24,8 @@ ANY_QUERY = Params(strict=None)
 
 
 class Wanted(Body):
+    never_null: ClassVar[Mapping[str, str]] = {"status": "'string'", "maintenance_mode": "'string'"}
+
     status: Switch | None = None
     maintenance_mode: Switch | None = None
 

@@ -1,7 +1,7 @@
 """`/limits`, `/os-quota-sets` and `/os-quota-class-sets`: what a project may have, and has."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from moorage.api.call import Call, Reply
 from moorage.api.gather import cells_of
@@ -35,6 +35,8 @@ class Limits(Body):
     security_group_rules: Limit32 | None = None
     server_groups: Limit32 | None = None
     server_group_members: Limit32 | None = None
+
+    never_null: ClassVar[Mapping[str, str]] = dict.fromkeys(__annotations__, "'integer', 'string'")
 
     def given(self) -> dict[str, int]:
         values = ((name, getattr(self, name)) for name in DEFAULT_LIMITS)

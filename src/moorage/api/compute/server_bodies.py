@@ -4,7 +4,8 @@ import base64
 import binascii
 import ipaddress
 import re
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -35,7 +36,13 @@ FILES_MAX = 100
 NO = NovaBool(False)
 
 
+TEXT = "'string'"
+NUMBER = "'integer', 'string'"
+
+
 class WantedNetwork(Body):
+    never_null: ClassVar[Mapping[str, str]] = dict.fromkeys(("uuid", "fixed_ip", "tag"), TEXT)
+
     uuid: str | None = None
     port: Uuid | None = None
     fixed_ip: str | None = None
@@ -44,6 +51,15 @@ class WantedNetwork(Body):
 
 class WantedDevice(Body):
     """`block_device_mapping_v2`, and the names of the older form."""
+
+    never_null: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("virtual_name", "volume_id", "snapshot_id", "image_id", "device_name", "connection_info"), TEXT
+        ),
+        **dict.fromkeys(("source_type", "uuid", "destination_type", "guest_format", "device_type", "disk_bus"), TEXT),
+        "volume_size": NUMBER,
+        "tag": TEXT,
+    }
 
     virtual_name: Text255 | None = None
     volume_id: Uuid | None = None
@@ -77,6 +93,14 @@ class WantedFile(Body):
 
 
 class NewServer(Body):
+    never_null: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("imageRef", "adminPass", "OS-DCF:diskConfig", "accessIPv4", "accessIPv6"), TEXT),
+        **dict.fromkeys(
+            ("availability_zone", "key_name", "user_data", "host", "hypervisor_hostname", "hostname"), TEXT
+        ),
+        **dict.fromkeys(("min_count", "max_count"), NUMBER),
+    }
+
     name: Name
     flavor_ref: str | int = msgspec.field(name="flavorRef")
     image_ref: str | None = msgspec.field(name="imageRef", default=None)
@@ -108,12 +132,18 @@ class NewServer(Body):
 
 
 class CreateBody(Body):
+    never_null: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"), "'object'"
+    )
+
     server: NewServer
     hints: dict[str, Any] | None = msgspec.field(name="os:scheduler_hints", default=None)
     older_hints: dict[str, Any] | None = msgspec.field(name="OS-SCH-HNT:scheduler_hints", default=None)
 
 
 class ChangedServer(Body):
+    never_null: ClassVar[Mapping[str, str]] = dict.fromkeys(("accessIPv4", "accessIPv6"), TEXT)
+
     name: Name | UnsetType = UNSET
     disk_config: Literal["AUTO", "MANUAL"] | UnsetType = msgspec.field(name="OS-DCF:diskConfig", default=UNSET)
     access_ip_v4: str | UnsetType | None = msgspec.field(name="accessIPv4", default=UNSET)
@@ -167,8 +197,8 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
 
 
 def checked_address(address: str | None, version: int, field: str) -> str | None:
-    """The address in its shortest form, None for an empty one; raises Invalid."""
-    if not address:
+    """The address in its shortest form; raises Invalid, for an empty one too."""
+    if address is None:
         return None
     try:
         read = ipaddress.ip_address(address)
@@ -305,8 +335,8 @@ def _device(each: WantedDevice) -> BlockDevice:
 
 
 def checked_base64(text: str, field: str = "user_data") -> None:
-    """Raises Invalid."""
+    """Raises Invalid. Characters that are not of its alphabet are passed over, by Nova and by whoever decodes it later."""
     try:
-        base64.b64decode(text.replace("\n", ""), validate=True)
+        base64.b64decode(text.encode())
     except (binascii.Error, ValueError):
         raise Invalid(f"Invalid input for field/attribute {field}. The value is not a 'base64'") from None

@@ -1,7 +1,8 @@
 """`/os-server-groups`: servers that want to be together, or apart."""
 
 import uuid
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from moorage.api.call import Call, Reply
 from moorage.api.routes import LIMIT, TEXT, Params, Route
@@ -17,10 +18,14 @@ RULE = "os_compute_api:os-server-groups:"
 
 
 class Rules(Body):
+    never_null: ClassVar[Mapping[str, str]] = {"max_server_per_host": "'integer', 'string'"}
+
     max_server_per_host: Positive | None = None
 
 
 class NewGroup(Body):
+    never_null: ClassVar[Mapping[str, str]] = {"rules": "'object'"}
+
     name: Name
     policy: Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]
     rules: Rules | None = None

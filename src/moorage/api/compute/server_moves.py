@@ -1,6 +1,7 @@
 """Actions `resize`, `migrate`, `os-migrateLive`, `confirmResize` and `revertResize`."""
 
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -28,6 +29,8 @@ LIVE = (VmState.ACTIVE, VmState.PAUSED)
 
 
 class Wanted(Body):
+    never_null: ClassVar[Mapping[str, str]] = {"OS-DCF:diskConfig": "'string'"}
+
     flavor_ref: str | int = msgspec.field(name="flavorRef")
     disk_config: Literal["AUTO", "MANUAL"] | None = msgspec.field(name="OS-DCF:diskConfig", default=None)
 

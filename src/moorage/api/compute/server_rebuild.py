@@ -1,7 +1,8 @@
 """`POST /servers/{id}/action` `rebuild`: every microversion's body, and the server in the shape of that version."""
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -12,6 +13,7 @@ from moorage.api.compute.server_bodies import (
     CERTIFICATES_MAX,
     FILES_MAX,
     NO,
+    TEXT,
     USER_DATA_CHARACTERS_MAX,
     Description,
     Fqdn,
@@ -40,6 +42,10 @@ Certificates = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_leng
 
 
 class Wanted(Body):
+    never_null: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("adminPass", "OS-DCF:diskConfig", "accessIPv4", "accessIPv6"), TEXT
+    )
+
     image_ref: Uuid = msgspec.field(name="imageRef")
     name: Name | UnsetType = UNSET
     admin_pass: str | None = msgspec.field(name="adminPass", default=None)

@@ -1,7 +1,8 @@
 """The actions `rescue` and `unrescue`."""
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.ERROR)
 
 
 class Wanted(Body):
+    never_null: ClassVar[Mapping[str, str]] = {"adminPass": "'string'", "rescue_image_ref": "'string'"}
+
     admin_pass: str | None = msgspec.field(name="adminPass", default=None)
     rescue_image_ref: Uuid | None = None
 

@@ -1,7 +1,8 @@
 """`/os-services`: Nova's binaries, as Moorage has them.  A conductor is also the scheduler."""
 
 import uuid
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from moorage.api.call import Call, Reply
 from moorage.api.hosts import by_service, every_host, host_named, is_up, past_number, zone_of, zones_of
@@ -25,6 +26,8 @@ REASON_MAX_CHARS = 255
 class ByName(Body):
     """Below 2.53 a service is named by host and binary, and the path says what to do."""
 
+    never_null: ClassVar[Mapping[str, str]] = {"disabled_reason": "'string'", "forced_down": "'boolean', 'string'"}
+
     host: str
     binary: str
     disabled_reason: str | None = None
@@ -33,6 +36,12 @@ class ByName(Body):
 
 class ById(Body):
     """From 2.53 on the path is the service, and the body says what it shall be."""
+
+    never_null: ClassVar[Mapping[str, str]] = {
+        "status": "'string'",
+        "disabled_reason": "'string'",
+        "forced_down": "'boolean', 'string'",
+    }
 
     status: Literal["enabled", "disabled"] | None = None
     disabled_reason: str | None = None

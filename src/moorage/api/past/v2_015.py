@@ -8,7 +8,7 @@ def no_soft_policies(body: Json) -> None:
     group = body.get("server_group") if isinstance(body, dict) else None
     policies = group.get("policies") if isinstance(group, dict) else None
     for policy in policies if isinstance(policies, list) else ():
-        if policy in {"soft-affinity", "soft-anti-affinity"}:
+        if policy in ("soft-affinity", "soft-anti-affinity"):
             raise Invalid(
                 f"Invalid input for field/attribute 0. Value: {policy}. '{policy}' is not one of "
                 "['anti-affinity', 'affinity']"

@@ -23,6 +23,10 @@ def one_policy(body: Json) -> Json:
             else "is not of type 'array'"
         )
         raise Invalid(f"Invalid input for field/attribute policies. Value: {policies}. {policies} {few}")
+    if not isinstance(policies[0], str):
+        raise Invalid(
+            f"Invalid input for field/attribute 0. Value: {policies[0]}. {policies[0]} is not of type 'string'"
+        )
     kept = {name: value for name, value in group.items() if name != "policies"}
     return {**body, "server_group": {**kept, "policy": policies[0]}}
 
