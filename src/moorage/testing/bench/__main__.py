@@ -16,6 +16,7 @@ from moorage.testing.bench import (
     counts,
     fleets,
     machine,
+    moves,
     network_bound,
     peers,
     peers_placement,
@@ -31,7 +32,7 @@ from moorage.testing.bench.clouds import Kind, backing, cloud
 from moorage.testing.bench.table import Table, say
 
 PARTS = (
-    *("counts", "rates", "reads", "growth", "startup"),
+    *("counts", "rates", "reads", "growth", "startup", "moves"),
     *("fleets", "placement", "claims", "candidates", "nested", "picture", "network", "shift", "rounds"),
 )
 
@@ -65,6 +66,9 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
         if {"counts", "rates", "reads"} & set(parts):
             await on(kind, parts, arguments, table)
     await growth(parts, table)
+    if "moves" in parts:
+        table.title("Moves, SQLite")
+        await moves.moves(table)
     if "startup" in parts:
         table.title("Start")
         startup.start_up(table)
