@@ -39,7 +39,12 @@ def fleet(*levels: Level, pin: Literal["auto", 1, 2] = "auto") -> dict[str, Any]
         beat_s=0.2,
     )
     pinned = UpgradeLevels(compute=pin)
-    return {"hosts": hosts, "cells": (Cell("cell1"),), "compute": Compute(host_silence_s=3.0), "upgrade_levels": pinned}
+    return {
+        "hosts": hosts,
+        "cells": (Cell("cell1"),),
+        "compute": Compute(host_silence_s=10.0),
+        "upgrade_levels": pinned,
+    }
 
 
 class Guaranteed:

@@ -64,8 +64,11 @@ async def test_a_rescued_guest_is_told_its_password(running: Running) -> None:
     after = await admin.settled(server["id"])
     assert (after["status"], await told()) == ("RESCUE", ("of the rescue", mac))
     running.dial(server["OS-EXT-SRV-ATTR:host"], unrescue_guest=VerbDial(fail_times=1, fail_when="after", says="no"))
-    await act(running, server["id"], {"unrescue": None})
+    assert (await act(running, server["id"], {"unrescue": None})).status_code == 202
     after = await admin.settled(server["id"])
+    await running.let_go(server["id"])
+    rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
+    assert (rows[0]["action"], rows[0]["message"]) == ("unrescue", "Error"), "it was taken back"
     assert (after["status"], await told()) == ("RESCUE", ("of the rescue", mac))
     held = [file for file in running.config.data.rglob("*") if file.is_file()]
     assert [file.suffix for file in held if b"of the rescue" in file.read_bytes()] == [".iso"]

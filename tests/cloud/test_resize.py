@@ -374,6 +374,7 @@ async def test_both_ends_of_a_move_are_shown_and_it_is_cancelled_until_its_serve
     for which, code in ((str(uuid.uuid4()), 404), (move["id"], 202)):
         reply = await admin.compute("POST", f"/ext/servers/{id}/moves/{which}/action", {"cancel": None})
         assert reply.status_code == code, reply.text
+    await until(lambda: moves(running, id), lambda seen: bool(seen[0]["operation"]) and seen[0]["operation"]["back"])
     gate.set()
     seen = await admin.settled(id)
     await running.let_go(id)

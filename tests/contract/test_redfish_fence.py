@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import bcrypt
 import msgspec
@@ -45,7 +46,7 @@ class Site:
 
 def fence(*machines: Machine, power_off: bool = False) -> RedfishFence:
     known = {each.host: each for each in machines}
-    return RedfishFence(known, power_off=power_off, timeout_s=30.0, off_within_s=PATIENCE_S)
+    return RedfishFence(known, power_off=power_off, timeout_s=PATIENCE_S, off_within_s=PATIENCE_S)
 
 
 def certificate(files: Path) -> None:
@@ -104,10 +105,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 assert emulator.poll() is None, (files / "log").read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-        yield Site(f"https://127.0.0.1:{port}", files)
+        made = Site(f"https://127.0.0.1:{port}", files)
+        first = made.machine("first", OFF)
+        # alone: what the emulator makes at its first request it makes without a lock
+        assert fence(first)._is_off(first), (files / "log").read_text()
+        yield made
     finally:
         emulator.terminate()
-        emulator.wait(30)
+        emulator.wait(PATIENCE_S)
 
 
 async def test_what_a_controller_says_is_off_is_off_and_nothing_else(site: Site) -> None:
@@ -139,3 +144,29 @@ async def test_a_machine_is_switched_off_and_waited_for(site: Site) -> None:
     assert not await asked.switch_off("wrong")
     assert await asked.switch_off("on")
     assert await asked.is_off("on")
+
+
+async def test_a_machine_that_goes_off_without_an_answer_is_looked_at(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that answers late, or refuses because the machine is going off already."""
+    asked = fence(site.machine("off", OFF), power_off=True)
+
+    def no_answer(machine: Machine) -> Any:
+        raise TimeoutError
+
+    there, looks = asked._system, list[str]()
+    monkeypatch.setattr(
+        asked, "_system", lambda machine: looks.append("") or (no_answer if len(looks) == 1 else there)(machine)
+    )
+    assert await asked.switch_off("off")
+
+
+async def test_questions_of_many_at_one_controller_share_their_answers(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, put = fence(site.machine("off", OFF)), list[Machine]()
+    there = asked._is_off
+    monkeypatch.setattr(asked, "_is_off", lambda machine: put.append(machine) or there(machine))
+    assert all(await asyncio.gather(*(asked.is_off("off") for _ in range(100))))
+    assert len(put) <= 2

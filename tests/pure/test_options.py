@@ -10,6 +10,8 @@ from moorage.main.servers import Doorway
 from moorage.main.up import main
 from moorage.model.errors import Invalid
 
+MACHINE = '[[fence.machines]]\nhost = "{}"\nurl = "{}"\n'
+
 
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -34,6 +36,9 @@ def test_a_file_is_checked_too(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("[hosts]\ncount = -3", "-3 simulated hosts"),
         ("[api]\nsheep = 1", "unknown field `sheep`"),
         ('cells = [{name = "a"}, {name = "a"}]', "same name"),
+        (MACHINE.format("a", "https://b") * 2, "names a host twice"),
+        (MACHINE.format("a", "https://b/") + MACHINE.format("c", "https://B"), "two hosts the same machine"),
+        (MACHINE.format("a", "http://b"), "begins with https://"),
     ):
         file = tmp_path / "moorage.toml"
         file.write_text(text)

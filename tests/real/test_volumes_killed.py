@@ -73,7 +73,7 @@ async def asked_of(saga: str, small: CinderRegion) -> Any:
             return snapshotting_volumes()
         case "resize/1":
             return await resizing(small, volumes=True)
-        case "confirm_resize/1" | "revert_resize/1" | "delete/3":
+        case "confirm_resize/1" | "revert_resize/1" | "delete/4":
             return await about_moved(small, saga, volumes=True)
         case "live_migrate/1":
             return await live_migrating(small, volumes=True)
@@ -112,7 +112,7 @@ WORLDS: dict[str, Callable[[CinderRegion], Awaitable[Any]]] = {
     "resize/1": lambda small: movable(small, volumes=True),
     "confirm_resize/1": lambda small: moved(small, volumes=True),
     "revert_resize/1": lambda small: moved(small, volumes=True),
-    "delete/3": lambda small: moved(small, volumes=True),
+    "delete/4": lambda small: moved(small, volumes=True),
     "live_migrate/1": lambda small: live_movable(small, volumes=True),
     "evacuate/1": lambda small: evacuable(small, volumes=True),
 }
@@ -133,7 +133,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "resize/1": ("send_guest", "switch_volumes", "land_guest", "start_guest"),
     "confirm_resize/1": ("clear_source",),
     "revert_resize/1": ("clear_destination", "return_volumes", "start_source"),
-    "delete/3": ("destroy_guest", "release_move", "release_volumes", "finish_volumes"),
+    "delete/4": ("destroy_guest", "release_volumes", "release_all_claims", "finish_volumes"),
     "live_migrate/1": ("export_volumes", "switch_guest", "complete_volumes", "drop_source_volumes"),
     "evacuate/1": ("connect_volumes", "start_guest"),
 }

@@ -29,7 +29,7 @@ quick_part = pytest.mark.parametrize(
 
 
 def every_saga(names: Collection[str], shorter: Collection[str]) -> Any:
-    """The operations themselves, by name; `shorter`: those whose steps are all of them a newer version's, too, which is proved whole."""
+    """The operations themselves, by name; `shorter`: those that only an upgrade begins, or that variants prove whole."""
     slow = {name: pytest.mark.soak if name in shorter else pytest.mark.matrix for name in names}
     marks = {
         (name, part): () if part.daily else pytest.mark.matrix if part.quick else slow[name]

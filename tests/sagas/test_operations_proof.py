@@ -138,7 +138,7 @@ async def plot(small: SmallRegion, name: str) -> tuple[Any, World]:
     return asked if isinstance(asked, msgspec.Struct) else await asked(), new_world
 
 
-@every_saga(SAGAS, {"delete/2", "delete/3", "evacuate/1", "unshelve/1"})
+@every_saga(SAGAS, {"delete/2", "unshelve/1"})
 async def test_proved(name: str, part: Part, small: SmallRegion) -> None:
     asked, new_world = await plot(small, name)
     await prove(SAGAS[name], asked, new_world, part)

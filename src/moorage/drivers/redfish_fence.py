@@ -34,7 +34,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     password_file: str = ""
     """Read at each use; its last line feed does not count."""
     ca_file: str = ""
-    """Of the controller's certificate; empty: the system's authorities."""
+    """Of the controller's certificate; empty: the authorities of the Python package certifi, not those of the system."""
     insecure: bool = False
     """Its certificate is not checked."""
 
@@ -55,27 +55,49 @@ class RedfishFence:
             raise Invalid(MISSING) from None
         self._sushy: Any = sushy
         self._auth: Any = auth.BasicAuth
-        self._failures: tuple[type[Exception], ...] = (exceptions.SushyError, OSError)
+        self._failures: tuple[type[Exception], ...] = (exceptions.SushyError, OSError, ValueError)
+        self._hopeless: tuple[type[Exception], ...] = (
+            exceptions.AccessError,
+            exceptions.ResourceNotFoundError,
+            exceptions.InvalidParameterValueError,
+        )
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._coming: dict[str, asyncio.Task[bool]] = {}
 
     async def is_off(self, host: str) -> bool:
+        """One question at a time to each controller; who comes before the next is put shares its answer, so none is older than its question."""
         machine = self._machines.get(host)
-        return machine is not None and await asyncio.to_thread(self._is_off, machine)
+        if machine is None:
+            return False
+        coming = self._coming.get(host)
+        if coming is None:
+            coming = self._coming[host] = asyncio.create_task(self._ask(machine))
+        return await asyncio.shield(coming)
+
+    async def _ask(self, machine: Machine) -> bool:
+        async with self._turns.setdefault(machine.host, asyncio.Lock()):
+            self._coming.pop(machine.host, None)
+            return await asyncio.to_thread(self._is_off, machine)
 
     def can_switch_off(self, host: str) -> bool:
         return self._power_off and host in self._machines
 
     async def switch_off(self, host: str) -> bool:
-        """At once, whatever runs there, and wait until it says that it is off."""
+        """At once, whatever runs there, and wait until it says that it is off.
+
+        A controller that refuses because the machine is going off already, or that does it and answers late, is looked at all the same.
+        """
         if not self.can_switch_off(host):
             return False
         machine, until = self._machines[host], time.monotonic() + self.off_within_s
         _log.warning("the machine of host %s is switched off, by %s", host, machine.url)
         told = await asyncio.to_thread(self._tell_off, machine)
-        while told and time.monotonic() < until:
-            if await asyncio.to_thread(self._is_off, machine):
+        while True:
+            if await self.is_off(host):
                 return True
+            if not told or time.monotonic() >= until:
+                return False
             await asyncio.sleep(LOOK_EVERY_S)
-        return False
 
     def _is_off(self, machine: Machine) -> bool:
         """What cannot be asked is not sure; a machine that is about to be off is not off."""
@@ -86,11 +108,12 @@ class RedfishFence:
             return False
 
     def _tell_off(self, machine: Machine) -> bool:
+        """False: it was certainly not told, so nobody waits for it."""
         try:
             self._system(machine).reset_system(self._sushy.ResetType.FORCE_OFF)
         except self._failures as failure:
             _log.warning("%s did not switch host %s off: %s", machine.url, machine.host, failure)
-            return False
+            return not isinstance(failure, self._hopeless)
         return True
 
     def _system(self, machine: Machine) -> Any:

@@ -267,8 +267,8 @@ class Fence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether an evacuation switches off the machine of a host that nobody hears; else it is only asked whether it is off."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 3.0
     """How long a controller may take to connect, and to answer each request."""
-    off_within_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 60.0
-    """How long a machine may take until it says that it is off."""
+    off_within_s: Annotated[float, msgspec.Meta(gt=0, le=240)] = 60.0
+    """How long a machine may take until it says that it is off; less than what the evacuation's step may take."""
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -523,12 +523,21 @@ def checked(config: Config) -> Config:
         port = getattr(config.api, name).port
         if not 0 < port <= PORT_MAX:
             raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
-    if len({each.host for each in config.fence.machines}) < len(config.fence.machines):
-        raise Invalid("[[fence.machines]] names a host twice")
     if config.audit.every_s < 0:
         raise Invalid("[audit] every_s is a positive number, or 0")
+    _check_fence(config.fence.machines)
     _check_guests(config)
     return config
+
+
+def _check_fence(machines: tuple[Machine, ...]) -> None:
+    """Another host's machine would prove what it does not know. Raises Invalid."""
+    if len({each.host for each in machines}) < len(machines):
+        raise Invalid("[[fence.machines]] names a host twice")
+    if len({(each.url.rstrip("/").lower(), each.system.rstrip("/")) for each in machines}) < len(machines):
+        raise Invalid("[[fence.machines]] gives two hosts the same machine")
+    if any(not each.url.lower().startswith("https://") for each in machines):
+        raise Invalid("[[fence.machines]] url begins with https://")
 
 
 def _check_guests(config: Config) -> None:

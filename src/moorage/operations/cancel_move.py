@@ -9,10 +9,11 @@ import msgspec
 from moorage.model.asker import Asker
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import OperationId
-from moorage.model.migration import SENDING, Migration, MigrationStatus, MigrationType
+from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.operation import Operation
 from moorage.model.server import Server
 from moorage.operations import live_migrate_request
+from moorage.operations.evacuate import EVACUATE_ACROSS
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.moving import ON_REQUEST
 from moorage.sql import Tx
@@ -42,14 +43,16 @@ def move_of(operation: Operation) -> str:
 async def cancel(rooms: Rooms, asker: Asker, server: Server, move: str, request_id: str) -> None:
     """Who tells it takes it back, unless that is too late by then; asked again, it is accepted again.
 
-    Raises NotFound (the server has no such move) and Conflict, which says why it cannot be cancelled.
+    Raises NotFound (the server has no such move), Conflict, which says why it cannot be cancelled, and Unavailable while
+    conductors of a release that does not know this work.
     """
     found = None
     if server.cell is not None:
         found = await rooms.cells[server.cell].read(lambda tx: migrations.get(tx, move))
     if found is not None and found.server != server.id:
         found = None
-    if found is not None and found.type is MigrationType.LIVE_MIGRATION and found.status in SENDING:
+    live = found is not None and found.type is MigrationType.LIVE_MIGRATION and not found.ended
+    if found is not None and live and found.status is not MigrationStatus.POST_MIGRATING:
         return await live_migrate_request.abort(rooms, asker, server, found, request_id)
 
     def work(tx: Tx) -> OperationId | None:
@@ -63,6 +66,7 @@ async def cancel(rooms: Rooms, asker: Asker, server: Server, move: str, request_
             region_operations.ask_to_cancel(tx, held.id, ON_REQUEST)
         return held.id
 
+    await rooms.tellers.choose(EVACUATE_ACROSS.name)  # a conductor of the release before takes this word for a delete
     holder = await rooms.region.write(work)
     if holder is None:
         raise _refusal(server, move, found)

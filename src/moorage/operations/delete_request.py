@@ -17,6 +17,7 @@ from moorage.operations.delete import (
     DeleteSaga,
 )
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps.moving import DELETED
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
@@ -49,7 +50,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             holder = region_operations.get(tx, held.holder)
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
-            region_operations.ask_to_cancel(tx, held.holder, "deleted")
+            region_operations.ask_to_cancel(tx, held.holder, DELETED)
         saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
         asked = Delete(
             server,

@@ -273,7 +273,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, request_id: str =
             holder = region_operations.get(tx, held.holder)
             if holder is not None and holder.name in {"delete", "soft_delete"}:
                 tx.refuse((None, None, None))
-            region_operations.ask_to_cancel(tx, held.holder, "deleted")
+            region_operations.ask_to_cancel(tx, held.holder, "soft deleted")
         asked = SoftDelete(server, held.seq, request_id, asker.user, carried.get(), asker.project or "")
         new = accepted(
             SOFT_DELETE,

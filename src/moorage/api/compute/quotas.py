@@ -36,7 +36,7 @@ class Limits(Body):
     server_groups: Limit32 | None = None
     server_group_members: Limit32 | None = None
 
-    never_null: ClassVar[Mapping[str, str]] = dict.fromkeys(__annotations__, "'integer', 'string'")
+    never_null: ClassVar[Mapping[str, str]] = dict.fromkeys(DEFAULT_LIMITS, "'integer', 'string'")
 
     def given(self) -> dict[str, int]:
         values = ((name, getattr(self, name)) for name in DEFAULT_LIMITS)

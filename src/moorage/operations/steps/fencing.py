@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 
-from moorage.model.errors import Conflict, HostFailed, Invalid, Problem, Unavailable
+from moorage.model.errors import Conflict, HostFailed, Invalid, Unavailable
 from moorage.model.fence import FencedBy, FenceProof
 from moorage.model.host import Host
 from moorage.model.server import Server
@@ -26,8 +26,10 @@ A machine that was switched off is not back so soon; a later sign of life is of 
 logger = logging.getLogger(__name__)
 
 
-async def refuse_unfenced(rooms: Rooms, server: Server) -> FenceProof:
+async def refuse_unfenced(rooms: Rooms, server: Server) -> FenceProof | None:
     """What is known when an evacuation is asked. Raises Invalid while the host is up, Conflict when nothing proves that it is off.
+
+    None: nothing is proved yet, but the machine can be switched off, and the operation does that.
 
     One that is forced down and heard all the same is asked itself before anything is touched (`prove`), so its word will count, not the operator's.
     """
@@ -57,7 +59,9 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
             if failed.code != HOST_SILENT:
                 why = f"the host that the server leaves is heard, and does not switch the guest off: {failed.public}"
                 raise Unavailable(why, private=failed.private) from failed
-    return await _known(run.rooms, server, await _row(run.rooms, server), begun=True)
+    proof = await _known(run.rooms, server, await _row(run.rooms, server), begun=True)
+    assert proof is not None, "what could be switched off was, or is no proof"
+    return proof
 
 
 async def _row(rooms: Rooms, server: Server) -> Host | None:
@@ -65,10 +69,11 @@ async def _row(rooms: Rooms, server: Server) -> Host | None:
     return await rooms.cells[host.cell].read(lambda tx: cell_hosts.named(tx, host.name))
 
 
-async def _known(rooms: Rooms, server: Server, found: Host | None, *, begun: bool = False) -> FenceProof:
+async def _known(rooms: Rooms, server: Server, found: Host | None, *, begun: bool = False) -> FenceProof | None:
     """The plug-in is asked first: it is a witness, and the operator's word is only that. Raises Conflict: there is no proof.
 
-    `begun`: a plug-in that may do that switches the machine off; before, it is enough that it could.
+    `begun`: a plug-in that may do that switches the machine off; before, it is enough that it could, and None says so.
+    That of a host that is heard again meanwhile stays on: Unavailable, and it is asked itself.
 
     The word is of one outage: a host that was heard after it has been on since.  When it was given must be known for that.
     """
@@ -77,9 +82,11 @@ async def _known(rooms: Rooms, server: Server, found: Host | None, *, begun: boo
     if fence is not None and await _confirmed(rooms, fence.is_off(host), PLUGIN_WITHIN_S, host):
         return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if fence is not None and fence.can_switch_off(host):
-        # Who only asks, or tries it dry, has nothing switched off; the operation does that before anything is touched.
-        off = not begun or await _confirmed(rooms, fence.switch_off(host), fence.off_within_s + PLUGIN_WITHIN_S, host)
-        if off:
+        if not begun:  # who only asks, or tries it dry, has nothing switched off
+            return None
+        if not rooms.hosts.is_silent(host):
+            raise Unavailable(f"Host {host} is heard again, and is asked itself.")
+        if await _confirmed(rooms, fence.switch_off(host), fence.off_within_s + PLUGIN_WITHIN_S, host):
             return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if found is None or not found.forced_down:
         raise _unproved(host)
@@ -94,7 +101,7 @@ async def _confirmed(rooms: Rooms, asked: Awaitable[bool], within_s: float, host
     try:
         async with asyncio.timeout(within_s):
             return await asked
-    except (TimeoutError, OSError, Problem) as failure:  # not confirmed, then
+    except Exception as failure:  # noqa: BLE001 - a plug-in's: whatever it is, nothing is confirmed
         logger.warning("fence plug-in %s does not say whether %s is off: %r", rooms.fence.name, host, failure)
         return False
 

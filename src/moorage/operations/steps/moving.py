@@ -40,6 +40,8 @@ HOST_TOO_OLD = "host_too_old"
 
 
 ON_REQUEST = "on request"
+DELETED = "deleted"
+"""Why it is taken back, as a delete says it that is for good."""
 """The cancel word of a move that somebody wants no more: its server goes on where it was."""
 
 
@@ -255,8 +257,11 @@ async def _destroyed(run: MoveRun, step: str, to: Place) -> bool:
 
 
 async def for_delete(run: MoveRun) -> bool:
-    """Its server is to go, be that why it is taken back or said since: nobody waits for a guest to run again."""
-    if run.cancelled is not None and run.cancelled != ON_REQUEST:
+    """Its server is to go, be that why it is taken back or said since: nobody waits for a guest to run again.
+
+    One that is soft deleted may be restored, and runs again then.
+    """
+    if run.cancelled == DELETED:
         return True
     where = await run.rooms.region.read(lambda tx: region_servers.find(tx, run.asked.server.id))
     return where is not None and where.task is TaskState.DELETING

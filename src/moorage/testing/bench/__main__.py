@@ -50,13 +50,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 async def growth(parts: Sequence[str], table: Table) -> None:
-    """What must not grow with the number of servers."""
+    """What must not grow with the number of servers, and what their moves cost."""
     if "growth" in parts:
         table.title("Growth, SQLite")
         await rates.growth(table)
     if "rounds" in parts:
         table.title("Periodic rounds, SQLite: in one process of the region")
         await rounds.rounds(table)
+    if "moves" in parts:
+        table.title("Moves, SQLite")
+        await moves.moves(table)
 
 
 async def bench(arguments: argparse.Namespace, table: Table) -> None:
@@ -66,9 +69,6 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
         if {"counts", "rates", "reads"} & set(parts):
             await on(kind, parts, arguments, table)
     await growth(parts, table)
-    if "moves" in parts:
-        table.title("Moves, SQLite")
-        await moves.moves(table)
     if "startup" in parts:
         table.title("Start")
         startup.start_up(table)
