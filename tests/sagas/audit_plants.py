@@ -29,7 +29,8 @@ from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import MIGRATION, Owner
 from moorage.store.region.placement.tables import allocations, consumers, inventories
 from moorage.testing.servers import a_migration
-from moorage.testing.small_region import BANDWIDTH, CELLS, PROJECT, SERVER, SmallRegion, a_server
+from moorage.testing.small_guarantees import BANDWIDTH
+from moorage.testing.small_region import CELLS, PROJECT, SERVER, SmallRegion, a_server
 from moorage.testing.small_volumes import VOLUME
 
 OTHER = ServerId("0d0c0b0a-0000-4000-8000-0000000000ff")

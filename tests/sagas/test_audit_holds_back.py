@@ -26,7 +26,8 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import Key
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import BANDWIDTH, SERVER, SmallRegion
+from moorage.testing.small_guarantees import BANDWIDTH
+from moorage.testing.small_region import SERVER, SmallRegion
 from moorage.testing.small_stories import attached
 from moorage.testing.small_volumes import VOLUME
 

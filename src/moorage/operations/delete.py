@@ -256,7 +256,10 @@ DELETE = Saga(
     ended=_ended,
     forward_only=True,
 )
-"""For servers without volumes and without an image of their disk: every release knows it, so a release may be taken back meanwhile."""
+"""For servers without volumes and without an image of their disk: every release knows it, so a release may be taken back meanwhile.
+
+Its quota and claims are back one commit after the server is seen to be gone; when the release before knows `delete/4`, that is for all.
+"""
 
 DELETE_WITH_VOLUMES = Saga(
     "delete/2",
@@ -309,7 +312,7 @@ DELETE_BEFORE_SHOWN = Saga(
     ended=_ended,
     forward_only=True,
 )
-"""For all servers: quota and claims are back before the server is seen to be gone.
+"""For servers that have more: quota and claims are back before the server is seen to be gone.
 
 A volume service that is out holds up neither: volumes are tried once before, and finished after the record says DELETED.
 """

@@ -97,18 +97,19 @@ async def _seen(rooms: Rooms, server: Server) -> tuple[int, Server]:
 
 
 def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool) -> DeleteSaga:
-    """The newest, which is for all servers; while a conductor lives that does not know it, the shortest of the others that takes away all.
+    """The shortest for a server that has nothing more, for the release before knows that and may come back meanwhile.
 
+    Else the newest; while a conductor lives that does not know it, the shortest of the others that takes away all.
     `overtaken`: the server may have more by now than was read.  Raises Unavailable while a conductor lives that does not know it.
     """
-    if newest is DELETE_BEFORE_SHOWN:
-        return newest
     if server.moved is not None or overtaken or (holder is not None and holder.saga in MOVES):
         wanted = DELETE_WITH_MOVES
     elif server.volumes or server.shelved is not None or (holder is not None and holder.saga not in WITHOUT_VOLUMES):
         wanted = DELETE_WITH_VOLUMES
     else:
         return DELETE
+    if newest is DELETE_BEFORE_SHOWN:
+        return newest
     if VERSIONS.index(newest) >= VERSIONS.index(wanted):
         return wanted
     if overtaken:
