@@ -154,6 +154,9 @@ def _neutron(site: Site) -> Sections:
         "keystone_authtoken": _middleware(site, "neutron"),
         "placement": _account(site, "neutron", OURS),
         "nova": _account(site, "neutron", OURS),
+        "quotas": {
+            "quota_rbac_policy": -1
+        },  # each shared network is one, and many tests share the administrator's project
         "oslo_concurrency": {"lock_path": str(state / "lock")},
         "oslo_policy": {"policy_file": str(site.etc("neutron") / "policy.yaml")},  # absent: the defaults
     }
