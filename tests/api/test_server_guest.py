@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from moorage.model.errors import HostFailed
-from moorage.model.server import BlockDevice, TaskState, VmState
+from moorage.model.ids import ImageId
+from moorage.model.server import BlockDevice, Shelved, TaskState, VmState
 from moorage.operations.assisted_snapshot import SnapshotWish
 from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
 from moorage.testing.servers import a_server
@@ -173,6 +174,16 @@ async def test_states_are_reset_from_every_state(servers: Any, state: VmState, w
     assert answer.status_code == 202, answer.text
     shown = await servers.shown(by=ADMIN)
     assert (shown["OS-EXT-STS:vm_state"], shown["OS-EXT-STS:task_state"]) == (wanted, None)
+
+
+@pytest.mark.parametrize(("host", "shown_as"), [("host1", "shelved"), (None, "shelved_offloaded")])
+async def test_a_shelved_server_is_reset_to_shelved(servers: Any, host: str | None, shown_as: str) -> None:
+    """Its disk is an image, and only an unshelve makes it a guest again: also after it was reset to an error."""
+    image = Shelved(at=1, image=ImageId("1" * 32), host="host1")
+    await servers.keep(a_server(vm_state=VmState.SHELVED, shelved=image, host=host))
+    for wanted, shown in (("active", shown_as), ("error", "error"), ("active", shown_as)):
+        assert (await act(servers, {"os-resetState": {"state": wanted}}, by=ADMIN)).status_code == 202
+        assert (await servers.shown(by=ADMIN))["OS-EXT-STS:vm_state"] == shown
 
 
 SERVICE = ADMIN.__class__("s" * 32, project="9" * 32, roles=("service",))

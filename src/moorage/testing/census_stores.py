@@ -24,6 +24,8 @@ OF_SERVER = "instance_uuid"
 HALF_MADE = "is half made, and nobody is at it"
 NOT_SHELVED = "which is not shelved"
 SHELVED = frozenset({"SHELVED", "SHELVED_OFFLOADED"})
+MAY_BE_SHELVED = SHELVED | {"ERROR"}
+"""An administrator may have set it; set to active, it is shown as shelved again."""
 LIMIT = "1000"
 """Rows of one look, which is the most that a service shows at once."""
 
@@ -144,6 +146,6 @@ def _wrong_images(images: Sequence[Mapping[str, Any]], servers: Mapping[str, Hel
         server, said = str(each.get(OF_SERVER)), f"image {each['id']} ({each[MADE_FOR]}, {each['status']})"
         if each["status"] in {"queued", "saving"}:
             wrong.append(f"{said} of {server} {HALF_MADE}")
-        elif each[MADE_FOR] == "shelve" and (server not in servers or servers[server].status not in SHELVED):
+        elif each[MADE_FOR] == "shelve" and (server not in servers or servers[server].status not in MAY_BE_SHELVED):
             wrong.append(f"{said} of {server}, {NOT_SHELVED}")
     return wrong

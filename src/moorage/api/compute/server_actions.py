@@ -139,11 +139,22 @@ class ResetBody(Body):
 
 async def reset_state(call: Call[ResetBody]) -> Reply:
     server = await the_server(call, "os_compute_api:os-admin-actions:reset_state")
-    state = VmState.ACTIVE if call.body.reset.state == "active" else VmState.ERROR
-    if state is VmState.ACTIVE and server.moved is not None:
-        state = VmState.RESIZED  # its old host keeps what it left there, and only a confirm or a revert ends that
-    await _write(call, server, "resetState", writes.with_fields(vm_state=state, task_state=None))
+    active = call.body.reset.state == "active"
+
+    def changed(now: Server) -> Server:
+        return msgspec.structs.replace(now, vm_state=_active_again(now) if active else VmState.ERROR, task_state=None)
+
+    await _write(call, server, "resetState", changed)
     return Reply(202)
+
+
+def _active_again(server: Server) -> VmState:
+    """Not ACTIVE while something else is kept for it, which only its own way back ends."""
+    if server.moved is not None:  # its old host keeps what it left there: a confirm or a revert
+        return VmState.RESIZED
+    if server.shelved is not None:  # its disk is an image, and its guest is off or gone: an unshelve
+        return VmState.SHELVED if server.host is not None else VmState.SHELVED_OFFLOADED
+    return VmState.ACTIVE
 
 
 async def inject_network_info(call: Call[Any]) -> Reply:

@@ -37,12 +37,10 @@ PROVIDERS_AND_DEVICES = (ALLOCATION, "pci_slot", "pci_vendor_info", "physical_ne
                          "pf_mac_address", "vf_num", "device_mac_address")  # fmt: skip
 """What of a binding profile speaks of the host."""
 HOST_TOO_OLD = "host_too_old"
-
-
 ON_REQUEST = "on request"
-DELETED = "deleted"
-"""Why it is taken back, as a delete says it that is for good."""
 """The cancel word of a move that somebody wants no more: its server goes on where it was."""
+DELETED = "deleted"
+"""The cancel word of a delete that is for good."""
 
 
 class Place(Protocol):
