@@ -88,6 +88,8 @@ async def test_force_delete_is_for_good(keeping: Running) -> None:
     assert (await act(keeping, server["id"], {"forceDelete": None})).status_code == 202
     await admin.absent(server["id"])
     await keeping.idle()
+    rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
+    assert [row["action"] for row in rows] == ["delete", "delete", "create"]
     assert server["id"] not in guests_on_disk(keeping.config.data)
     assert await used(keeping) == 0
 

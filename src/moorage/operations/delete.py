@@ -44,6 +44,7 @@ class Delete(msgspec.Struct, frozen=True):
     request_id: str = ""
     user: str = ""
     action: Literal["delete", "forceDelete"] = "delete"
+    """As it was asked."""
     global_request_id: str = ""
     by_project: str = ""
     """The project whoever asked acted for."""
@@ -123,7 +124,7 @@ async def mark_deleted(run: DeleteRun) -> None:
     event = Event("compute_terminate_instance", now, now, "Success", found.server.host)
     action = Action(
         server=found.server.id,
-        action=run.asked.action,
+        action="delete",  # a forced one too, as in Nova
         request_id=run.asked.request_id or f"req-{run.operation}",
         user=run.asked.user,
         project=found.server.project,
