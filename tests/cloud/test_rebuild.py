@@ -48,14 +48,14 @@ def guest(running: Running, server: dict[str, Any]) -> Any:
 async def test_another_image_same_port_and_address(running: Running) -> None:
     admin = running.admin
     server = await admin.active("old", user_data=base64.b64encode(b"old").decode())
-    image = await second_image(running)
+    image = await second_image(running, auto_disk_config="true")
     before = (await admin.network("GET", "/ports", device_id=server["id"])).json()["ports"]
     answer = await rebuild(running, server["id"], image, name="anew", metadata={"a": "b"}, hostname="anew")
     assert answer.status_code == 202, answer.text
     assert answer.json()["server"]["status"] == "REBUILD"
     after = await admin.settled(server["id"])
     assert (after["status"], after["name"], after["metadata"]) == ("ACTIVE", "anew", {"a": "b"})
-    assert after["image"]["id"] == image
+    assert (after["image"]["id"], after["OS-DCF:diskConfig"]) == (image, "AUTO")
     assert after["addresses"] == server["addresses"]
     assert after["OS-EXT-SRV-ATTR:user_data"] == server["OS-EXT-SRV-ATTR:user_data"]
     assert after["OS-SRV-USG:launched_at"] > server["OS-SRV-USG:launched_at"]
@@ -100,6 +100,7 @@ async def test_a_stopped_server_comes_back_stopped_and_one_in_error_active(runni
         ({"min_ram": 100_000}, "memory is too small"),
         ({"min_disk": 1_000}, "disk is smaller"),
         ({"trait:CUSTOM_NOBODY_HAS_IT": "required"}, "its host cannot run it"),
+        ({"cinder_encryption_key_id": "k"}, "is unacceptable"),
     ],
 )
 async def test_an_image_that_does_not_fit_is_refused_before_anything_is_destroyed(

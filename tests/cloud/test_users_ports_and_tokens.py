@@ -40,6 +40,8 @@ async def test_a_users_port_is_used_and_kept(running: Running) -> None:
         assert len(macs) == 2
         again = await demo.ask_boot("rival", networks=[{"port": port["id"]}])
         assert again.status_code == 409
+        several = await demo.ask_boot("rivals", networks=[{"port": port["id"]}], max_count=2)
+        assert (several.status_code, "one server" in several.text) == (400, True)
         await demo.gone(server["id"])
         kept = (await demo.network("GET", f"/ports/{port['id']}")).json()["port"]
         assert (kept["device_id"], kept["name"], kept["fixed_ips"]) == ("", "mine", port["fixed_ips"])

@@ -278,6 +278,13 @@ class World:
             self.rolls.append(Roll(np.array(slots, dtype=np.intp), tuple(self.names[slot] for slot in slots)))
         return self.rolls[0]
 
+    def has_zone(self, name: str) -> bool:
+        """Whether a host that is in service is in this zone; one that is down is, too."""
+        if name not in self.zone_names:
+            return False
+        here = self.zone == list(self.zone_names).index(name)
+        return bool(np.any(here & self.present & self.enabled))
+
     def facts(self, slot: int) -> dict[str, Any]:
         """One host in plain values, for people."""
         return {

@@ -385,7 +385,6 @@ def shown_active(
         nics=server.nics if by_host is None else by_host,
         launched_at=server.launched_at or now,
         updated_at=now,
-        progress=100,
     )
 
 

@@ -12,14 +12,14 @@ import msgspec
 
 from moorage.model.asker import Asker
 from moorage.model.boot import BootRequest
-from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import Forbidden, Invalid, NotFound, Problem, Unavailable, UnknownOutcome
 from moorage.model.flavor import Flavor
 from moorage.model.ids import ServerId, new_uuid
 from moorage.model.image import Image
 from moorage.model.server import BlockDevice, Server
 from moorage.model.volume import KEY, NewVolume, Snapshot, Volume
 from moorage.operations.boot_asked import Boot
-from moorage.operations.image_checks import BYTES_PER_GIB, check_image
+from moorage.operations.image_checks import BYTES_PER_GIB, check_image, check_properties
 from moorage.operations.image_mappings import merged
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.volumes import device_name, volumes_of
@@ -50,9 +50,12 @@ class BootDevices(msgspec.Struct, frozen=True):
 async def understood(
     rooms: Rooms, asker: Asker, token: str, request: BootRequest, flavor: Flavor, *, may_zero_disk: bool
 ) -> BootDevices:
-    """Look at everything the request names. Raises Invalid, Forbidden, Conflict, and Unavailable."""
+    """Look at everything the request names. Raises Invalid, Forbidden, and Unavailable."""
+    if request.trusted_certs and not request.image_ref:
+        raise Invalid("Image certificate validation is not supported for servers that boot from a volume.")
     image = None if not request.image_ref else await _image(rooms, token, request.image_ref)
     if image is not None:
+        check_properties(image)
         request = msgspec.structs.replace(request, block_devices=merged(image, request.block_devices))
     if not request.block_devices:
         if image is None:
@@ -300,16 +303,16 @@ def _properties(metadata: dict[str, str]) -> dict[str, str]:
 
 
 def _zone(rooms: Rooms, request: BootRequest, volumes: Sequence[Volume]) -> str | None:
-    """Where servers and volumes must be in one zone: the one of the volumes. Raises Conflict when they are not."""
+    """Where servers and volumes must be in one zone: the one of the volumes. Raises Invalid when they are not."""
     if rooms.settings.cross_az_attach or not volumes:
         return None
     zones = sorted({each.availability_zone or "" for each in volumes})
     mismatch = "The availability zone between the server and its attached volumes do not match: "
     if len(zones) > 1:
-        raise Conflict(f"{mismatch}Volumes are in different availability zones: {','.join(zones)}.")
+        raise Invalid(f"{mismatch}Volumes are in different availability zones: {','.join(zones)}.")
     asked = (request.availability_zone or "").partition(":")[0]
     if asked and asked != zones[0]:
-        raise Conflict(f"{mismatch}Server and volumes are not in the same availability zone. Server is in: {asked}. "
+        raise Invalid(f"{mismatch}Server and volumes are not in the same availability zone. Server is in: {asked}. "
                        f"Volumes are in: {zones[0]}.")  # fmt: skip
     return None if zones[0] == rooms.settings.default_availability_zone else zones[0]
 

@@ -96,6 +96,8 @@ async def begin(
     if not 1 <= request.min_count <= request.max_count:
         raise Invalid("min_count must be <= max_count, and at least 1")
     known = await _look_up(rooms, asker, project, request, rights)
+    _check_counts(request)
+    refuse_devices(known.flavor)
     if request.min_count > SERVERS_AT_ONCE_MAX:
         await _refuse_so_many(rooms, asker, project, request, known.flavor)
     request = msgspec.structs.replace(request, max_count=min(request.max_count, SERVERS_AT_ONCE_MAX))
@@ -106,7 +108,6 @@ async def begin(
     same, different = await hinted_hosts(rooms, request.hints)
     checked = await _checked(rooms, token, project, request, rights)
     _check_guarantees(request, checked)
-    _check_counts(request, checked)
     checked = await with_pools(rooms, checked)
     gates = rooms.gates()
     rules = await rules_of(rooms, checked) if request.max_count > 1 or not gates.early_ports else {}
@@ -184,6 +185,7 @@ def _group(tx: Tx, group_id: str | list[str] | None, project: str, administrator
 def _place(rooms: Rooms, request: BootRequest, rights: BootRights) -> _Place:
     world = rooms.placement.world()
     zone, host, node = request.availability_zone, request.host, request.hypervisor_hostname
+    forced = False
     if (host or node) and not rights.may_request_host:
         raise Forbidden("Policy doesn't allow compute:servers:create:requested_destination to be performed.")
     if zone and ":" in zone:
@@ -191,13 +193,22 @@ def _place(rooms: Rooms, request: BootRequest, rights: BootRights) -> _Place:
         if not rights.may_force_host:
             raise Forbidden("Policy doesn't allow os_compute_api:servers:create:forced_host to be performed.")
         host, _, node = rest.partition(":")
+        zone, forced = _zone_if_it_is_theirs(rooms, zone, host), bool(host)
     if host and host not in world.slots_by_name:
         raise Invalid(f"Compute host {host} could not be found.")
     if node and node not in world.nodes:
         raise Invalid(f"Compute host {node} could not be found.")
-    if zone and zone not in world.zone_names:
+    if zone and not forced and not world.has_zone(zone):
         raise Invalid("The requested availability zone is not available")
     return _Place(zone or None, host or None, node or None)
+
+
+def _zone_if_it_is_theirs(rooms: Rooms, zone: str, host: str) -> str:
+    """Of a host that is named with a zone: the host is what is meant, as in Nova, and another's zone is passed over."""
+    world = rooms.placement.world()
+    at = world.slots_by_name.get(host)
+    theirs = rooms.settings.default_availability_zone if at is None else world.zone_names[int(world.zone[at])]
+    return zone if zone == theirs else ""
 
 
 async def hinted_hosts(
@@ -268,12 +279,12 @@ def _check_guarantees(request: BootRequest, checked: CheckedNics) -> None:
         )
 
 
-def _check_counts(request: BootRequest, checked: CheckedNics) -> None:
-    if request.max_count == 1:
+def _check_counts(request: BootRequest) -> None:
+    if request.max_count == 1 or isinstance(request.nics, str):
         return
-    if any(nic.port for nic in checked.nics):
+    if any(nic.port for nic in request.nics):
         raise Invalid("Unable to launch multiple servers with a single configured port: a port belongs to one server.")
-    if any(nic.address for nic in checked.nics):
+    if any(nic.address for nic in request.nics):
         raise Invalid("Invalid fixed address: one address cannot be given to several servers.")
 
 
@@ -329,6 +340,14 @@ def _boots(
 
 def _minted(nic: NicAsk, server: ServerId) -> NicAsk:
     return msgspec.structs.replace(nic, mac=mint_mac(server, nic.index)) if nic.ours else nic
+
+
+def refuse_devices(flavor: Flavor | FlavorCopy) -> None:
+    """Raises Invalid: no host here hands devices through by an alias, and nobody gives accelerators, as in a Nova without either."""
+    if alias := flavor.extra_specs.get("pci_passthrough:alias"):
+        raise Invalid(f"PCI alias {alias.partition(':')[0].strip()} is not defined")
+    if profile := flavor.extra_specs.get("accel:device_profile"):
+        raise Invalid(f"Device profile name {profile}: there is no accelerator service.")
 
 
 def needs_of_flavor(flavor: Flavor | FlavorCopy, properties: Mapping[str, str], *, local_root: bool = True) -> Needs:
@@ -417,7 +436,7 @@ def sanitized_hostname(name: str, server: str) -> str:
     """A host name a guest can have, made from the server's name as Nova does."""
     found = re.sub(r"[ _.]", "-", name.encode("latin-1", "ignore").decode("latin-1"))
     found = re.sub(r"[^a-zA-Z0-9-]+", "", found).lower().strip("-")[:HOSTNAME_CHARACTERS_MAX].rstrip("-")
-    return found or f"server-{server}"[:HOSTNAME_CHARACTERS_MAX]
+    return found or f"Server-{server}"[:HOSTNAME_CHARACTERS_MAX]
 
 
 # ------------------------------------------------------------------------------------------------- accepting

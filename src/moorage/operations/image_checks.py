@@ -10,6 +10,7 @@ from moorage.model.image import Image
 from moorage.model.server import BaseImage
 
 BYTES_PER_GIB = 1024**3
+DRIVE_WISHES = ("optional", "mandatory")
 
 
 class Size(Protocol):
@@ -19,6 +20,17 @@ class Size(Protocol):
     def ram_mib(self) -> int: ...
     @property
     def disk_gib(self) -> int: ...
+
+
+def check_properties(image: Image) -> None:
+    """Raises Invalid for an image from which no guest is made: its data are encrypted, or it says what nobody understands."""
+    if image.properties.get("cinder_encryption_key_id"):
+        raise Invalid(
+            f"Image {image.id} is unacceptable: it was made of an encrypted volume, and cannot be booted from."
+        )
+    drive = image.properties.get("img_config_drive", DRIVE_WISHES[0])
+    if drive not in DRIVE_WISHES:
+        raise Invalid(f"Image's config drive option '{drive}' is invalid")
 
 
 def check_image(image: Image, flavor: Size, *, may_zero_disk: bool) -> None:

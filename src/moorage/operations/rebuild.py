@@ -26,7 +26,7 @@ from moorage.model.volume import Volume
 from moorage.model.world import Ask
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.disk_config import disk_config_of
-from moorage.operations.image_checks import check_image, rebased
+from moorage.operations.image_checks import check_image, check_properties, rebased
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing, reimage, slot
 from moorage.operations.steps import servers as records
@@ -143,7 +143,7 @@ async def fail_action(run: RebuildRun) -> None:
         if _begun_at_host(run):
             return _broken(server, run)
         old = {name: getattr(run.asked.server, name) for name in run.asked.fields}
-        return msgspec.structs.replace(server, **old, task_state=None, progress=100)
+        return msgspec.structs.replace(server, **old, task_state=None, progress=0)
 
     def finish(tx: Tx) -> None:
         actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, "Error")
@@ -303,7 +303,7 @@ def rebuilt(asked: Rebuild, server: Server, power: int, now: int) -> Server:
         power_state=power,
         launched_at=now,
         updated_at=now,
-        progress=100,
+        progress=0,
         fault=None,
     )
 
@@ -402,9 +402,11 @@ async def _image_of_volume(
 
 async def _shown(rooms: Rooms, token: str, request: RebuildRequest) -> Image:
     try:
-        return await rooms.images.show(request.image, token)
+        image = await rooms.images.show(request.image, token)
     except NotFound as missing:
         raise Invalid("Cannot find image for rebuild") from missing
+    check_properties(image)
+    return image
 
 
 async def _image(rooms: Rooms, token: str, server: Server, request: RebuildRequest) -> Image:
@@ -455,6 +457,7 @@ async def _becomes(
         "image_name": image.name,
         "image_properties": image.properties,
         "base_image": rebased(server.base_image, image),
+        "disk_config": disk_config_of(request.disk_config, image),
         "kernel_id": image.properties.get("kernel_id", ""),
         "ramdisk_id": image.properties.get("ramdisk_id", ""),
     }
@@ -473,8 +476,6 @@ async def _becomes(
     for name in plain:
         if (value := getattr(request, name)) is not msgspec.UNSET:
             new[name] = value
-    if request.disk_config is not None:
-        new["disk_config"] = disk_config_of(request.disk_config, image)
     if request.key_name is not msgspec.UNSET:
         new["key_name"], new["public_key"] = request.key_name, None
         if request.key_name is not None:

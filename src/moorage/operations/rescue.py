@@ -10,7 +10,7 @@ from moorage.bus.messages import Verb
 from moorage.bus.rescuing import RescueGuest, UnrescueGuest
 from moorage.clients.http import request_id as carried
 from moorage.model.asker import Asker
-from moorage.model.errors import HostFailed, Invalid, NotFound
+from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import OperationId
 from moorage.model.instance_metadata import InstanceMetadata
@@ -244,7 +244,7 @@ async def begin(
     if server.volume_backed and not may_boot_from_volume:
         raise _not_backed(server)
     spec = await _spec(rooms, token, server, image)
-    await in_use(rooms, asker, token, server)
+    await _volumes_in_use(rooms, asker, token, server)
     if server.volume_backed:
         if not (spec.device and spec.bus):
             raise _not_backed(server)
@@ -286,6 +286,14 @@ async def _spec(rooms: Rooms, token: str, server: Server, image: str | None) -> 
     if found.status != "active" or any(found.properties.get(each) for each in MAPPINGS):
         raise _unsupported(wanted)
     return _stable(found.id, found.properties)
+
+
+async def _volumes_in_use(rooms: Rooms, asker: Asker, token: str, server: Server) -> None:
+    """Raises Conflict: what may be waited for is one, here as in Nova (a rebuild's is a bad request)."""
+    try:
+        await in_use(rooms, asker, token, server)
+    except Invalid as refused:
+        raise Conflict(refused.public, private=refused.private) from refused
 
 
 def _not_backed(server: Server) -> Invalid:

@@ -13,7 +13,7 @@ from moorage.model.quota import DEFAULT_LIMITS
 from moorage.model.server import FlavorCopy, Server, TaskState
 from moorage.operations import kept_flavors
 from moorage.operations.accept import accepted, tell_later
-from moorage.operations.boot_request import hinted_hosts, needs_of_flavor
+from moorage.operations.boot_request import hinted_hosts, needs_of_flavor, refuse_devices
 from moorage.operations.disk_config import PROPERTY
 from moorage.operations.resize import RESIZE
 from moorage.operations.resize_asked import Resize
@@ -125,6 +125,7 @@ def _check_flavor(server: Server, flavor: FlavorCopy) -> None:
         raise Invalid("Server disk was unable to be resized because: Resize to zero disk flavor is not allowed.")
     if flavor.id == now.id and flavor.number in (0, now.number or flavor.number):
         raise Invalid("When resizing, instances must change flavor!")
+    refuse_devices(flavor)
     if base is None:
         return
     if flavor.ram_mib < base.min_ram_mib:

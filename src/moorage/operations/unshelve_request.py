@@ -75,7 +75,7 @@ async def begin(
 def check_place(rooms: Rooms, wish: UnshelveWish, zone: str | None) -> None:
     """Raises Invalid for a zone or host that is not there, Conflict for a host of another zone, in Nova's words."""
     world = rooms.placement.world()
-    if isinstance(wish.zone, str) and wish.zone not in world.zone_names:
+    if isinstance(wish.zone, str) and not world.has_zone(wish.zone):
         raise Invalid("The requested availability zone is not available")
     if wish.host is None:
         return
