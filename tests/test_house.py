@@ -39,7 +39,7 @@ OPEN_ROUTES = {
     "action:remove_interface": "400, whoever asks",
     "GET /flavors": "everybody with a token may list the public flavors, as in Nova",
     "action:resetNetwork": "410, whoever asks",
-    "action:os-getRDPConsole": "410, whoever asks",
+    "action:os-getRDPConsole": "400, whoever asks",
 }
 """Routes that ask no policy rule, and why."""
 OPEN_MODULES = {

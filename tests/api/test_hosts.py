@@ -217,6 +217,11 @@ async def test_aggregates(cloud: Client) -> None:
     assert (await cloud.ask("POST", path + "/action", told)).json()["aggregate"]["metadata"] == {
         "availability_zone": "north", "ssd": "yes",
     }  # fmt: skip
+    for nowhere, status in ((path, 400), ("/os-aggregates/99", 404)):
+        away: dict[str, Any] = {"set_metadata": {"metadata": {"availability_zone": None}}}
+        assert (await cloud.ask("POST", f"{nowhere}/action", away)).status_code == status
+        away = {"aggregate": {"availability_zone": None}}
+        assert (await cloud.ask("PUT", nowhere, away)).status_code == status
     other = (
         await cloud.ask("POST", "/os-aggregates", {"aggregate": {"name": "o", "availability_zone": "south"}})
     ).json()

@@ -44,6 +44,7 @@ async def test_power(servers: Any, body: Any, state: VmState, verb: str) -> None
         a_server(2, vm_state=VmState.BUILDING),
         a_server(3, vm_state=state, locked=True),
         a_server(4, vm_state=state, task_state=TaskState.POWERING_OFF),
+        a_server(5, vm_state=state, task_state=TaskState.REBOOTING_HARD),
     )
     answer = await act(servers, body)
     assert (answer.status_code, answer.content) == (202, b"")
@@ -53,6 +54,7 @@ async def test_power(servers: Any, body: Any, state: VmState, verb: str) -> None
     assert "while it is in vm_state building" in refused.json()["conflictingRequest"]["message"]
     assert (await act(servers, body, number=3)).status_code == 409
     assert (await act(servers, body, number=4)).status_code == 409
+    assert (await act(servers, body, number=5)).status_code == (202 if verb == "hard_reboot" else 409)
     assert (await act(servers, body, by=READER)).status_code == 403
     assert (await act(servers, body, by=STRANGER)).status_code == 404
     assert (await act(servers, body, by=ADMIN, number=3)).status_code == 202
@@ -74,6 +76,8 @@ LATER = [
     ("2.17", {"trigger_crash_dump": None}, MEMBER, 202),
     ("2.5", {"os-getVNCConsole": {"type": "novnc"}}, MEMBER, 200),
     ("2.6", {"os-getVNCConsole": {"type": "novnc"}}, MEMBER, 404),
+    ("2.5", {"os-getRDPConsole": {"type": "rdp-html5"}}, MEMBER, 400),
+    ("2.6", {"os-getRDPConsole": {"type": "rdp-html5"}}, MEMBER, 404),
     ("latest", {"resetNetwork": None}, ADMIN, 410),
     ("latest", {"restore": None}, MEMBER, 409),
 ]
@@ -98,6 +102,10 @@ async def test_locks(servers: Any) -> None:
     assert (await act(servers, {"lock": {"locked_reason": "upgrade"}}, at="2.73")).status_code == 202
     shown = await servers.shown()
     assert (shown["locked"], shown["locked_reason"]) == (True, "upgrade")
+    assert (await act(servers, {"lock": None}, by=ADMIN)).status_code == 202
+    assert (await servers.shown())["locked_reason"] == "upgrade"  # until it is unlocked
+    assert (await act(servers, {"unlock": None}, by=ADMIN)).status_code == 202
+    assert (await act(servers, {"lock": {"locked_reason": "upgrade"}}, at="2.73")).status_code == 202
     assert (await act(servers, {"os-stop": None})).status_code == 409
     assert (await act(servers, {"unlock": None})).status_code == 202
     assert (await act(servers, {"lock": None}, at="2.1", by=ADMIN)).status_code == 202
@@ -133,7 +141,7 @@ async def test_reset_force_delete_console(servers: Any) -> None:
     assert (await act(servers, {"forceDelete": None})).status_code == 202
     assert servers.book.deleted == [(ID, True)]
     answer = await act(servers, {"os-getConsoleOutput": {"length": "10"}})
-    assert answer.json() == {"output": "login:"}
+    assert answer.json() == {"output": "[0mlogin:"}  # what moves a cursor is left out
     servers.book.silent = True
     assert (await act(servers, {"os-getConsoleOutput": {}})).status_code == 409
     servers.book.silent, servers.book.host_says = False, HostFailed("x", code="not_supported")
@@ -156,6 +164,20 @@ async def test_metadata(servers: Any) -> None:
     assert (await servers.ask("POST", path, many, by=MEMBER)).status_code == 403
     locked = f"/servers/{a_server(2).id}/metadata"
     assert (await servers.ask("POST", locked, {"metadata": {"a": "1"}}, by=MEMBER)).status_code == 409
+    assert (await servers.ask("DELETE", f"{locked}/role", by=MEMBER)).status_code == 409
+    assert (await servers.ask("DELETE", f"{locked}/other", by=MEMBER)).status_code == 404
+    assert (await servers.ask("PUT", f"{locked}/c", {"meta": {"d": "3"}}, by=MEMBER)).status_code == 400
+    assert (await servers.ask("PUT", f"{path}/c", {"meta": {"d": "3"}}, by=STRANGER)).status_code == 404
+
+
+@pytest.mark.parametrize("task", [TaskState.IMAGE_UPLOADING, TaskState.REBOOTING, TaskState.DELETING])
+async def test_metadata_are_written_whatever_is_being_done(servers: Any, task: TaskState) -> None:
+    await servers.keep(a_server(task_state=task))
+    path = f"{PATH}/metadata"
+    assert (await servers.ask("POST", path, {"metadata": {"a": "1"}}, by=MEMBER)).status_code == 200
+    assert (await servers.ask("PUT", f"{path}/b", {"meta": {"b": "2"}}, by=MEMBER)).status_code == 200
+    assert (await servers.ask("DELETE", f"{path}/role", by=MEMBER)).status_code == 204
+    assert (await servers.get(path, by=MEMBER)).json() == {"metadata": {"a": "1", "b": "2"}}
 
 
 async def test_tags(servers: Any) -> None:
@@ -171,9 +193,15 @@ async def test_tags(servers: Any) -> None:
     assert (await servers.get(f"{path}/red", at="2.26", by=MEMBER)).status_code == 404
     assert (await servers.ask("PUT", path, {"tags": ["x", "y"]}, at="2.26", by=MEMBER)).json() == {"tags": ["x", "y"]}
     assert (await servers.ask("PUT", path, {"tags": ["a,b"]}, at="2.26", by=MEMBER)).status_code == 400
+    assert (await servers.ask("PUT", f"{path}/a,b", at="2.26", by=MEMBER)).status_code == 400
+    assert (await servers.ask("PUT", f"{path}/a,b", at="2.26", by=STRANGER)).status_code == 404
     assert (await servers.names("?tags=x,y")) == ["web1"]
     assert (await servers.ask("DELETE", path, at="2.26", by=MEMBER)).status_code == 204
     assert (await servers.shown())["tags"] == []
+    many = {"tags": [str(number) for number in range(50)]}
+    assert (await servers.ask("PUT", path, many, at="2.26", by=MEMBER)).status_code == 200
+    for tag in ("0", "new"):  # the one it has, too
+        assert (await servers.ask("PUT", f"{path}/{tag}", at="2.26", by=MEMBER)).status_code == 400
 
 
 async def test_parts_read_from_the_record(servers: Any) -> None:

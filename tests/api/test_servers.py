@@ -24,6 +24,9 @@ async def test_made_and_shown(servers: Any) -> None:
     assert len(made["adminPass"]) == 12
     shown = (await servers.get(f"/servers/{made['id']}", by=MEMBER)).json()["server"]
     assert (shown["status"], shown["OS-EXT-STS:task_state"], shown["addresses"]) == ("BUILD", "scheduling", {})
+    described = [(await servers.make(at=at)).json()["server"]["id"] for at in ("2.18", "2.19")]
+    rows = [(await servers.get(f"/servers/{each}", at="2.19", by=MEMBER)).json()["server"] for each in described]
+    assert [each["description"] for each in rows] == ["web", None]  # its name, where it could not be said
 
 
 async def test_many_at_once_give_a_reservation(servers: Any) -> None:
@@ -71,6 +74,7 @@ BAD = [
     {"metadata": {"k": 1}},
     {"metadata": {"": "v"}},
     {"min_count": 0},
+    {"hostname": "web", "max_count": 2},
     {"unknown": 1},
     {"block_device_mapping_v2": [{"source_type": "volume", "destination_type": "volume"}]},
     {"tags": ["a,b"]},
@@ -97,6 +101,7 @@ async def test_only_those_who_may_choose_a_host(servers: Any) -> None:
     assert (await servers.make(host="h1")).status_code == 403
     assert (await servers.make(availability_zone="nova:h1")).status_code == 403
     assert (await servers.make(by=ADMIN, host="h1")).status_code == 202
+    assert (await servers.make(by=ADMIN, host="h1", availability_zone="nova:h1")).status_code == 400
     assert (await servers.make(by=READER)).status_code == 403
 
 

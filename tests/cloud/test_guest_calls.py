@@ -1,5 +1,6 @@
 """A running guest of a whole cloud: its password, a crash dump, diagnostics, files; images kept on hosts; the hosts' uptime."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -116,3 +117,34 @@ async def test_hosts_say_how_long_they_are_up(running: Running) -> None:
     assert set(told) == {"id", "hypervisor_hostname", "state", "status", "uptime"}
     assert " up " in told["uptime"]
     assert (await admin.compute("GET", f"/os-hypervisors/{rows[0]['id']}/uptime")).status_code == 404
+
+
+async def test_a_zone_has_hosts_and_a_host_that_is_named_is_meant(running: Running) -> None:
+    """A zone that no host is in is not available; beside a host another zone is passed over."""
+    admin = running.admin
+    made = await admin.compute("POST", "/os-aggregates", {"aggregate": {"name": "void", "availability_zone": "void"}})
+    assert made.status_code == 200, made.text
+    refused = await admin.ask_boot("nowhere", availability_zone="void")
+    assert (refused.status_code, "zone is not available" in refused.text) == (400, True)
+    server = await admin.active("there", availability_zone="void:host1")
+    shown = (server["OS-EXT-SRV-ATTR:host"], server["pinned_availability_zone"], server["progress"])
+    assert shown == ("host1", None, 0)
+    await admin.gone(server["id"])
+    await admin.compute("DELETE", f"/os-aggregates/{made.json()['aggregate']['id']}")
+
+
+async def test_a_hard_reboot_is_accepted_while_a_soft_one_goes_on(running: Running) -> None:
+    """As soon as that is over."""
+    admin = running.admin
+    server = await admin.active("hangs")
+    path, gate = f"/servers/{server['id']}/action", running.hold_up("reboot")
+    assert (await admin.compute("POST", path, {"reboot": {"type": "SOFT"}})).status_code == 202
+    assert (await admin.compute("POST", path, {"reboot": {"type": "SOFT"}})).status_code == 409
+    hard = asyncio.ensure_future(admin.compute("POST", path, {"reboot": {"type": "HARD"}}))
+    await asyncio.wait({hard}, timeout=0.5)  # nothing shows that it waits; a refusal would come at once
+    gate.set()
+    assert (await hard).status_code == 202
+    assert (await admin.settled(server["id"]))["status"] == "ACTIVE"
+    rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
+    assert [(row["action"], row["message"]) for row in rows] == [("reboot", None), ("reboot", None), ("create", None)]
+    await admin.gone(server["id"])

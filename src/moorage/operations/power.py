@@ -1,5 +1,6 @@
 """Power: stop, start, reboot, pause, unpause, suspend, resume.  One story for all; the verb is in what is asked."""
 
+import time
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -28,6 +29,17 @@ from moorage.store.region import servers as region_servers
 
 PowerVerb: TypeAlias = Literal["start", "stop", "reboot", "hard_reboot", "pause", "unpause", "suspend", "resume"]
 HOST_PATIENCE_S = 300.0
+REBOOTED_AFTER = frozenset(
+    {
+        TaskState.REBOOTING,
+        TaskState.REBOOTING_HARD,
+        TaskState.RESUMING,
+        TaskState.UNPAUSING,
+        TaskState.PAUSING,
+        TaskState.SUSPENDING,
+    }
+)
+"""A hard reboot may be asked for while one of these is under way, as in Nova: it is accepted when that is over."""
 
 
 class _Effect(msgspec.Struct, frozen=True):
@@ -145,7 +157,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, req
     """Accept a power action. Raises Conflict when something else is being done to the server.
 
     An interface that is being attached or detached, and a boot that has shown its server ACTIVE, are waited for: people see
-    no task that would forbid the action.
+    no task that would forbid the action.  So is what a hard reboot may follow, for a while.
     """
     owner = await rooms.tellers.choose(POWER.name)
     operation = region_operations.new_id()
@@ -163,12 +175,20 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, verb: PowerVerb, req
         keep(rooms, tx, [new])
         return new
 
-    answer = await rooms.region.write(work)
+    answer, deadline = await rooms.region.write(work), time.monotonic() + slot.TURN_COMES_WITHIN_S
     while isinstance(answer, str):
-        if not await slot.let_go(rooms, server.id, answer):
+        if time.monotonic() > deadline or not await _gives_way(rooms, server, verb, answer):
             word = EFFECTS[verb].action
             raise Conflict(f"Cannot '{word}' instance {server.id} while another action is in progress.")
         answer = await rooms.region.write(work)
     if answer is None:
         raise NotFound(f"Instance {server.id} could not be found.")
     await tell_later(rooms, answer)
+
+
+async def _gives_way(rooms: Rooms, server: Server, verb: PowerVerb, holder: OperationId) -> bool:
+    if verb == "hard_reboot" and not rooms.preview:
+        where = await rooms.region.read(lambda tx: region_servers.find(tx, server.id))
+        if where is not None and where.operation == holder and where.task in REBOOTED_AFTER:
+            return await slot.over(rooms, holder)
+    return await slot.let_go(rooms, server.id, holder)

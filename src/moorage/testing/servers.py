@@ -274,7 +274,7 @@ class OrderBook(LifeBook):
             raise HostFailed(f"host {server.host} is silent", code="host_silent")
         if self.host_says is not None:
             raise self.host_says
-        return "login:"
+        return "\x1b[0m\x07login:\r"
 
     async def event_arrived(self, server: ServerId, name: str, tag: str | None) -> None:
         self.hinted.append((server, name, tag))

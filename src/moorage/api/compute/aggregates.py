@@ -105,6 +105,12 @@ def _number(call: Call[Any]) -> int:
     return int(asked)
 
 
+async def _must_be_there(call: Call[Any]) -> None:
+    """Raises NotFound: nobody is told of more that is wrong with an aggregate that there is not."""
+    number = _number(call)
+    await call.desk.region.read(lambda tx: reads.get(tx, number))
+
+
 async def index(call: Call[None]) -> Reply:
     call.require(RULE + "index", {})
     found = await call.desk.region.read(reads.every)
@@ -135,6 +141,7 @@ async def update(call: Call[UpdateBody]) -> Reply:
     metadata: dict[str, str | None] = {}
     if not isinstance(asked.availability_zone, UnsetType):
         if asked.availability_zone is None:
+            await _must_be_there(call)
             reason = "does not support empty named availability zone"
             raise Invalid(f"Cannot update aggregate {call.path['id']}. Reason: Aggregate {call.path['id']} {reason}.")
         metadata[ZONE_KEY] = str(asked.availability_zone)
@@ -175,7 +182,8 @@ async def set_metadata(call: Call[SetMetadataBody]) -> Reply:
     for key, value in metadata.items():
         if not 1 <= len(key) <= 255 or (value is not None and len(value) > 255):
             raise Invalid(f"Invalid input for field/attribute metadata. Value: {metadata}. '{key[:64]}' is too long")
-    if metadata.get(ZONE_KEY) == "":
+    if ZONE_KEY in metadata and not metadata[ZONE_KEY]:  # null, too: a zone is not taken away
+        await _must_be_there(call)
         raise Invalid(
             f"Cannot update metadata of aggregate {call.path['id']}. Reason: Aggregate does not support empty named "
             "availability zone."

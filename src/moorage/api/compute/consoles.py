@@ -90,6 +90,11 @@ def _older(protocol: str) -> Callable[[Call[Any]], Awaitable[Reply]]:
     return act
 
 
+async def no_rdp(call: Call[Any]) -> Reply:
+    """No hypervisor has it any more, so whatever is asked for is refused, of whatever server."""
+    raise Invalid("Unavailable console type rdp.")
+
+
 async def token(call: Call[None]) -> Reply:
     """What a token stands for, for proxies of others (`spice-direct`); looking does not use it up."""
     call.require("os_compute_api:os-console-auth-tokens")
@@ -118,5 +123,6 @@ ROUTES = (
     Route("POST", ACTION, _older("vnc"), takes=VncBody, action="os-getVNCConsole"),
     Route("POST", ACTION, _older("spice"), takes=SpiceBody, action="os-getSPICEConsole"),
     Route("POST", ACTION, _older("serial"), takes=SerialBody, action="os-getSerialConsole"),
+    Route("POST", ACTION, no_rdp, action="os-getRDPConsole"),
     Route("GET", "/os-console-auth-tokens/{id}", token, params=Params(strict=(2, 99))),
 )

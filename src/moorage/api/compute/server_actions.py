@@ -1,5 +1,6 @@
 """`POST /servers/{id}/action`: what may be done to a server, one route per name of action."""
 
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -16,22 +17,17 @@ from moorage.api.when import now_us
 from moorage.api.wire import Body, NovaInt
 from moorage.model.action import Action, Event
 from moorage.model.errors import Conflict, HostFailed, NotBuilt
-from moorage.model.server import Server, TaskState, VmState
+from moorage.model.server import Server, VmState
 from moorage.operations.life_doors import cannot
 from moorage.operations.nouns import servers as writes
-from moorage.operations.power import PowerVerb
+from moorage.operations.power import REBOOTED_AFTER, PowerVerb
 
 PATH = "/servers/{id}/action"
 CONSOLE_LINES_MAX = 10_000
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f]")
+"""What a console's output is shown without: all that moves a cursor or colours, but tabs and line ends stay."""
 HARD_REBOOT_FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.PAUSED, VmState.SUSPENDED, VmState.ERROR)
-HARD_REBOOT_TASKS = (
-    None,
-    TaskState.REBOOTING,
-    TaskState.RESUMING,
-    TaskState.UNPAUSING,
-    TaskState.PAUSING,
-    TaskState.SUSPENDING,
-)
+HARD_REBOOT_TASKS = (None, *REBOOTED_AFTER)
 POWER: tuple[tuple[str, PowerVerb, str, str, tuple[VmState, ...]], ...] = (
     ("os-start", "start", "os_compute_api:servers:start", "start", (VmState.STOPPED,)),
     ("os-stop", "stop", "os_compute_api:servers:stop", "stop", (VmState.ACTIVE, VmState.ERROR)),
@@ -107,6 +103,8 @@ async def _write(call: Call[Any], server: Server, action: str, changed: writes.C
 async def lock(call: Call[LockBody]) -> Reply:
     """A lock by the server's own project may be taken off by it; one by another project, by administrators.
 
+    A reason stays until the server is unlocked, or another one is given.
+
     Whoever is in the project changes nothing about a server that is locked already.
     """
     server = await the_server(call, "os_compute_api:os-lock-server:lock")
@@ -115,7 +113,8 @@ async def lock(call: Call[LockBody]) -> Reply:
     if server.locked and owner:
         return Reply(202)
     by = "owner" if owner else "admin"
-    await _write(call, server, "lock", writes.with_fields(locked=True, locked_by=by, locked_reason=reason), "api_lock")
+    fields = {"locked": True, "locked_by": by, **({"locked_reason": reason} if reason else {})}
+    await _write(call, server, "lock", writes.with_fields(**fields), "api_lock")
     return Reply(202)
 
 
@@ -203,7 +202,7 @@ async def console_output(call: Call[ConsoleBody]) -> Reply:
         raise Conflict(
             f"The host of instance {server.id} cannot tell its console now.", private=str(failure)
         ) from failure
-    return Reply(200, {"output": output})
+    return Reply(200, {"output": CONTROLS.sub("", output)})
 
 
 ROUTES = (

@@ -12,7 +12,14 @@ from msgspec import UNSET, Meta, UnsetType
 
 from moorage.api.call import Call
 from moorage.api.microversions import unexpected
-from moorage.api.past import v2_033_servers, v2_037_servers, v2_042_servers, v2_060_volumes_servers, v2_072_servers
+from moorage.api.past import (
+    v2_019_servers,
+    v2_033_servers,
+    v2_037_servers,
+    v2_042_servers,
+    v2_060_volumes_servers,
+    v2_072_servers,
+)
 from moorage.api.wire import Body, Name, NovaBool, NovaInt, Positive, Positive32
 from moorage.model.boot import BootRequest, NicWish, NicWishes
 from moorage.model.errors import Invalid
@@ -165,6 +172,8 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
     high = int(new.max_count or low)
     if low > high:
         raise Invalid("min_count must be <= max_count")
+    if new.hostname and high > 1:
+        raise Invalid("One hostname cannot be given to several servers.")
     if new.user_data is not None:
         checked_base64(new.user_data)
     return BootRequest(
@@ -181,7 +190,7 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
         user_data=new.user_data,
         metadata=dict(new.metadata),
         tags=tuple(dict.fromkeys(new.tags)),
-        description=new.description,
+        description=new.description if call.version >= v2_019_servers.CHANGE.at else str(new.name),
         hostname=new.hostname,
         config_drive=bool(new.config_drive),
         security_groups=tuple(dict.fromkeys(str(group.name) for group in new.security_groups)),

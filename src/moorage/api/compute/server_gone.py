@@ -1,4 +1,4 @@
-"""Actions of servers that Nova has removed: they answer 410 at every version."""
+"""An action of servers that Nova has removed: it answers 410 at every version."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from moorage.api.call import Call, Reply
 from moorage.api.routes import Route
 from moorage.model.errors import Gone
 
-ACTIONS = ("resetNetwork", "os-getRDPConsole")
+ACTIONS = ("resetNetwork",)
 
 
 async def gone(call: Call[Any]) -> Reply:

@@ -13,13 +13,15 @@ from moorage.api.routes import Route
 from moorage.api.when import now_us
 from moorage.api.wire import Body, decode
 from moorage.model.errors import Conflict, Invalid, NotFound
-from moorage.model.server import Server, VmState
+from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.nouns import servers as writes
 from moorage.store.region.quotas import both_limits
 
 METADATA = "os_compute_api:server-metadata:"
 TAGS = "os_compute_api:os-server-tags:"
 SETTLED = (VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED, VmState.STOPPED)
+ANY_TASK = (None, *TaskState)
+"""What is being done to a server does not forbid to describe it."""
 
 
 class MetadataBody(Body):
@@ -50,10 +52,14 @@ async def metadata_most(call: Call[Any], project: str) -> int:
     return int(found["metadata_items"])
 
 
-async def _writable(call: Call[Any], rule: str, word: str) -> Server:
-    server = await the_server(call, METADATA + rule)
+def _must_be_writable(call: Call[Any], server: Server, word: str) -> None:
     not_locked(call, server)
-    in_state(server, word, SETTLED)
+    in_state(server, word, SETTLED, ANY_TASK)
+
+
+async def _writable(call: Call[Any], rule: str) -> Server:
+    server = await the_server(call, METADATA + rule)
+    _must_be_writable(call, server, "update metadata")
     return server
 
 
@@ -63,14 +69,14 @@ async def all_metadata(call: Call[Any]) -> Reply:
 
 
 async def add_metadata(call: Call[MetadataBody]) -> Reply:
-    server = await _writable(call, "create", "update metadata")
+    server = await _writable(call, "create")
     most = await metadata_most(call, server.project)
     after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=False, most=most))
     return Reply(200, {"metadata": after.metadata})
 
 
 async def replace_metadata(call: Call[MetadataBody]) -> Reply:
-    server = await _writable(call, "update_all", "update metadata")
+    server = await _writable(call, "update_all")
     most = await metadata_most(call, server.project)
     after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=True, most=most))
     return Reply(200, {"metadata": after.metadata})
@@ -88,17 +94,21 @@ async def set_metadata(call: Call[MetaBody]) -> Reply:
     key = call.path["key"]
     if len(call.body.meta) != 1:
         raise Invalid("Invalid input for field/attribute meta: exactly one item is wanted.")
+    server = await the_server(call, METADATA + "update")
     if key not in call.body.meta:
         raise Invalid("Request body and URI mismatch")
-    server = await _writable(call, "update", "update metadata")
+    _must_be_writable(call, server, "update metadata")
     most = await metadata_most(call, server.project)
     after = await _changed(call, server, writes.with_metadata(call.body.meta, whole=False, most=most))
     return Reply(200, {"meta": {key: after.metadata[key]}})
 
 
 async def drop_metadata(call: Call[Any]) -> Reply:
-    server = await _writable(call, "delete", "delete metadata")
-    await _changed(call, server, writes.without_metadata(call.path["key"]))
+    server, key = await the_server(call, METADATA + "delete"), call.path["key"]
+    if key not in server.metadata:
+        raise NotFound("Metadata item was not found")
+    _must_be_writable(call, server, "delete metadata")
+    await _changed(call, server, writes.without_metadata(key))
     return Reply(204)
 
 
@@ -135,8 +145,10 @@ async def has_tag(call: Call[Any]) -> Reply:
 
 
 async def add_tag(call: Call[Any]) -> Reply:
-    tag = decode({"tag": call.path["tag"]}, OneTag).tag
     server = await _tagged(call, "update", "update tag")
+    tag = decode({"tag": call.path["tag"]}, OneTag).tag
+    if len(server.tags) >= TAGS_MAX:  # of one that it has already, too
+        raise Invalid(f"The number of tags exceeded the per-server limit {TAGS_MAX}")
     if tag in server.tags:
         return Reply(204)
     await _changed(call, server, writes.with_tag(tag, TAGS_MAX))

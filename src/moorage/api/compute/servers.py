@@ -60,6 +60,8 @@ async def create(call: Call[CreateBody]) -> Reply:
         raise Forbidden("Policy doesn't allow compute:servers:create:requested_destination to be performed.")
     if request.availability_zone and ":" in request.availability_zone:
         call.require(RULE + "create:forced_host")
+        if request.host or request.hypervisor_hostname:
+            raise Invalid("A host is asked for twice: by host or hypervisor_hostname, and by zone:host:node.")
     if request.nics not in ("unspecified", "none"):
         call.require(RULE + "create:attach_network")
     if request.trusted_certs:

@@ -10,5 +10,6 @@ CHANGE = Change(
         "POST /servers/{id}/action:os-getVNCConsole",
         "POST /servers/{id}/action:os-getSPICEConsole",
         "POST /servers/{id}/action:os-getSerialConsole",
+        "POST /servers/{id}/action:os-getRDPConsole",
     ),
 )

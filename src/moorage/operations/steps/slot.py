@@ -148,8 +148,11 @@ async def _soon_over(rooms: Rooms, server: ServerId, busy: _Busy) -> bool:
 
 async def let_go(rooms: Rooms, server: ServerId, holder: OperationId) -> bool:
     """Whether who holds the server is soon over, and has let go: what was refused because of it may be tried again."""
-    if not await _soon_over(rooms, server, await _busy(rooms, holder)):
-        return False
+    return await _soon_over(rooms, server, await _busy(rooms, holder)) and await over(rooms, holder)
+
+
+async def over(rooms: Rooms, holder: OperationId) -> bool:
+    """Whether it came to an end, good or bad, while one may wait for it."""
     try:
         return await _wait(rooms, holder, TURN_COMES_WITHIN_S)
     except Problem:
@@ -205,4 +208,4 @@ def _turned(journal: bytes) -> Problem:
     return turn.cause.problem()
 
 
-__all__ = ["SHORT", "accept", "ended", "ended_or", "let_go"]
+__all__ = ["SHORT", "accept", "ended", "ended_or", "let_go", "over"]
