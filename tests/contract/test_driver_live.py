@@ -112,8 +112,15 @@ async def test_an_abort_and_a_place_that_is_gone_leave_it_where_it_is(tmp_path: 
     assert (await first.live_status(ONE, "move")).state is LiveState.ABORTED
     await first.send_live(ONE, await second.move_target(), "move")
     assert (await first.live_status(ONE, "move")).state is LiveState.RUNNING
+    disk = first._disks.file_of(ONE)
+    disk.parent.mkdir(exist_ok=True)
+    disk.write_bytes(b"its disk")
+    (tmp_path / "second" / "arriving" / f"{ONE}.move.disk").write_bytes(b"a part of it")
     for _ in range(2):
         assert await second.drop_live(ONE, "move") is PowerState.NOSTATE
+        (tmp_path / "second" / "arriving" / f"{ONE}.move.disk").write_bytes(b"what came after the place was lost")
+    assert await second.drop_live(ONE, "move") is PowerState.NOSTATE
+    assert os.listdir(tmp_path / "second" / "arriving") == []
     await first.force_live(ONE, "move", post_copy=False)
     failed = await when(first, lambda now: now.state is LiveState.FAILED)
     assert failed.why == "the other host does not wait for the guest"

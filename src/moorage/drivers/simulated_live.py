@@ -222,14 +222,15 @@ class SimulatedLive(ABC):
     def _switch(self, guest: SimulatedGuest, power: PowerState, transfer: Transfer) -> None:
         """In one go: nothing else happens here between the last instant of the guest here and its first one there."""
         server, move = guest.spec.server, transfer.move
-        ready, data = (self._sign(transfer.to, server, move, kind) for kind in ("ready", "live"))
+        ready, data, disk = (self._sign(transfer.to, server, move, kind) for kind in ("ready", "live", "disk"))
         silences = (*guest.silences, self._clock.now() - guest.silent_since)
         gone = msgspec.structs.replace(guest, power=power, leaving=None, stands_still=None, silences=silences)
         try:
             data.write_bytes(msgspec.json.encode(gone))
             os.rename(ready, ready.with_suffix(".arrived"))
         except FileNotFoundError as nowhere:
-            data.unlink(missing_ok=True)
+            for file in (data, disk):
+                file.unlink(missing_ok=True)
             raise HostFailed("the other host does not wait for the guest", private=str(ready)) from nowhere
         self._depart(server, move)
 
@@ -287,6 +288,8 @@ class SimulatedLive(ABC):
         async with self._trouble("drop_live"):
             guest = self._guests.get(server)
             if guest is None or guest.move != move:
+                for file in (self._room / ARRIVING).glob(f"{server}.{move}.*"):  # the place was lost while it was sent
+                    file.unlink(missing_ok=True)
                 return PowerState.NOSTATE if guest is None else guest.power
             if guest.incoming:
                 self._sign(self._room, server, move, "ready").unlink(missing_ok=True)
