@@ -218,10 +218,11 @@ def _wrong_claims(seen: Census, placed: dict[str, Seen]) -> list[str]:
         if server in placed and vcpus != [placed[server].vcpus]:
             wrong.append(f"{server} holds {held}")
         if server in placed:
-            claimed = {key: amount for key, amount in held.items() if key[1] in OF_PORTS}
+            claimed = Counter({key: amount for key, amount in held.items() if key[1] in OF_PORTS})
+            claimed.update(census_moves.addresses_kept(seen.left, seen.claims, server))
             wanted = _wanted_by(seen.ports.get(server, ()), seen.segments)
             if claimed != wanted:
-                wrong.append(f"{server} holds {claimed} for its ports, which have {dict(wanted)}")
+                wrong.append(f"{server} holds {dict(claimed)} for its ports, which have {dict(wanted)}")
             functions = sum(amount for (_, resource), amount in held.items() if resource == SRIOV_NET_VF)
             named = sum("pci_slot" in (port.get("binding:profile") or {}) for port in seen.ports.get(server, ()))
             if functions != named:

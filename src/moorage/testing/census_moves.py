@@ -8,6 +8,7 @@ import msgspec
 
 from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.network_providers import GUARANTEED
+from moorage.model.resources import IPV4_ADDRESS
 
 VERIFY = "VERIFY_RESIZE"
 MAY_WAIT = frozenset({VERIFY, "ERROR"})
@@ -64,7 +65,7 @@ def wrong_claims(
     claims: Mapping[str, Mapping[tuple[str, str], int]],
     wanted: Mapping[str, Counter[tuple[str, str]]],
 ) -> list[str]:
-    """The move holds the old size, and as many guarantees as the server does; addresses are the server's alone."""
+    """The move holds the old size, and as many guarantees as the server does; for addresses see `addresses_kept`."""
     wrong: list[str] = []
     for server, each in left.items():
         held = claims.get(each.move, {})
@@ -76,6 +77,14 @@ def wrong_claims(
         if (guarantees := _by_class(held)) != (needed := _by_class(wanted.get(server, Counter()))):
             wrong.append(f"the move of {server} holds {dict(guarantees)} for ports that need {dict(needed)}")
     return wrong
+
+
+def addresses_kept(
+    left: Mapping[str, Left], claims: Mapping[str, Mapping[tuple[str, str], int]], server: str
+) -> dict[tuple[str, str], int]:
+    """Of segments that it left: its ports keep them for a revert, and its move holds them."""
+    held = claims.get(left[server].move, {}) if server in left else {}
+    return {key: amount for key, amount in held.items() if key[1] == IPV4_ADDRESS}
 
 
 def _by_class(held: Mapping[tuple[str, str], int]) -> Counter[str]:

@@ -59,7 +59,8 @@ def _one(plan: Plan, arguments: argparse.Namespace) -> bool:
 def said(outcome: Outcome) -> str:
     """The plan, what happened, and what is wrong."""
     plan = outcome.plan
-    lines = [f"seed {plan.seed}: {len(plan.events)} events in {plan.span_s} s, hosts of levels {plan.levels}"]
+    across = ", servers may leave their segments" if plan.across else ""
+    lines = [f"seed {plan.seed}: {len(plan.events)} events in {plan.span_s} s, hosts of levels {plan.levels}{across}"]
     lines += [f"  {event.said()}" for event in plan.events]
     lines += ["", *outcome.lines, ""]
     verdict = [f"VIOLATED: {each}" for each in outcome.violations] or ["all is as it must be"]

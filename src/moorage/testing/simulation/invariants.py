@@ -16,7 +16,7 @@ from moorage.testing.simulation.client import Client, Reply
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.kept import still_too_long
 from moorage.testing.simulation.moves import inactive_bindings, left_behind, wrong_moves
-from moorage.testing.simulation.setting import ZONE
+from moorage.testing.simulation.plan import ZONE
 from moorage.testing.simulation.stores import stores_of, wrong_disks, wrong_stores
 
 PAGE = 1_000

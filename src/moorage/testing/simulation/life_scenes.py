@@ -7,9 +7,8 @@ import random
 from collections.abc import Callable
 
 from moorage.testing.simulation.orders import QUIESCED
-from moorage.testing.simulation.plan import Arguments, Draft, Event
+from moorage.testing.simulation.plan import ZONE, Arguments, Draft, Event
 from moorage.testing.simulation.scenes import CONDUCTORS, scene
-from moorage.testing.simulation.setting import ZONE
 
 PACE_S = (4.0, 9.0)
 """Between two orders: most have ended by then."""

@@ -57,7 +57,7 @@ def wrong_moves(cloud: "Cloud", seen: Census) -> list[str]:
     moves = [each for each in open_moves(cloud) if each.server not in lost]
     hosts = {each.id: each.host for each in seen.servers.values()}
     statuses = {each.id: each.status for each in seen.servers.values()}
-    wrong = wrong_records(moves, hosts, statuses, seen.left)
+    wrong = [*wrong_records(moves, hosts, statuses, seen.left), *_wrong_addresses(cloud, seen)]
     wrong += [
         f"{file.name} lies on {file.parent.parent.name}, and nobody takes it in"
         for file in sorted((cloud.room / "hosts").glob("*/arriving/*"))
@@ -68,4 +68,20 @@ def wrong_moves(cloud: "Cloud", seen: Census) -> list[str]:
         for file in sorted((cloud.room / "hosts").glob("*/departed/*"))
         if file.parent.parent.name in cloud.roles
     ]
+    return wrong
+
+
+def _wrong_addresses(cloud: "Cloud", seen: Census) -> list[str]:
+    """What is shown of a card's addresses is what its port has; while a move waits, ports may keep some of the segments that they left."""
+    wrong: list[str] = []
+    for server, said in cloud.watch.shown.items():
+        shown: dict[str, set[str]] = {}
+        for each in (each for network in said["addresses"].values() for each in network):
+            if each["OS-EXT-IPS:type"] == "fixed":
+                shown.setdefault(each["OS-EXT-IPS-MAC:mac_addr"], set()).add(each["addr"])
+        for port in seen.ports.get(server, ()):
+            has = {each["ip_address"] for each in port["fixed_ips"]}
+            told = shown.get(port["mac_address"], has)
+            if told != has and not (server in seen.left and told < has):
+                wrong.append(f"{server} is shown with {sorted(told)}, and its port {port['id']} has {sorted(has)}")
     return wrong

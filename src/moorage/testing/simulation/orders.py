@@ -11,8 +11,8 @@ from moorage.testing.simulation.book import Booked, Word
 from moorage.testing.simulation.client import VERSION, Reply
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.invariants import Watch
-from moorage.testing.simulation.plan import HOSTS, ORDERS_BY_NAME, Arguments, Draft
-from moorage.testing.simulation.setting import TRAIT, ZONE
+from moorage.testing.simulation.plan import HOSTS, ORDERS_BY_NAME, ZONE, Arguments, Draft
+from moorage.testing.simulation.setting import TRAIT
 
 NETWORKS = (
     "private", "private", "routed", "routed", "assured", "direct", "port", "guaranteed", "auto", "none", "two",

@@ -29,8 +29,21 @@ TOGETHER = 0.5
 NEAR_AN_ORDER = 0.7
 ON_TOP = 0.1
 """Of all plans: something of `SCENES_BESIDE` too."""
+ACROSS = 0.1
+"""Of all plans in which no database is restored: servers may leave their segments, most have one, and one of `MOVES` comes on top."""
+MOVES = (
+    "a_move_breaks_at_its_switch", "a_neighbour_or_a_store_fails_in_a_move", "a_source_returns_during_a_revert",
+    "an_evacuated_host_returns", "conductors_die_in_a_move", "servers_move", "what_is_around_an_evacuation_breaks",
+)  # fmt: skip
+ON_A_SEGMENT = 0.8
+"""Of the servers in such a plan that would be on another network; on those of `FREE_TO_CHOOSE` nobody asks for more than an address."""
+FREE_TO_CHOOSE = frozenset({"private", "assured", "direct", "routed"})
+ALONE_THERE = 0.8
+"""Of those of the scene: they are in the second cell, where no other host has their segment."""
 SHARED_VOLUMES = 1_000
 """Volumes from this number on are of several writers."""
+ZONE = "zone2"
+"""Of the last two hosts, which are the second cell."""
 LEVELS = ((3,), (3,), (3,), (3, 2), (2, 3, 1), (1,))
 """Protocol levels of the hosts, in turn; most fleets are of today's."""
 
@@ -65,6 +78,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How long a deleted server can be restored; 0: it cannot."""
     offload_s: float = 0.0
     """How long a shelved server stays on its host; 0: not at all, below 0: until it is told to leave."""
+    across: bool = False
+    """Whether moves may give addresses of other segments."""
 
     def but(self, events: tuple[Event, ...]) -> "Plan":
         return msgspec.structs.replace(self, events=events)
@@ -130,8 +145,43 @@ def every_kind() -> Mapping[str, Kind]:
 def drawn(seed: int, scene: str | None = None) -> Plan:
     """The plan of a seed; `scene`: one that must be in it, or is alone if it is one that comes on top.
 
-    What comes on top has dice of its own: all other plans are what they would be without.
+    Whether servers may leave their segments has dice of its own: all other plans are what they would be without.
     """
+    plan, dice = _with_what_is_on_top(seed, scene), random.Random(f"across {seed}")
+    if scene is not None or dice.random() >= ACROSS or any(each.what == "restore" for each in plan.events):
+        return plan  # what a restored region has forgotten of moves leaves bindings on users' ports
+    return across(plan, dice)
+
+
+def across(plan: Plan, dice: random.Random) -> Plan:
+    """The same, in which servers may leave their segments."""
+    draft = _after(plan)
+    events = [
+        *(_on_a_segment(dice, each, far=0.0) for each in plan.events),
+        *(_on_a_segment(dice, each, far=ALONE_THERE) for each in SCENES[dice.choice(MOVES)](dice, draft)),
+    ]
+    events.sort(key=lambda each: each.at_s)
+    return msgspec.structs.replace(plan, span_s=draft.span_s, across=True, events=tuple(events))
+
+
+def _on_a_segment(dice: random.Random, event: Event, *, far: float) -> Event:
+    """`far`: the chance that it is in the zone of which each host is on another segment."""
+    if event.what != "boot" or event.args.get("network") not in FREE_TO_CHOOSE or dice.random() >= ON_A_SEGMENT:
+        return event
+    more: Arguments = {"zone": ZONE} if dice.random() < far else {}
+    return msgspec.structs.replace(event, args={**event.args, "network": "routed", **more})
+
+
+def _after(plan: Plan) -> Draft:
+    """For what comes on top of it."""
+    named = [each.args["volume"] for each in plan.events if "volume" in each.args]
+    boots = sum(each.what == "boot" for each in plan.events)
+    volumes = max((each for each in named if each < SHARED_VOLUMES), default=-1) + 1
+    return Draft(plan.span_s, boots, volumes, plan.levels, plan.far_s, plan.reclaim_s, plan.offload_s)
+
+
+def _with_what_is_on_top(seed: int, scene: str | None) -> Plan:
+    """What comes on top has dice of its own: all other plans are what they would be without."""
     dice = random.Random(f"on top {seed}")
     if scene in SCENES_BESIDE:
         draft = Draft(SPAN_S[0], offload_s=dice.choice(OFFLOAD_S), far_s=dice.choice(FAR_S))
@@ -140,9 +190,7 @@ def drawn(seed: int, scene: str | None = None) -> Plan:
     plan = _drawn(seed, scene)
     if scene is not None or dice.random() >= ON_TOP:
         return plan
-    named = [each.args["volume"] for each in plan.events if "volume" in each.args]
-    boots = sum(each.what == "boot" for each in plan.events)
-    draft = Draft(plan.span_s, boots, max(named, default=-1) + 1)
+    draft = _after(plan)
     events = [*plan.events, *SCENES_BESIDE[dice.choice(sorted(SCENES_BESIDE))](dice, draft)]
     return msgspec.structs.replace(plan, span_s=draft.span_s, events=tuple(sorted(events, key=lambda each: each.at_s)))
 

@@ -7,8 +7,7 @@ import random
 from collections.abc import Callable
 from typing import TypeAlias
 
-from moorage.testing.simulation.plan import HOSTS, SCENES, Arguments, Draft, Event
-from moorage.testing.simulation.setting import ZONE
+from moorage.testing.simulation.plan import HOSTS, SCENES, ZONE, Arguments, Draft, Event
 
 CONDUCTORS = ("conductor1", "conductor2")
 Draw: TypeAlias = Callable[[random.Random, Draft], list[Event]]

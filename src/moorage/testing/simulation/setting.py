@@ -6,8 +6,8 @@ import msgspec
 
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.plan import ZONE
 
-ZONE = "zone2"
 TRAIT = "CUSTOM_SIMULATED"
 
 

@@ -40,6 +40,7 @@ class Start(msgspec.Struct, frozen=True, order=True):
     levels: tuple[int, ...]
     reclaim_s: float
     offload_s: float
+    across: bool
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Begun:
 
 
 def start_of(plan: Plan) -> Start:
-    return Start(plan.levels, plan.reclaim_s, plan.offload_s)
+    return Start(plan.levels, plan.reclaim_s, plan.offload_s, plan.across)
 
 
 @contextmanager
@@ -139,7 +140,10 @@ def _as_planned(config: Config, start: Start) -> Config:
         config,
         hosts=msgspec.structs.replace(config.hosts, levels=known),
         compute=msgspec.structs.replace(
-            config.compute, reclaim_instance_interval=start.reclaim_s, shelved_offload_time=start.offload_s
+            config.compute,
+            reclaim_instance_interval=start.reclaim_s,
+            shelved_offload_time=start.offload_s,
+            allow_move_across_segments=start.across,
         ),
     )
 

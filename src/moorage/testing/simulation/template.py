@@ -30,6 +30,8 @@ WIRES = ("physnet1", "physnet1", "physnet2", "physnet2", "physnet1")
 GOODBYE_S = 1.0
 """An agent says that it leaves: the conductors write that down before they leave themselves."""
 READY_S = 120.0
+COPIED_S = 180.0
+"""How long a host may take to copy or send a disk: a hypervisor that hangs over it is given up before everything must be at rest."""
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -66,7 +68,7 @@ def _config(room: Path) -> Config:
             physical_networks=tuple((wire,) for wire in WIRES),
         ),
         region=Region(durability="process"),
-        compute=Compute(),
+        compute=Compute(image_deadline_s=COPIED_S),
         token_life_s=10_000_000.0,
         log_level="error",
     )
