@@ -291,6 +291,10 @@ async def test_routers_and_floating_ips(cloud: Cloud) -> None:
     assert (made["fixed_ip_address"], made["status"], made["router_id"]) == ("10.0.0.2", "ACTIVE", router["id"])
     await cloud.heard({"name": "network-changed", "server_uuid": "srv", "tag": port["id"], "status": "completed"})
     assert [f["id"] for f in (await cloud.get("/floatingips", port_id=port["id"]))["floatingips"]] == [made["id"]]
+    blank = (await cloud.ok("PUT", f"/floatingips/{made['id']}", {"floatingip": {}}, token="member"))["floatingip"]
+    assert blank["port_id"] is None, "an update that says nothing ends the association"
+    joined = {"floatingip": {"port_id": port["id"]}}
+    await cloud.ok("PUT", f"/floatingips/{made['id']}", joined, token="member")
     held = await cloud.call("PUT", f"{url}/remove_router_interface", {"subnet_id": subnet["id"]}, token="member")
     assert held.status_code == 409
     assert (await cloud.call("DELETE", url, token="member")).status_code == 409

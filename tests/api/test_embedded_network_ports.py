@@ -278,3 +278,21 @@ async def test_a_port_comes_up_when_its_host_says_so(cloud: Cloud) -> None:
     assert (await cloud.bind(other["id"], "cmp1"))["binding:vif_type"] == "binding_failed"
     await cloud.ok("DELETE", f"/ports/{port['id']}")
     await cloud.heard({"name": "network-vif-deleted", "server_uuid": "srv", "tag": port["id"], "status": "completed"})
+
+
+async def test_dhcp_options_are_named_one_by_one(cloud: Cloud) -> None:
+    """Others stay as they are; one without a value goes."""
+    net, _ = await cloud.flat_network()
+    first = [{"opt_name": "bootfile-name", "opt_value": "a"}, {"opt_name": "tftp-server", "opt_value": ""}]
+    port = await cloud.port(net["id"], extra_dhcp_opts=first)
+    assert port["extra_dhcp_opts"] == [{"opt_name": "bootfile-name", "opt_value": "a", "ip_version": 4}]
+    url = f"/ports/{port['id']}"
+    more = [{"opt_name": "router", "opt_value": ""}, {"opt_name": "bootfile-name", "opt_value": "b", "ip_version": "6"}]
+    shown = (await cloud.ok("PUT", url, {"port": {"extra_dhcp_opts": more}}))["port"]["extra_dhcp_opts"]
+    assert [(each["opt_name"], each["opt_value"], each["ip_version"]) for each in shown] == [
+        ("bootfile-name", "a", 4), ("router", "", 4), ("bootfile-name", "b", 6)
+    ]  # fmt: skip
+    gone = [{"opt_name": each["opt_name"], "opt_value": None, "ip_version": each["ip_version"]} for each in shown[:2]]
+    shown = (await cloud.ok("PUT", url, {"port": {"extra_dhcp_opts": gone}}))["port"]["extra_dhcp_opts"]
+    assert [each["opt_value"] for each in shown] == ["b"]
+    assert (await cloud.ok("PUT", url, {"port": {"extra_dhcp_opts": []}}))["port"]["extra_dhcp_opts"] == shown

@@ -82,6 +82,13 @@ class Call:
         if project and n > 0 and 0 <= limit < used:
             raise over_quota(noun)
 
+    def unshare(self, object: str) -> None:
+        """Forget with whom something that goes was shared, and the RBAC policies that said so."""
+        for policy in self.store.children("rbac_policy", object):
+            self.store.remove("rbac_policy", policy["id"])
+            self.store.count(policy["project_id"], "rbac_policy", -1)
+        self.store.unshare(object)
+
     def tell_compute(self, name: str, port: Doc) -> None:
         """Only a server's port is compute's business."""
         if port["device_id"] and port["device_owner"].startswith("compute:"):

@@ -10,13 +10,15 @@ from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not
 from moorage.embedded.network.store import Doc
 
 _EXTENSIONS = {
-    "address-scope": "Address scope", "agent": "agent", "allowed-address-pairs": "Allowed Address Pairs",
+    "address-group": "Address group", "address-scope": "Address scope", "agent": "agent",
+    "allowed-address-pairs": "Allowed Address Pairs",
     "auto-allocated-topology": "Auto Allocated Topology Services", "availability_zone": "Availability Zone",
     "binding": "Port Binding", "binding-extended": "Port Bindings Extended", "default-subnetpools": "Default Subnetpools",
     "dns-integration": "DNS Integration", "dns-domain-ports": "dns_domain for ports",
     "empty-string-filtering": "Empty String Filtering Extension", "ext-gw-mode": "Neutron L3 Configurable external gateway mode",
     "external-net": "Neutron external network", "extra_dhcp_opt": "Neutron Extra DHCP options",
-    "extraroute": "Neutron Extra Route", "filter-validation": "Filter parameters validation",
+    "extraroute": "Neutron Extra Route", "extraroute-atomic": "Atomically add/remove extra routes",
+    "filter-validation": "Filter parameters validation",
     "fip-port-details": "Floating IP Port Details Extension", "ip-substring-filtering": "IP address substring filtering",
     "ip_allocation": "IP Allocation", "l2_adjacency": "L2 Adjacency", "multi-provider": "Multi Provider Network",
     "net-mtu": "Network MTU", "net-mtu-writable": "Network MTU (writable)",
@@ -29,11 +31,16 @@ _EXTENSIONS = {
     "qos-bw-limit-direction": "Direction for QoS bandwidth limit rule",
     "qos-bw-minimum-ingress": "Ingress direction for QoS minimum bandwidth rule", "qos-default": "QoS default policy",
     "qos-port-network-policy": "QoS port network policy ID", "qos-pps": "QoS Rule Type Packet per Second Extension",
-    "qos-pps-minimum": "QoS minimum packet rate rule", "qos-rules-alias": "QoS rules alias API",
+    "qos-pps-minimum": "QoS minimum packet rate rule", "qos-rule-type-details": "Details of QoS rule types",
+    "qos-rules-alias": "QoS rules alias API",
+    "quota-check-limit": "Quota engine limit check",
+    "quota-check-limit-default": "Quota engine limit check by default",
     "quota_details": "Quota details management support", "quotas": "Quota management support",
-    "rbac-policies": "RBAC Policies", "rbac-security-groups": "Add security_group type to network RBAC",
+    "rbac-address-group": "Add address_group type to RBAC", "rbac-policies": "RBAC Policies",
+    "rbac-security-groups": "Add security_group type to network RBAC",
     "revision-if-match": "If-Match constraints based on revision_number", "router": "Neutron L3 Router",
     "security-group": "security-group", "security-groups-normalized-cidr": "Normalized CIDR field for security group rules",
+    "security-groups-remote-address-group": "Remote address group id field for security group rules",
     "security-groups-shared-filtering": "Security group filtering on the shared field", "segment": "Segment",
     "service-type": "Neutron Service Type Management", "sort-key-validation": "Sort keys validation",
     "sorting": "Sorting support", "standard-attr-description": "standard-attr-description",
@@ -122,10 +129,10 @@ def set_quota(call: Call, project: str, body: Any) -> Doc:
         if reason := checks.within(-1, 2**31 - 1)(value):
             raise bad(f"Invalid input for {name}. Reason: {reason}.")
     used = call.store.caps(project)
-    if body["quota"].get("check_limit") is True:
+    if body["quota"].get("force") is not True:
         for name, value in said.items():
-            if 0 <= value < used.get(name, (0, None))[0]:
-                raise bad(f"Quota limit {value} for {name} is below what is used")
+            if 0 <= value < (now := used.get(name, (0, None))[0]):
+                raise bad(f"Quota limit {value} for {name} must be greater than or equal to already used {now}")
     call.store.set_caps(project, said)
     return quota(call, project)
 

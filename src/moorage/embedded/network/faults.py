@@ -30,6 +30,7 @@ NAMES = {
     "policy": ("QosPolicyNotFound", "QoS policy {} could not be found."),
     "rbac_policy": ("RbacPolicyNotFound", "RBAC policy of type None with ID {} not found"),
     "trunk": ("TrunkNotFound", "Trunk {} could not be found."),
+    "address_group": ("AddressGroupNotFound", "Address group {} could not be found."),
     "address_scope": ("AddressScopeNotFound", "Address scope {} could not be found."),
 }
 

@@ -124,6 +124,8 @@ def _router(call: Call, floating: Doc, subnet: str, port: str) -> str:
 def update(call: Call, floating: Doc, body: Any) -> Doc:
     changes = for_update("floatingip", body, ATTRS, call.who)
     said = {name: changes.pop(name) for name in ("port_id", "fixed_ip_address") if name in changes}
+    if not body:  # as when there was nothing else to be said of one
+        said = {"port_id": None}
     if said:
         before = floating["port_id"]
         port = said.get("port_id", before if "fixed_ip_address" in said else None)

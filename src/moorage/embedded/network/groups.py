@@ -3,21 +3,13 @@
 from ipaddress import ip_network
 from typing import Any
 
-from moorage.embedded.network import checks
-from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
+from moorage.embedded.network import address_groups, checks, group_rules
+from moorage.embedded.network.attributes import UNSET, Attr, for_create, for_update, read_only
 from moorage.embedded.network.call import Call, touched
-from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not_found
+from moorage.embedded.network.faults import Fault, conflict, forbidden, not_found
 from moorage.embedded.network.networks import COMMON
 from moorage.embedded.network.store import Doc, Store, Surroundings
 from moorage.embedded.network.who import Who
-
-PROTOCOLS = {
-    "ah": 51, "dccp": 33, "egp": 8, "esp": 50, "gre": 47, "icmp": 1, "icmpv6": 58, "igmp": 2, "ipip": 4,
-    "ipv6-encap": 41, "ipv6-frag": 44, "ipv6-icmp": 58, "ipv6-nonxt": 59, "ipv6-opts": 60, "ipv6-route": 43,
-    "ospf": 89, "pgm": 113, "rsvp": 46, "sctp": 132, "tcp": 6, "udp": 17, "udplite": 136, "vrrp": 112,
-}  # fmt: skip
-PORTED = {"tcp", "udp", "sctp", "dccp", "udplite", "6", "17", "132", "33", "136"}
-ICMP = {"icmp", "icmpv6", "ipv6-icmp", "1", "58"}
 
 ATTRS: dict[str, Attr] = COMMON | {
     "name": Attr(checks.text(), ""),
@@ -25,23 +17,6 @@ ATTRS: dict[str, Attr] = COMMON | {
     "shared": read_only(),
     "security_group_rules": read_only(),
 }
-RULE_ATTRS: dict[str, Attr] = {
-    **{name: attr for name, attr in COMMON.items() if name != "tags"},
-    "security_group_id": Attr(checks.is_uuid, REQUIRED, put=False),
-    "direction": Attr(checks.one_of("ingress", "egress"), REQUIRED, put=False),
-    "ethertype": Attr(
-        checks.one_of("IPv4", "IPv6"), "IPv4",
-        lambda value: {"ipv4": "IPv4", "ipv6": "IPv6"}.get(str(value).lower(), value), put=False,
-    ),
-    "protocol": Attr(None, None, lambda value: str(value).lower() if value is not None else None, put=False),
-    "port_range_min": Attr(None, None, checks.to_int, put=False),
-    "port_range_max": Attr(None, None, checks.to_int, put=False),
-    "remote_ip_prefix": Attr(checks.optional(checks.text(64)), None, put=False),
-    "remote_group_id": Attr(checks.optional(checks.text(64)), None, put=False),
-    "remote_address_group_id": Attr(checks.one_of(None), None, put=False),
-    "normalized_cidr": read_only(),
-    "belongs_to_default_sg": read_only(),
-}  # fmt: skip
 
 
 def default_key(project: str) -> str:
@@ -102,7 +77,7 @@ def _write(call: Call, group: Doc) -> None:
         rules += [_rule(call, group, "ingress", ethertype, remote=group["id"]) for ethertype in ("IPv4", "IPv6")]
     for rule in rules:
         call.store.add("security_group_rule", rule, parent=group["id"])
-    call.store.count(group["project_id"], "security_group_rule", len(rules))
+    call.charge(group["project_id"], "security_group_rule", len(rules))
 
 
 def _rule(call: Call, group: Doc, direction: str, ethertype: str, *, remote: str | None = None) -> Doc:
@@ -139,11 +114,18 @@ def settle(call: Call, around: Surroundings, port: Doc, said: Any) -> None:
             raise conflict("PortSecurityPortHasSecurityGroup", text)
         text = "Port security must be enabled and port must have an IP address in order to use security groups."
         raise Fault(400, "PortSecurityAndIPRequiredForSecurityGroups", text)
+    kinds: set[bool] = set()
     for id in wanted:
         group = around.others.get(id) or call.store.get("security_group", id)
-        usable = group is not None and (group["project_id"] == port["project_id"] or visible(call.who, group))
-        if not usable:
+        if group is None or not (group["project_id"] == port["project_id"] or visible(call.who, group)):
             raise not_found("security_group", id)
+        kinds.add(group["stateful"])
+    if len(kinds) > 1:
+        text = (
+            "Error Cannot apply both stateful and stateless security groups on the same port at the same time"
+            " while attempting the operation."
+        )
+        raise conflict("SecurityGroupConflict", text)
     port["security_groups"] = wanted
 
 
@@ -201,7 +183,7 @@ def delete(call: Call, group: Doc) -> None:
         call.store.remove("security_group_rule", rule["id"])
     call.store.count(group["project_id"], "security_group_rule", -len(rules))
     call.store.drop_holds(group["id"])
-    call.store.unshare(group["id"])
+    call.unshare(group["id"])
     call.store.remove("security_group", group["id"])
     call.charge(group["project_id"], "security_group", -1)
 
@@ -210,7 +192,11 @@ def delete(call: Call, group: Doc) -> None:
 
 
 def create_rules(call: Call, bodies: list[Any]) -> list[Doc]:
-    return [_make_rule(call, for_create("security_group_rule", body, RULE_ATTRS, call.who)) for body in bodies]
+    asked = [for_create("security_group_rule", body, group_rules.ATTRS, call.who) for body in bodies]
+    if len({said["security_group_id"] for said in asked}) > 1:
+        text = "Only allowed to update rules for one security profile at a time"
+        raise Fault(400, "SecurityGroupNotSingleGroupRules", text)
+    return [_make_rule(call, said) for said in asked]
 
 
 def _make_rule(call: Call, said: dict[str, Any]) -> Doc:
@@ -219,25 +205,17 @@ def _make_rule(call: Call, said: dict[str, Any]) -> Doc:
         raise not_found("security_group", said["security_group_id"])
     if not call.who.writes(group["project_id"]):
         raise forbidden("create_security_group_rule")
-    _check_rule(said)
-    if said["remote_group_id"] and call.store.get("security_group", said["remote_group_id"]) is None:
-        raise not_found("security_group", said["remote_group_id"])
+    group_rules.settle(said)
+    _check_remotes(call, said)
     rule = _rule(call, group, said["direction"], said["ethertype"], remote=said["remote_group_id"])
-    for name in ("protocol", "port_range_min", "port_range_max", "remote_ip_prefix", "description"):
+    for name in (
+        "protocol", "port_range_min", "port_range_max", "remote_ip_prefix", "remote_address_group_id", "description"
+    ):  # fmt: skip
         rule[name] = said[name]
     if rule["remote_ip_prefix"]:
         rule["normalized_cidr"] = str(ip_network(rule["remote_ip_prefix"], strict=False))
-    same = (
-        "direction",
-        "ethertype",
-        "protocol",
-        "port_range_min",
-        "port_range_max",
-        "remote_group_id",
-        "normalized_cidr",
-    )
     for each in call.store.children("security_group_rule", group["id"]):
-        if all(each[name] == rule[name] for name in same):
+        if group_rules.sameness(each) == group_rules.sameness(rule):
             text = f"Security group rule already exists. Rule id is {each['id']}."
             raise conflict("SecurityGroupRuleExists", text)
     call.charge(rule["project_id"], "security_group_rule")
@@ -246,56 +224,13 @@ def _make_rule(call: Call, said: dict[str, Any]) -> Doc:
     return rule
 
 
-def _check_rule(said: dict[str, Any]) -> None:
-    protocol, low, high = said["protocol"], said["port_range_min"], said["port_range_max"]
-    for port in (low, high):
-        if port is not None and checks.within(0, 65535)(port):
-            raise Fault(400, "SecurityGroupInvalidPortValue", f"Invalid value for port {port}")
-    if protocol == "any" or protocol == "0":
-        protocol = said["protocol"] = None
-    if protocol is not None and protocol not in PROTOCOLS and not (protocol.isdigit() and int(protocol) <= 255):
-        text = (
-            f"Security group rule protocol {protocol} not supported."
-            f" Only protocol values {sorted(PROTOCOLS)} and integer representations [0 to 255] are supported."
-        )
-        raise Fault(400, "SecurityGroupRuleInvalidProtocol", text)
-    if protocol in {"ipv6-icmp", "icmpv6", "58"} and said["ethertype"] == "IPv4":
-        text = f"Invalid ethertype {said['ethertype']} for protocol {protocol}."
-        raise Fault(400, "SecurityGroupEthertypeConflictWithProtocol", text)
-    _check_range(protocol, low, high)
-    if said["remote_ip_prefix"] and said["remote_group_id"]:
-        text = "Only one of remote_ip_prefix or remote_group_id or remote_address_group_id may be provided."
-        raise Fault(400, "SecurityGroupMultipleRemoteEntites", text)
-    if prefix := said["remote_ip_prefix"]:
-        try:
-            version = ip_network(prefix, strict=False).version
-        except ValueError:
-            raise bad(f"Invalid input for remote_ip_prefix. Reason: '{prefix}' is not a valid CIDR.") from None
-        if said["ethertype"] != f"IPv{version}":
-            text = f"Conflicting value ethertype {said['ethertype']} for CIDR {prefix}"
-            raise Fault(400, "SecurityGroupRuleParameterConflict", text)
-
-
-def _check_range(protocol: str | None, low: int | None, high: int | None) -> None:
-    if low is None and high is None:
-        return
-    if protocol is None:
-        raise Fault(400, "SecurityGroupProtocolRequiredWithPorts", "Must also specify protocol if port range is given.")
-    if protocol in PORTED:
-        if low is None or high is None or not 1 <= low <= high:
-            text = "For TCP/UDP protocols, port_range_min must be <= port_range_max"
-            raise Fault(400, "SecurityGroupInvalidPortRange", text)
-    elif protocol in ICMP:
-        for attr, field, value in (("port_range_min", "type", low), ("port_range_max", "code", high)):
-            if value is not None and not 0 <= value <= 255:
-                text = f"Invalid value for ICMP {field} ({attr}) {value}. It must be 0 to 255."
-                raise Fault(400, "SecurityGroupInvalidIcmpValue", text)
-        if low is None:
-            text = f"ICMP code (port-range-max) {high} is provided but ICMP type (port-range-min) is missing."
-            raise Fault(400, "SecurityGroupMissingIcmpType", text)
-    else:
-        text = f"Ports cannot be specified for protocol {protocol}."
-        raise Fault(400, "SecurityGroupInvalidProtocolForPort", text)
+def _check_remotes(call: Call, said: dict[str, Any]) -> None:
+    if said["remote_group_id"] and call.store.get("security_group", said["remote_group_id"]) is None:
+        raise not_found("security_group", said["remote_group_id"])
+    if id := said["remote_address_group_id"]:
+        group = call.store.get("address_group", id, lock=True)
+        if group is None or not address_groups.visible(call.who, group):
+            raise not_found("address_group", id)
 
 
 def rule_visible(store: Store, who: Who, rule: Doc) -> bool:
@@ -306,7 +241,7 @@ def rule_visible(store: Store, who: Who, rule: Doc) -> bool:
 
 
 def update_rule(call: Call, rule: Doc, body: Any) -> Doc:
-    changes = for_update("security_group_rule", body, RULE_ATTRS, call.who)
+    changes = for_update("security_group_rule", body, group_rules.ATTRS, call.who)
     if not call.who.writes(rule["project_id"]):
         raise forbidden("update_security_group_rule")
     return rule | changes

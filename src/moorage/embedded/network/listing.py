@@ -36,7 +36,7 @@ def parse(pairs: Sequence[tuple[str, str]], attrs: Mapping[str, Attr], *extra: s
     keys, directions = [], []
     for name, value in pairs:
         if name == "fields":
-            query.fields.append("project_id" if value == "tenant_id" else value)
+            query.fields.append(value)
         elif name == "sort_key":
             keys.append(value)
         elif name == "sort_dir":
@@ -187,6 +187,4 @@ def only(doc: Doc, fields: Sequence[str]) -> Doc:
     if not fields:
         return doc
     wanted = set(fields)
-    if "project_id" in wanted:
-        wanted.add("tenant_id")
     return {name: value for name, value in doc.items() if name in wanted}

@@ -1,6 +1,7 @@
 """Networks, and the segments they are made of: which physical network, which tag."""
 
 import secrets
+from collections.abc import Iterable
 from typing import Any
 
 from moorage.embedded.network import checks
@@ -106,6 +107,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
 def _make(call: Call, said: dict[str, Any]) -> Doc:
     if not (call.who.writes(said["project_id"]) or call.who.admin):
         raise forbidden("create_network")
+    _check_mtu_said(call, said)
     segments = _segments_said(said)
     call.charge(said["project_id"], "network")
     network = call.born(said["project_id"]) | {
@@ -127,8 +129,8 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
     }
     if said["vlan_transparent"] is not None:
         network["vlan_transparent"] = said["vlan_transparent"]
-    if network["qos_policy_id"] is not None and call.store.get("policy", network["qos_policy_id"]) is None:
-        raise not_found("policy", network["qos_policy_id"])
+    if network["qos_policy_id"] is not None:
+        _check_policy(call, network["qos_policy_id"])
     for asked in segments:
         add_segment(call, network, asked)
     if said["shared"]:
@@ -138,6 +140,22 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
     network["revision_number"] = 1
     call.store.add("network", network)
     return network
+
+
+MTU_MIN = {4: 68, 6: 1280}
+
+
+def check_mtu(id: str, mtu: int, versions: Iterable[int]) -> None:
+    """Raises 409 for an MTU below what IP needs on a network with subnets of these versions."""
+    for version in versions:
+        if mtu < MTU_MIN[version]:
+            text = f"MTU of {id} is not valid, subnet requires a minimum of {MTU_MIN[version]}"
+            raise conflict("NetworkMTUSubnetConflict", text)
+
+
+def _check_mtu_said(call: Call, said: dict[str, Any]) -> None:
+    if said.get("mtu", UNSET) is not UNSET and said["mtu"] > call.settings.mtu:
+        raise invalid(f"Requested MTU is too big, maximum is {call.settings.mtu}")
 
 
 def _segments_said(said: dict[str, Any]) -> list[dict[str, Any]]:
@@ -243,11 +261,14 @@ def open_to(call: Call, network: Doc, action: str, target: str, *, policy: str |
     call.store.add("rbac_policy", record, parent=network["id"], key=f"{network['id']}:{action}:{target}")
 
 
-def close_to(call: Call, network: Doc, action: str, target: str) -> None:
-    """Stop sharing; refuses while others' ports use it."""
+def close_to(call: Call, network: Doc, action: str, target: str, *, then: str | None = None) -> None:
+    """Stop sharing; refuses while others use it who may not any more. `then`: who may in place of the target."""
     rest = [each for each in network["_open"] if each != [action, target]]
+    kept = [*rest, [action, then]] if then else rest
     if action == "access_as_shared":
-        _nobody_else_uses(call, network, rest)
+        _nobody_else_uses(call, network, kept)
+    else:
+        _nobody_else_leaves(call, network, kept)
     network["_open"] = rest
     call.store.unshare(network["id"], action, target)
     for policy in call.store.many("rbac_policy", where={"key": [f"{network['id']}:{action}:{target}"]}):
@@ -268,8 +289,39 @@ def _nobody_else_uses(call: Call, network: Doc, rest: list[list[str]]) -> None:
             )
 
 
+def _nobody_else_leaves(call: Call, network: Doc, rest: list[list[str]]) -> None:
+    allowed = {target for action, target in rest if action == "access_as_external"} | {network["project_id"]}
+    if "*" in allowed:
+        return
+    routers = call.store.all_mentioning("router", network["id"])
+    doors = [each for each in routers if (each["external_gateway_info"] or {}).get("network_id") == network["id"]]
+    for each in [*doors, *call.store.many("floatingip", where={"parent": [network["id"]]})]:
+        if each["project_id"] not in allowed:
+            text = (
+                f"RBAC policy on object {network['id']} cannot be removed because other objects depend on it."
+                f"\nDetails: {each['id']}"
+            )
+            raise conflict("RbacPolicyInUse", text)
+
+
+def _check_policy(call: Call, id: str) -> None:
+    """Raises 404 for a QoS policy that the asker does not see."""
+    policy = call.store.get("policy", id)
+    seen = policy is not None and (
+        call.who.reads(policy["project_id"]) or any(target in {"*", call.who.project} for _, target in policy["_open"])
+    )
+    if not seen:
+        raise not_found("policy", id)
+
+
 def update(call: Call, network: Doc, body: Any) -> Doc:
     changes = for_update("network", body, ATTRS, call.who)
+    _check_mtu_said(call, changes)
+    if "mtu" in changes:
+        changes["mtu"] = changes["mtu"] or call.settings.mtu
+        check_mtu(
+            network["id"], changes["mtu"], {each["ip_version"] for each in call.store.children("subnet", network["id"])}
+        )
     for name, action in (("shared", "access_as_shared"), ("router:external", "access_as_external")):
         if name in changes:
             is_open = [action, "*"] in network["_open"]
@@ -279,8 +331,8 @@ def update(call: Call, network: Doc, body: Any) -> Doc:
                 close_to(call, network, action, "*")
     if any(name.startswith("provider:") for name in changes):
         _retag(call, network, changes)
-    if changes.get("qos_policy_id") and call.store.get("policy", changes["qos_policy_id"]) is None:
-        raise not_found("policy", changes["qos_policy_id"])
+    if changes.get("qos_policy_id"):
+        _check_policy(call, changes["qos_policy_id"])
     network |= {name: value for name, value in changes.items() if not name.startswith("provider:")}
     return network
 

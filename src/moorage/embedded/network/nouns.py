@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.embedded.network import (
+    address_groups,
     address_scopes,
     floating_ips,
+    group_rules,
     groups,
     hosts,
     networks,
@@ -103,10 +105,16 @@ GROUP = Noun(
     view=lambda call, doc: groups.view(call.store, doc), columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
 RULE = Noun(
-    "security_group_rule", "security_group_rules", groups.RULE_ATTRS,
+    "security_group_rule", "security_group_rules", group_rules.ATTRS,
     lambda call, doc: groups.rule_visible(call.store, call.who, doc),
     groups.create_rules, groups.update_rule, groups.delete_rule, _put("security_group_rule"),
     columns={"id": "id", "project_id": "project", "security_group_id": "parent"}, tagged=False,
+)  # fmt: skip
+ADDRESS_GROUP = Noun(
+    "address_group", "address_groups", address_groups.ATTRS,
+    lambda call, doc: address_groups.visible(call.who, doc),
+    address_groups.create, address_groups.update, address_groups.delete, _put("address_group"),
+    view=address_groups.view, columns={"id": "id", "project_id": "project"}, tagged=False,
 )  # fmt: skip
 AGENT = Noun(
     "agent", "agents", hosts.ATTRS, _admins, None, hosts.update, hosts.delete, hosts.put,
@@ -114,7 +122,7 @@ AGENT = Noun(
 )  # fmt: skip
 POOL = Noun(
     "subnetpool", "subnetpools", subnet_pools.ATTRS, lambda call, doc: subnet_pools.visible(call.who, doc),
-    subnet_pools.create, subnet_pools.update, subnet_pools.delete, _put("subnetpool"),
+    subnet_pools.create, subnet_pools.update, subnet_pools.delete, _put("subnetpool"), view=subnet_pools.view,
     columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
 SCOPE = Noun(
@@ -124,7 +132,7 @@ SCOPE = Noun(
 )  # fmt: skip
 RBAC = Noun(
     "rbac_policy", "rbac_policies", sharing.ATTRS, _own, sharing.create, sharing.update, sharing.delete,
-    lambda call, doc: None, columns={"id": "id", "object_id": "parent"}, tagged=False, revised=False,
+    lambda call, doc: None, view=sharing.view, columns={"id": "id", "object_id": "parent"}, tagged=False, revised=False,
 )  # fmt: skip
 POLICY = Noun(
     "policy", "policies", qos.ATTRS, lambda call, doc: qos.visible(call.who, doc),
@@ -147,6 +155,7 @@ TRUNK = Noun(
 )  # fmt: skip
 
 NOUNS: tuple[Noun, ...] = (
-    NETWORK, SUBNET, PORT, SEGMENT, GROUP, RULE, AGENT, POOL, SCOPE, RBAC, POLICY, ROUTER, FLOATING, TRUNK,
+    NETWORK, SUBNET, PORT, SEGMENT, GROUP, RULE, ADDRESS_GROUP, AGENT, POOL, SCOPE, RBAC, POLICY, ROUTER, FLOATING,
+    TRUNK,
 )  # fmt: skip
 BY_PATH = {noun.place: noun for noun in NOUNS}

@@ -27,8 +27,20 @@ def _is_pair_address(value: Any) -> str | None:
 _PAIR = checks.keyed({"ip_address": _is_pair_address}, {"mac_address": checks.is_mac})
 _OPTION = checks.keyed(
     {"opt_name": checks.filled(64)},
-    {"opt_value": checks.optional(checks.text(255)), "ip_version": checks.one_of(4, 6)},
+    {"opt_value": checks.optional(checks.text(255)), "ip_version": checks.one_of(4, 6, "4", "6")},
 )
+_MAY_BE_BLANK = ("router", "classless-static-route")
+
+
+def dhcp_options(held: list[Any], said: list[Any]) -> list[Any]:
+    """Those that a port has, with what is said of some by their names: a value, or by none that they go."""
+    found = {(each["opt_name"], int(each.get("ip_version", 4))): each.get("opt_value") for each in held + said}
+    return [
+        {"opt_name": name, "opt_value": value, "ip_version": version}
+        for (name, version), value in found.items()
+        if value or (value == "" and name in _MAY_BE_BLANK)
+    ]
+
 
 ATTRS: dict[str, Attr] = COMMON | {
     "name": NAME,
@@ -39,7 +51,7 @@ ATTRS: dict[str, Attr] = COMMON | {
     "fixed_ips": Attr(checks.optional(checks.is_fixed_ips), UNSET),
     "device_id": Attr(checks.text(), "", lambda value: "" if value is None else value),
     "device_owner": Attr(checks.text(), "", lambda value: "" if value is None else value),
-    "security_groups": Attr(checks.optional(checks.listed(checks.is_uuid, 200)), UNSET),
+    "security_groups": Attr(checks.optional(checks.listed(checks.is_uuid, 200, unique=True)), UNSET),
     "port_security_enabled": Attr(checks.is_bool, UNSET, checks.to_bool),
     "allowed_address_pairs": Attr(checks.listed(_PAIR, 200), list, checks.none_to_list),
     "extra_dhcp_opts": Attr(checks.listed(_OPTION, 100), list, checks.none_to_list),

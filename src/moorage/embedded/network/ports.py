@@ -6,7 +6,7 @@ from moorage.embedded.network import addressing, binding, groups, networks, port
 from moorage.embedded.network.attributes import UNSET, for_create, for_update
 from moorage.embedded.network.call import Call, new_mac, touched
 from moorage.embedded.network.faults import Fault, conflict, mac_taken, not_found
-from moorage.embedded.network.port_attributes import ATTRS
+from moorage.embedded.network.port_attributes import ATTRS, dhcp_options
 from moorage.embedded.network.store import Doc, Surroundings
 from moorage.embedded.network.who import Who
 
@@ -84,7 +84,7 @@ def _make(call: Call, around: Surroundings, said: dict[str, Any]) -> Doc:
     port = call.born(said["project_id"]) | {
         name: said[name]
         for name in ("name", "network_id", "admin_state_up", "device_id", "device_owner", "description", "tags",
-                     "allowed_address_pairs", "extra_dhcp_opts", "binding:vnic_type", "qos_policy_id",
+                     "allowed_address_pairs", "binding:vnic_type", "qos_policy_id",
                      "propagate_uplink_status", "dns_name")
     }  # fmt: skip
     port |= {name: said[name] for name in ("numa_affinity_policy", "device_profile", "hints", "trusted",
@@ -105,6 +105,7 @@ def _make(call: Call, around: Surroundings, said: dict[str, Any]) -> Doc:
     port["allowed_address_pairs"] = [
         {"mac_address": port["mac_address"]} | each for each in said["allowed_address_pairs"]
     ]
+    port["extra_dhcp_opts"] = dhcp_options([], said["extra_dhcp_opts"])
     secure = said["port_security_enabled"]
     port["port_security_enabled"] = network["port_security_enabled"] if secure is UNSET else secure
     addressing.give(call, around, port, host, said["fixed_ips"])
@@ -205,6 +206,8 @@ def update(call: Call, port: Doc, body: Any) -> Doc:
     if "allowed_address_pairs" in changes:
         mac = {"mac_address": changes.get("mac_address") or port["mac_address"]}
         changes["allowed_address_pairs"] = [mac | each for each in changes["allowed_address_pairs"]]
+    if "extra_dhcp_opts" in changes:
+        changes["extra_dhcp_opts"] = dhcp_options(port["extra_dhcp_opts"], changes["extra_dhcp_opts"])
     port |= changes
     if port["mac_address"] != old["mac_address"]:
         _change_mac(call, port, old)

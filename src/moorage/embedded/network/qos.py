@@ -127,7 +127,7 @@ def delete(call: Call, policy: Doc) -> None:
         if (user := call.store.mentioned(noun, policy["id"])) is not None:
             raise conflict("QosPolicyInUse", f"QoS Policy {policy['id']} is used by {noun} {user['id']}.")
     call.store.drop_holds(policy["id"])
-    call.store.unshare(policy["id"])
+    call.unshare(policy["id"])
     call.store.remove("policy", policy["id"])
 
 

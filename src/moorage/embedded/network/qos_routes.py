@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage.embedded.network import listing, qos, verbs
 from moorage.embedded.network.call import Call
-from moorage.embedded.network.faults import bad, not_found
+from moorage.embedded.network.faults import bad, forbidden, not_found
 from moorage.embedded.network.nouns import POLICY
 from moorage.embedded.network.store import Doc
 
@@ -32,7 +32,28 @@ def find(method: str, parts: tuple[str, ...]) -> Found | None:
         return _alias(method, _ALIASES[parts[1]])
     if method == "GET" and parts[1:] == ("rule-types",):
         return (lambda call, ask: {"rule_types": [{"type": kind} for kind in qos.RULES]}), False, 200
+    if method == "GET" and len(parts) == 3 and parts[1] == "rule-types":
+        return (lambda call, ask: {"rule_type": _details(call, ask.parts[2])}), False, 200
     return None
+
+
+_RANGE = {"parameter_type": "range", "parameter_values": {"start": 0, "end": 2**31 - 1}}
+
+
+def _details(call: Call, kind: str) -> Doc:
+    """What the one driver takes in a rule of this kind; for administrators, as in Neutron."""
+    if not call.who.admin:
+        raise forbidden("get_rule_type")
+    if kind not in qos.RULES:
+        raise not_found("", kind)
+    directions = ["egress", "ingress"] + (["any"] if kind == "minimum_packet_rate" else [])
+    choices: dict[str, list[Any]] = {"direction": directions, "dscp_mark": list(range(0, 58, 2))}
+    parameters = [
+        {"parameter_name": name}
+        | ({"parameter_type": "choices", "parameter_values": choices[name]} if name in choices else _RANGE)
+        for name in qos.RULES[kind]
+    ]
+    return {"type": kind, "drivers": [{"name": "openvswitch", "supported_parameters": parameters}]}
 
 
 def _under_policy(method: str, length: int, kind: str) -> Found | None:

@@ -20,10 +20,7 @@ def delete_network(call: Call, network: Doc) -> None:
         call.store.drop_holds(segment["id"])
         call.store.remove("segment", segment["id"])
         call.segments.add(segment["id"])
-    for policy in call.store.children("rbac_policy", network["id"]):
-        call.store.remove("rbac_policy", policy["id"])
-        call.store.count(policy["project_id"], "rbac_policy", -1)
-    call.store.unshare(network["id"])
+    call.unshare(network["id"])
     call.store.remove("network", network["id"])
     call.charge(network["project_id"], "network", -1)
 

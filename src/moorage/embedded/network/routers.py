@@ -154,9 +154,16 @@ def add_interface(call: Call, router: Doc, body: Doc) -> Doc:
     _writable(call, router, "add_router_interface")
     if len({"port_id", "subnet_id"} & set(body)) != 1:
         raise bad("Bad router request: Either subnet_id or port_id must be specified, and not both.")
+    _check_ids(body)
     port = _by_port(call, router, body["port_id"]) if "port_id" in body else _by_subnet(call, router, body["subnet_id"])
     call.store.put("router", touched(router))
     return _answer(router, port)
+
+
+def _check_ids(body: Doc) -> None:
+    for name in ("port_id", "subnet_id"):
+        if name in body and (reason := checks.is_uuid(body[name])):
+            raise bad(f"Bad router request: {reason}.")
 
 
 def _check_overlap(call: Call, router: Doc, subnet: Doc) -> None:
@@ -208,6 +215,7 @@ def remove_interface(call: Call, router: Doc, body: Doc) -> Doc:
     _writable(call, router, "remove_router_interface")
     if not {"port_id", "subnet_id"} & set(body):
         raise bad("Bad router request: Either subnet_id or port_id must be specified.")
+    _check_ids(body)
     held = ports_of(call, router["id"], INTERFACE)
     if "port_id" in body:
         found = next((each for each in held if each["id"] == body["port_id"]), None)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from moorage.embedded.network import (
+    address_groups,
     auto_topology,
     facts,
     listing,
@@ -17,7 +18,7 @@ from moorage.embedded.network import (
 )
 from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, bad
-from moorage.embedded.network.nouns import BY_PATH, GROUP, POLICY, ROUTER, TRUNK, Noun
+from moorage.embedded.network.nouns import ADDRESS_GROUP, BY_PATH, GROUP, POLICY, ROUTER, TRUNK, Noun
 
 
 class Ask(Protocol):
@@ -50,7 +51,7 @@ class Route:
 
 
 def _fields(ask: Ask) -> list[str]:
-    return ["project_id" if value == "tenant_id" else value for name, value in ask.pairs if name == "fields"]
+    return [value for name, value in ask.pairs if name == "fields"]
 
 
 def _of_noun(noun: Noun) -> dict[tuple[str, int], Route]:
@@ -141,6 +142,10 @@ def _trunk(call: Call, ask: Ask) -> Any:
     return verbs.find(call, TRUNK, ask.parts[1], lock=True)
 
 
+def _address_group(call: Call, ask: Ask) -> Any:
+    return verbs.find(call, ADDRESS_GROUP, ask.parts[1], lock=True)
+
+
 _ACTIONS: dict[tuple[str, str, str], Route] = {
     ("PUT", "routers", "add_router_interface"): Route(
         lambda call, ask: routers.add_interface(call, _router(call, ask), ask.body), True
@@ -153,6 +158,12 @@ _ACTIONS: dict[tuple[str, str, str], Route] = {
     ),
     ("PUT", "routers", "remove_extraroutes"): Route(
         lambda call, ask: routers.change_routes(call, _router(call, ask), ask.body, add=False), True
+    ),
+    ("PUT", "address-groups", "add_addresses"): Route(
+        lambda call, ask: address_groups.change(call, _address_group(call, ask), ask.body, add=True), True
+    ),
+    ("PUT", "address-groups", "remove_addresses"): Route(
+        lambda call, ask: address_groups.change(call, _address_group(call, ask), ask.body, add=False), True
     ),
     ("GET", "trunks", "get_subports"): Route(
         lambda call, ask: {"sub_ports": verbs.find(call, TRUNK, ask.parts[1])["sub_ports"]}

@@ -1,10 +1,10 @@
-"""RBAC policies: who else may use a network, a security group or a QoS policy."""
+"""RBAC policies: who else may use a network, a security group, an address group or a QoS policy."""
 
 from typing import Any
 
 from moorage.embedded.network import checks, networks
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
-from moorage.embedded.network.call import Call
+from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import conflict, forbidden, invalid, not_found
 from moorage.embedded.network.groups import default_key
 from moorage.embedded.network.store import Doc
@@ -13,7 +13,14 @@ ACTIONS = {
     "network": ("access_as_shared", "access_as_external"),
     "security_group": ("access_as_shared",),
     "qos_policy": ("access_as_shared",),
+    "address_group": ("access_as_shared",),
 }
+USERS = {
+    "security_group": ("port",),
+    "qos_policy": ("port", "network"),
+    "address_group": ("security_group_rule",),
+}
+"""What keeps a shared thing in use."""
 ATTRS: dict[str, Attr] = {
     "id": read_only(),
     "project_id": Attr(put=False),
@@ -45,8 +52,10 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
             f"Invalid action '{said['action']}' for object type '{kind}'. Valid actions: {', '.join(ACTIONS[kind])}"
         )
     object = call.store.get(_noun(kind), said["object_id"], lock=True)
-    if object is None or not (call.who.admin or call.who.owns(object["project_id"])):
+    if object is None:
         raise not_found(_noun(kind), said["object_id"])
+    if not (call.who.admin or call.who.owns(object["project_id"])):
+        raise invalid("Only admins can manipulate policies on objects they do not own")
     if not call.who.writes(object["project_id"]):
         raise forbidden("create_rbac_policy")
     if target == "*" and not call.who.admin:
@@ -66,8 +75,38 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
 
 
 def _put(call: Call, kind: str, object: Doc) -> None:
+    if kind == "network":
+        object["router:external"] = any(action == "access_as_external" for action, _ in object["_open"])
+        object["shared"] = ["access_as_shared", "*"] in object["_open"]
+        touched(object)
     key = default_key(object["project_id"]) if kind == "security_group" and object["_default"] else ""
     call.store.put(_noun(kind), object, key=key)
+
+
+def view(call: Call, policy: Doc) -> Doc:
+    """Whom it is for is said under one name; both are understood."""
+    return {name: value for name, value in policy.items() if name != "target_project"}
+
+
+def _check_unused(call: Call, kind: str, object: Doc, then: str | None) -> None:
+    """Raises 409 while a project uses what it would not see any more."""
+    allowed = {target for _, target in object["_open"]} | {object["project_id"], then}
+    if "*" in allowed:
+        return
+    for noun in USERS[kind]:
+        for user in call.store.all_mentioning(noun, object["id"]):
+            if user["project_id"] and user["project_id"] not in allowed and _uses(kind, user, object["id"]):
+                text = (
+                    f"RBAC policy on object {object['id']} cannot be removed because other objects depend on it."
+                    f"\nDetails: {noun} {user['id']}"
+                )
+                raise conflict("RbacPolicyInUse", text)
+
+
+def _uses(kind: str, user: Doc, id: str) -> bool:
+    if kind == "address_group":
+        return bool(user["remote_address_group_id"] == id)
+    return id in user["security_groups"] if kind == "security_group" else bool(user.get("qos_policy_id") == id)
 
 
 def update(call: Call, policy: Doc, body: Any) -> Doc:
@@ -80,7 +119,7 @@ def update(call: Call, policy: Doc, body: Any) -> Doc:
     if target == "*" and not call.who.admin:
         raise forbidden("update_rbac_policy", "update_rbac_policy:target_tenant")
     said = {name: policy[name] for name in ("object_type", "object_id", "action", "project_id")}
-    delete(call, policy)
+    delete(call, policy, then=target)
     made = _make(call, said | {"target_tenant": target, "target_project": target})
     call.store.remove("rbac_policy", made["id"])
     made["id"] = policy["id"]
@@ -88,19 +127,19 @@ def update(call: Call, policy: Doc, body: Any) -> Doc:
     return made
 
 
-def delete(call: Call, policy: Doc) -> None:
+def delete(call: Call, policy: Doc, *, then: str | None = None) -> None:
+    """`then`: who may use it in place of the policy's target."""
     if not call.who.writes(policy["project_id"]):
         raise forbidden("delete_rbac_policy")
     kind = policy["object_type"]
     object = call.store.get(_noun(kind), policy["object_id"], lock=True)
     if kind == "network" and object is not None:
-        networks.close_to(call, object, policy["action"], policy["target_tenant"])
-        if policy["target_tenant"] == "*":
-            object["router:external" if policy["action"] == "access_as_external" else "shared"] = False
+        networks.close_to(call, object, policy["action"], policy["target_tenant"], then=then)
         _put(call, kind, object)
         return
     if object is not None:
         object["_open"] = [each for each in object["_open"] if each != [policy["action"], policy["target_tenant"]]]
+        _check_unused(call, kind, object, then)
         call.store.unshare(object["id"], policy["action"], policy["target_tenant"])
         _put(call, kind, object)
     call.store.remove("rbac_policy", policy["id"])

@@ -31,6 +31,14 @@ def visible(who: Who, pool: Doc) -> bool:
     return who.reads(pool["project_id"]) or (who.reader and pool["shared"])
 
 
+LENGTHS = ("default_prefixlen", "min_prefixlen", "max_prefixlen")
+
+
+def view(call: Call, pool: Doc) -> Doc:
+    """Lengths of prefixes are shown as text, as Neutron does."""
+    return {name: str(value) if name in LENGTHS else value for name, value in pool.items() if not name.startswith("_")}
+
+
 def create(call: Call, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:

@@ -68,6 +68,7 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
     network = networks.seen(call.store, call.who, said["network_id"], lock=True)
     if not call.who.writes(network["project_id"]):
         raise forbidden("create_subnet")
+    networks.check_mtu(network["id"], network["mtu"], [said["ip_version"]])
     call.charge(said["project_id"], "subnet")
     siblings = call.store.children("subnet", network["id"])
     pool_id, cidr = _cidr_of(call, said)
@@ -145,6 +146,13 @@ def _check_gateway(net: Net, gateway: str) -> None:
     edge = net.version == 4 and net.prefixlen < 31 and address in {net.network_address, net.broadcast_address}
     if edge or (address not in net and not address.is_link_local):
         raise invalid("Gateway is not valid on subnet")
+
+
+def _check_gateway_unused(call: Call, subnet: Doc) -> None:
+    for address, port, owner in call.store.addresses_of(subnet["id"]):
+        if address == subnet["gateway_ip"] and owner.startswith("network:router_interface"):
+            text = f"Current gateway ip {address} already in use by port {port}. Unable to update."
+            raise conflict("GatewayIpInUse", text)
 
 
 def _pools(net: Net, gateway: str | None, said: Any) -> list[dict[str, str]]:
@@ -229,8 +237,10 @@ def update(call: Call, subnet: Doc, body: Any) -> Doc:
             raise forbidden("update_subnet")
     net = ip_network(subnet["cidr"])
     gateway = changes.get("gateway_ip", subnet["gateway_ip"])
-    if gateway is not None and gateway != subnet["gateway_ip"]:
-        _check_gateway(net, gateway)
+    if gateway != subnet["gateway_ip"]:
+        _check_gateway_unused(call, subnet)
+        if gateway is not None:
+            _check_gateway(net, gateway)
     if "segment_id" in changes and changes["segment_id"] != subnet["segment_id"]:
         _move_segment(call, subnet, changes["segment_id"])
     if "allocation_pools" in changes:

@@ -80,11 +80,21 @@ def _take(call: Call, trunk: Doc, asked: list[dict[str, Any]]) -> None:
             raise conflict("TrunkPortInUse", f"Port {port['id']} is in use by another trunk.")
         if port["device_id"]:
             raise conflict("PortInUse", f"Port {port['id']} has an attached device.")
+        _check_mtu(call, trunk, port)
         port |= {"device_owner": OWNER, "device_id": ""}
         call.store.put("port", touched(port))
         row = {"port_id": port["id"], "segmentation_type": "vlan", "segmentation_id": tag[1]}
         trunk["sub_ports"].append(row)
         trunk["_shown"].append(row | {"mac_address": port["mac_address"]})
+
+
+def _check_mtu(call: Call, trunk: Doc, port: Doc) -> None:
+    parent = call.store.get("port", trunk["port_id"])
+    found = [call.store.get("network", each["network_id"]) for each in (port, parent) if each is not None]
+    mtus = [each["mtu"] for each in found if each is not None]
+    if len(mtus) == 2 and mtus[0] > mtus[1]:
+        text = f"MTU {mtus[0]} of subport {port['id']} cannot be greater than MTU {mtus[1]} of trunk {trunk['id']}."
+        raise conflict("SubPortMtuGreaterThanTrunkPortMtu", text)
 
 
 def _release(call: Call, trunk: Doc, wanted: set[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from moorage.embedded.network import groups, listing
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, forbidden, not_found
-from moorage.embedded.network.nouns import GROUP, PORT, SUBNET, Noun
+from moorage.embedded.network.nouns import ADDRESS_GROUP, GROUP, PORT, SUBNET, Noun
 from moorage.embedded.network.store import Doc
 
 BULK_MAX = 1_000
@@ -121,7 +121,7 @@ def update(call: Call, noun: Noun, id: str, body: Doc, if_match: str | None) -> 
     if noun.name not in body:
         raise bad(f"Unable to find '{noun.name}' in request body")
     doc = find(call, noun, id, lock=True)
-    if noun not in (PORT, SUBNET) and "project_id" in doc and not call.who.writes(doc["project_id"]):
+    if noun not in (ADDRESS_GROUP, PORT, SUBNET) and "project_id" in doc and not call.who.writes(doc["project_id"]):
         raise forbidden(f"update_{noun.name}")
     if noun.name in {"segment", "agent"} and not call.who.admin:
         raise forbidden(f"update_{noun.name}")
