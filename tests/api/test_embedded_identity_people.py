@@ -83,12 +83,65 @@ async def test_a_new_user_works_with_its_own_credentials(cloud: Cloud) -> None:
         ("GET", "/services"),
     ):
         assert (await cloud.ask(method, path, token)).status_code == 403, path
+    for path, action in (("/users", "list_users"), ("/users/nobody", "get_user"), ("/projects/none", "get_project")):
+        refused = await cloud.ask("GET", path, token)
+        told = f"You are not authorized to perform the requested action: identity:{action}."
+        assert (refused.status_code, refused.json()["error"]["message"]) == (403, told)
     assert (await cloud.ask("POST", "/projects", token, json={"project": {"name": "q"}})).status_code == 403
     changed = {"user": {"original_password": "pw", "password": "new"}}
     assert (await cloud.ask("POST", f"/users/{user['id']}/password", "", json=changed)).status_code == 204
     assert (await cloud.ask("GET", f"/users/{user['id']}", token)).status_code == 401
     assert (await cloud.login(with_password(user["id"], "pw"))).status_code == 401
     assert (await cloud.login(with_password(user["id"], "new"), scope)).status_code == 201
+
+
+async def test_projects_are_found_by_their_tags_and_show_their_relatives(cloud: Cloud) -> None:
+    top = await cloud.made("project", name="top", tags=["red", "blue"])
+    mid = await cloud.made("project", name="mid", parent_id=top["id"], tags=["red"])
+    low = await cloud.made("project", name="low", parent_id=mid["id"])
+    others = {"admin", "demo", "service"}
+    for query, names in (
+        ("tags=red", {"top", "mid"}),
+        ("tags=red,blue", {"top"}),
+        ("tags-any=blue,green", {"top"}),
+        ("not-tags=red,blue", {"mid", "low"} | others),
+        ("not-tags-any=red,green", {"low"} | others),
+    ):
+        found = (await cloud.ask("GET", f"/projects?{query}")).json()["projects"]
+        assert {one["name"] for one in found} == names, query
+    shown = (await cloud.ask("GET", f"/projects/{mid['id']}?parents_as_ids&subtree_as_ids=True")).json()["project"]
+    assert (shown["parents"], shown["subtree"]) == ({top["id"]: {"default": None}}, {low["id"]: None})
+    shown = (await cloud.ask("GET", f"/projects/{low['id']}?parents_as_list&subtree_as_ids")).json()["project"]
+    assert (shown["parents"], shown["subtree"]) == ([], None), "the asker has no role above"
+    (admin,) = (await cloud.ask("GET", "/users?name=admin")).json()["users"]
+    inherited = f"/OS-INHERIT/projects/{top['id']}/users/{admin['id']}/roles/{await cloud.role('reader')}"
+    assert (await cloud.ask("PUT", f"{inherited}/inherited_to_projects")).status_code == 204
+    shown = (await cloud.ask("GET", f"/projects/{top['id']}?subtree_as_list")).json()["project"]
+    assert [one["project"]["name"] for one in shown["subtree"]] == ["mid", "low"]
+    effective = (await cloud.ask("GET", f"/role_assignments?effective&user.id={admin['id']}")).json()
+    places = {one["scope"].get("project", {}).get("id") for one in effective["role_assignments"]}
+    assert {mid["id"], low["id"]} <= places
+    assert (await cloud.ask("GET", f"/projects/{low['id']}?parents_as_list&parents_as_ids")).status_code == 400
+
+
+async def test_of_what_is_not_built_there_are_none(cloud: Cloud) -> None:
+    for place in ("identity_providers", "mappings", "service_providers"):
+        listed = await cloud.ask("GET", f"/OS-FEDERATION/{place}")
+        assert (listed.status_code, listed.json()[place]) == (200, [])
+        assert (await cloud.ask("GET", f"/OS-FEDERATION/{place}/x")).status_code == 404
+        assert (await cloud.ask("PUT", f"/OS-FEDERATION/{place}/x", json={})).status_code == 501
+    assert (await cloud.ask("GET", "/OS-OAUTH1/consumers")).json()["consumers"] == []
+    assert (await cloud.ask("POST", "/OS-OAUTH1/consumers", json={})).status_code == 501
+
+
+async def test_roles_of_a_domain_are_listed_when_it_is_named(cloud: Cloud) -> None:
+    domain = await cloud.made("domain", name="d")
+    await cloud.made("role", name="theirs", domain_id=domain["id"])
+    plain = (await cloud.ask("GET", "/roles")).json()["roles"]
+    assert {"admin", "member"} <= {one["name"] for one in plain}
+    assert "theirs" not in {one["name"] for one in plain}
+    of_domain = (await cloud.ask("GET", f"/roles?domain_id={domain['id']}")).json()["roles"]
+    assert [one["name"] for one in of_domain] == ["theirs"]
 
 
 async def test_groups_domains_and_inheritance_give_roles(cloud: Cloud) -> None:
@@ -111,9 +164,15 @@ async def test_groups_domains_and_inheritance_give_roles(cloud: Cloud) -> None:
     token = issued.headers["x-subject-token"]
     mine = (await cloud.ask("GET", "/users", token)).json()["users"]
     assert [one["name"] for one in mine] == ["u"]
+    roles = (await cloud.ask("GET", "/roles", token)).json()["roles"]
+    assert {"member", "reader"} <= {one["name"] for one in roles}, "what a manager may give"
+    assert (await cloud.ask("GET", "/users/nobody", token)).status_code == 403
+    assert (await cloud.ask("DELETE", "/users/nobody", token)).status_code == 403
     other = await cloud.ask("POST", "/users", token, json={"user": {"name": "x", "domain_id": "default"}})
     assert other.status_code == 403
-    assert (await cloud.ask("POST", "/users", token, json={"user": {"name": "x"}})).status_code == 201
+    assert (await cloud.ask("POST", "/users", token, json={"user": {"name": "x"}})).status_code == 403
+    theirs = {"user": {"name": "x", "domain_id": domain["id"]}}
+    assert (await cloud.ask("POST", "/users", token, json=theirs)).status_code == 201
     admin = on_domain.rpartition("/")[0] + "/" + await cloud.role("admin")
     assert (await cloud.ask("PUT", admin, token)).status_code == 403, "a manager makes nobody administrator"
     listed = (await cloud.ask("GET", f"/role_assignments?effective&include_names&user.id={user['id']}")).json()

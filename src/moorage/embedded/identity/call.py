@@ -87,9 +87,11 @@ class Call:
     def may_write(self, domain_id: str | None = None) -> bool:
         return self.has("admin") or (bool(domain_id) and self.has("manager") and self.domain_scope == domain_id)
 
-    def require(self, allowed: bool) -> None:
+    def require(self, allowed: bool, action: str = "") -> None:
+        """Raises Forbidden; `action` is the name of the rule that does not allow it."""
         if not allowed:
-            raise Forbidden("You are not authorized to perform the requested action.")
+            rule = f": identity:{action}" if action else ""
+            raise Forbidden(f"You are not authorized to perform the requested action{rule}.")
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity import nouns, store
+from moorage.embedded.identity import hierarchy, nouns, store
 from moorage.embedded.identity.call import Call, Handler, listing, nothing, route
 from moorage.embedded.identity.desk import Desk
 from moorage.embedded.identity.nouns import shown
@@ -113,8 +113,10 @@ def _in_effect(tx: Tx, rows: list[Record]) -> list[Record]:
         actors = store.members_of(tx, row["actor_id"]) if row["actor_kind"] == "group" else [row["actor_id"]]
         targets = [(row["target_kind"], row["target_id"])]
         if row["inherited"]:
-            above = "domain_id" if row["target_kind"] == "domain" else "parent_id"
-            below = store.find(tx, "projects", {above: row["target_id"], "is_domain": False})
+            if row["target_kind"] == "domain":
+                below = store.find(tx, "projects", {"domain_id": row["target_id"], "is_domain": False})
+            else:
+                below = [one for children in hierarchy.below(tx, row["target_id"]).values() for one in children]
             targets = [("project", project["id"]) for project in below]
         for actor in actors:
             for kind, target in targets:

@@ -71,7 +71,7 @@ GROUP = Noun(
 ROLE = Noun(
     "role", "roles", "roles",
     {"name": _NAME, "domain_id": Field("id", fixed=True), "description": _TEXT, "options": _OPTIONS},
-    ("name", "domain_id"),
+    ("name", "domain_id"), usually={"domain_id": ""},
 )  # fmt: skip
 REGION = Noun(
     "region", "regions", "regions", {"description": Field("text", default=""), "parent_region_id": Field("text")},

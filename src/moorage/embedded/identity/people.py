@@ -226,6 +226,7 @@ def routes(desk: Desk) -> list[Route]:
     inside = "/v3/groups/{id}/users"
     users = Ways(
         prepare=_prepare_user,
+        of_domain=True,
         look=need_domain,
         may_see=lambda call, row: row["id"] == call.user_id or call.may_read(row["domain_id"]),
     )
@@ -242,5 +243,5 @@ def routes(desk: Desk) -> list[Route]:
         route(desk, "PUT", inside + "/{user}", member_add),
         route(desk, "DELETE", inside + "/{user}", member_drop),
         *plain(desk, nouns.USER, users),
-        *plain(desk, nouns.GROUP, Ways(prepare=_prepare_group, look=need_domain)),
+        *plain(desk, nouns.GROUP, Ways(prepare=_prepare_group, of_domain=True, look=need_domain)),
     ]

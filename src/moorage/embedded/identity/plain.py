@@ -27,6 +27,10 @@ async def _as_is(_call: Call, _values: Record) -> None:
     """Nothing to prepare."""
 
 
+async def _no_more(_call: Call, _row: Record) -> Record:
+    return {}
+
+
 def _no_look(_tx: Tx, _row: Record) -> None:
     """Nothing to look at."""
 
@@ -43,6 +47,12 @@ class Ways:
     look: Look = _no_look
     """In the transaction, before a row is written: does what it names exist?"""
     before_delete: Look = _no_look
+    of_domain: bool = False
+    """Whoever asks for a domain sees what is in it alone, administrators too."""
+    keep: Allow = lambda call, row: True
+    """What the query of a list asks of a row, beside the filters by columns."""
+    more: Callable[[Call, Record], Awaitable[Record]] = _no_more
+    """What is shown of one that is asked for alone."""
     may_see: Allow = lambda call, row: call.may_read(_home(row))
     may_list: Callable[[Call], bool] = lambda call: call.may_read(call.domain_scope)
     may_write: Allow = lambda call, row: call.may_write(_home(row))
@@ -78,9 +88,13 @@ class _Plain:
     def _answer(self, call: Call, row: Record, status: int = 200) -> Response:
         return answer({self.noun.one: shown(self.noun, row, call.desk.url)}, status)
 
-    async def _needed(self, call: Call) -> Record:
-        found = await call.desk.read(lambda tx: store.need(tx, self.noun.table, call.path("id"), self.noun.one))
-        if any(found[name] != value for name, value in self.noun.equal.items()):
+    async def _needed(self, call: Call, verb: str) -> Record:
+        """Whoever may not do this with any is not told whether there is one."""
+        found = await call.desk.read(lambda tx: store.get(tx, self.noun.table, call.path("id")))
+        if found is None or any(found[name] != value for name, value in self.noun.equal.items()):
+            none: Record = {"id": call.path("id"), "domain_id": None, "project_id": None, "is_domain": False}
+            allowed = self.ways.may_see if verb == "get" else self.ways.may_write
+            call.require(allowed(call, none), f"{verb}_{self.noun.one}")
             raise NotFound(f"Could not find {self.noun.one}: {call.path('id')}.")
         return found
 
@@ -99,7 +113,7 @@ class _Plain:
         rows = [fresh(self.noun, one) for one in said]
         for values in rows:
             await self.ways.prepare(call, values)
-            call.require(self.ways.may_write(call, values))
+            call.require(self.ways.may_write(call, values), f"create_{self.noun.many}")
 
         def work(tx: Tx) -> None:
             for values in rows:
@@ -117,9 +131,11 @@ class _Plain:
         return await self._create(call, said)
 
     async def _create(self, call: Call, said: Record) -> Response:
+        if self.ways.of_domain and not said.get("domain_id"):  # only administrators leave it to us which
+            call.require(call.may_write(), f"create_{self.noun.one}")
         values = fresh(self.noun, said)
         await self.ways.prepare(call, values)
-        call.require(self.ways.may_write(call, values))
+        call.require(self.ways.may_write(call, values), f"create_{self.noun.one}")
 
         def work(tx: Tx) -> None:
             self.ways.look(tx, values)
@@ -129,23 +145,25 @@ class _Plain:
         return self._answer(call, values, 201)
 
     async def index(self, call: Call) -> Response:
-        call.require(self.ways.may_list(call))
+        call.require(self.ways.may_list(call), f"list_{self.noun.many}")
         equal, like = filters(self.noun, call)
-        equal = {**self.noun.usually, **equal}
-        if call.domain_scope and not call.may_read() and "domain_id" in self.noun.filters:
+        usually = self.noun.usually
+        equal = {**usually, **{name: value for name, value in equal.items() if value or name not in usually}}
+        if call.domain_scope and self.ways.of_domain:
             equal["domain_id"] = call.domain_scope
         found = await call.desk.read(lambda tx: store.find(tx, self.noun.table, equal, like=like))
-        rows = [shown(self.noun, row, call.desk.url) for row in found if self.ways.may_see(call, row)]
-        return listing(call, self.noun.many, rows)
+        kept = (row for row in found if self.ways.may_see(call, row) and self.ways.keep(call, row))
+        return listing(call, self.noun.many, [shown(self.noun, row, call.desk.url) for row in kept])
 
     async def show(self, call: Call) -> Response:
-        row = await self._needed(call)
-        call.require(self.ways.may_see(call, row))
-        return self._answer(call, row)
+        row = await self._needed(call, "get")
+        call.require(self.ways.may_see(call, row), f"get_{self.noun.one}")
+        more = await self.ways.more(call, row)
+        return answer({self.noun.one: shown(self.noun, row, call.desk.url) | more})
 
     async def update(self, call: Call) -> Response:
-        row = await self._needed(call)
-        call.require(self.ways.may_write(call, row))
+        row = await self._needed(call, "update")
+        call.require(self.ways.may_write(call, row), f"update_{self.noun.one}")
         values = patched(self.noun, await call.body(self.noun.one), row)
         await self.ways.prepare(call, values)
 
@@ -156,8 +174,8 @@ class _Plain:
         return self._answer(call, await call.desk.write(work))
 
     async def delete(self, call: Call) -> Response:
-        row = await self._needed(call)
-        call.require(self.ways.may_write(call, row))
+        row = await self._needed(call, "delete")
+        call.require(self.ways.may_write(call, row), f"delete_{self.noun.one}")
 
         def work(tx: Tx) -> None:
             self.ways.before_delete(tx, store.need(tx, self.noun.table, row["id"], self.noun.one))

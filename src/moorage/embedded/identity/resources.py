@@ -3,7 +3,7 @@
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity import nouns, store
+from moorage.embedded.identity import hierarchy, nouns, store
 from moorage.embedded.identity.call import Call, answer, nothing, route
 from moorage.embedded.identity.desk import Desk
 from moorage.embedded.identity.nouns import fresh
@@ -278,11 +278,25 @@ def routes(desk: Desk) -> list[Route]:
         *plain(
             desk,
             nouns.PROJECT,
-            Ways(prepare=_prepare_project, look=_look_project, before_delete=_before_project, may_see=_own_project),
+            Ways(
+                prepare=_prepare_project,
+                look=_look_project,
+                before_delete=_before_project,
+                may_see=_own_project,
+                of_domain=True,
+                keep=hierarchy.tagged,
+                more=hierarchy.relatives,
+            ),
         ),
         *plain(desk, nouns.DOMAIN, Ways(prepare=_prepare_domain, before_delete=_before_domain, may_see=_own_domain)),
         *plain(
-            desk, nouns.ROLE, Ways(prepare=_prepare_role, may_list=lambda call: call.may_read() or call.has("manager"))
+            desk,
+            nouns.ROLE,
+            Ways(
+                prepare=_prepare_role,
+                may_see=lambda call, row: call.may_read() or (call.has("manager") and not row["domain_id"]),
+                may_list=lambda call: call.may_read() or call.has("manager"),
+            ),
         ),
         *plain(
             desk, nouns.REGION, Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True)
