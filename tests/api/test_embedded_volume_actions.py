@@ -366,16 +366,21 @@ async def test_administrators_reset_and_force(cloud: Cloud) -> None:
 async def test_a_transfer_gives_a_volume_away(cloud: Cloud) -> None:
     alice, bob = cloud.open_as("alice"), cloud.open_as("bob")
     id = (await made(alice))["id"]
-    answer = await alice.post("/volume-transfers", json={"transfer": {"volume_id": id, "name": "gift"}})
+    taken = (await alice.post("/snapshots", json={"snapshot": {"volume_id": id}})).json()["snapshot"]["id"]
+    await until(alice, taken, "available", "snapshot")
+    plain = {"transfer": {"volume_id": id, "name": "gift"}}
+    answer = await alice.post("/volume-transfers", json=plain, headers={"OpenStack-API-Version": "volume 3.0"})
     assert answer.status_code == 202, answer.text
     offered = answer.json()["transfer"]
     assert (await shown(alice, id))["status"] == "awaiting-transfer"
     assert (await bob.get(f"/volume-transfers/{offered['id']}")).status_code == 404
     path = f"/volume-transfers/{offered['id']}/accept"
-    assert (await bob.post(path, json={"accept": {"auth_key": "wrong"}})).status_code == 403
+    wrong = await bob.post(path, json={"accept": {"auth_key": "wrong"}})
+    assert (wrong.status_code, wrong.json()["badRequest"]["message"][:17]) == (400, "Invalid auth key:")
     assert (await bob.post(path, json={"accept": {"auth_key": offered["auth_key"]}})).status_code == 202
     assert (await alice.get(f"/volumes/{id}")).status_code == 404
     assert (await shown(bob, id))["status"] == "available"
+    assert (await bob.get(f"/snapshots/{taken}")).status_code == 200
 
 
 async def test_work_that_was_begun_is_gone_on_with_after_a_restart(tmp_path: Path) -> None:

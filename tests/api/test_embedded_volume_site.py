@@ -162,3 +162,32 @@ def test_lists_and_deeper_names_are_looked_into() -> None:
     assert unmet({"a:b": "1", "capabilities:a:b": "2"}, {"a": {"b": [1, 2]}}) is None
     assert unmet({"capabilities:a:c": "2"}, {"a": {"b": 2}}) == "capabilities:a:c=2"
     assert unmet({"none": "x"}, {}) == "none=x"
+
+
+async def test_types_are_filtered_sorted_and_paged(cloud: Cloud) -> None:
+    alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
+    for name in ("b", "c", "a"):
+        await new_type(admin, name, **({"multiattach": "<is> True"} if name == "c" else {"hidden": "yes"}))
+    private = {"name": "z", "os-volume-type-access:is_public": False}
+    assert (await admin.post("/types", json={"volume_type": private})).status_code == 200
+
+    async def names(client: httpx.AsyncClient, **said: str) -> list[str]:
+        answer = await client.get("/types", params=said, headers={"OpenStack-API-Version": "volume 3.52"})
+        assert answer.status_code == 200, answer.text
+        return [each["name"] for each in answer.json()["volume_types"]]
+
+    assert await names(alice, sort="name:asc") == ["__DEFAULT__", "a", "b", "c"]
+    assert await names(alice) == ["a", "c", "b", "__DEFAULT__"]
+    assert await names(alice, extra_specs="{'multiattach': '<is> True'}") == ["c"]
+    assert await names(alice, extra_specs="{'hidden': 'yes'}") == []
+    assert await names(admin, extra_specs="{'hidden': 'yes'}", sort_key="name") == ["b", "a"]
+    assert await names(admin, name="c") == ["c"]
+    assert await names(admin, is_public="False") == ["z"]
+    assert "z" in await names(admin, is_public="None")
+    first = (await alice.get("/types", params={"limit": 3, "sort": "name:asc"})).json()
+    (link,) = first["volume_type_links"]
+    rest = (await alice.get(link["href"])).json()
+    assert [each["name"] for page in (first, rest) for each in page["volume_types"]] == ["__DEFAULT__", "a", "b", "c"]
+    for client, said in ((alice, {"name": "c"}), (admin, {"is_public": "perhaps"}), (alice, {"sort": "size"})):
+        answer = await client.get("/types", params=said, headers={"OpenStack-API-Version": "volume 3.52"})
+        assert answer.status_code == 400, said

@@ -142,7 +142,7 @@ def query_of(call: Call, noun: Noun) -> Query:
     most = call.desk.settings.page_max
     query = Query(limit=bounded_number("limit", said.pop("limit", str(most)), most), marker=said.pop("marker", None))
     query.offset = bounded_number("offset", said.pop("offset", "0"), 2**31 - 1)
-    query.sort = _sort(noun, said)
+    query.sort = sort_of(noun, said)
     everybody = call.who.admin and all_tenants(call.pairs)
     said.pop("all_tenants", None)
     if call.version >= 45 and noun.counted and "with_count" in said:
@@ -194,7 +194,8 @@ def _moment(said: str) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
-def _sort(noun: Noun, said: dict[str, str]) -> list[tuple[str, bool]]:
+def sort_of(noun: Noun, said: dict[str, str]) -> list[tuple[str, bool]]:
+    """Members and whether they descend; what was understood is taken out of `said`."""
     if "sort" in said and ("sort_key" in said or "sort_dir" in said):
         raise bad(
             "The 'sort_key' and 'sort_dir' parameters are deprecated and cannot be used with the 'sort' parameter."
@@ -225,7 +226,7 @@ def page(call: Call, store: Store, noun: Noun, query: Query) -> Page:
     docs = [doc for doc in store.many(noun.name, where=query.where) if _fits(doc, query.rest)]
     total = len(docs) if query.count else None
     for key, descends in reversed(query.sort):
-        docs.sort(key=partial(_rank_of, key), reverse=descends)
+        docs.sort(key=partial(rank_of, key), reverse=descends)
     if query.marker is not None:
         at = next((place for place, doc in enumerate(docs) if doc["id"] == query.marker), None)
         if at is None:
@@ -238,7 +239,7 @@ def _no_marker(noun: Noun, query: Query) -> Fault:
     return Fault(404, f"{noun.name.title()} {query.marker} could not be found.")
 
 
-def _rank_of(key: str, doc: Doc) -> tuple[int, Any]:
+def rank_of(key: str, doc: Doc) -> tuple[int, Any]:
     return _rank(doc.get(key))
 
 
@@ -261,7 +262,7 @@ def _match(doc: Doc, name: str, value: str) -> bool:
         return held is not None and value.lower() in str(held).lower()
     if name in {"metadata", "glance_metadata"}:
         held = doc["metadata" if name == "metadata" else "image_metadata"]
-        wanted = _words(value)
+        wanted = words(value)
         return wanted is not None and all(str(held.get(key)) == str(each) for key, each in wanted.items())
     if name in {"created_at", "updated_at"}:
         held = doc.get(name)
@@ -279,7 +280,7 @@ def _match(doc: Doc, name: str, value: str) -> bool:
     return str(held) == value.strip("'\"") or str(held) == value
 
 
-def _words(said: str) -> dict[str, Any] | None:
+def words(said: str) -> dict[str, Any] | None:
     """`{'a': 'b'}`, as clients write dictionaries into a query."""
     for text in (said, said.replace("u'", "'").replace("'", '"')):
         try:

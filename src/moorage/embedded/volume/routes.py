@@ -16,6 +16,7 @@ from moorage.embedded.volume import (
     site,
     snapshots,
     transfers,
+    type_list,
     types,
     volumes,
 )
@@ -59,7 +60,7 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "attachments/*/action": {"POST": attachments.act},
     **_under("os-volume-transfer", _TRANSFERS),
     **_under("volume-transfers", _TRANSFERS),
-    "types": {"GET": types.index, "POST": types.create},
+    "types": {"GET": type_list.index, "POST": types.create},
     "types/*": {"GET": types.show, "PUT": types.update, "DELETE": types.delete},
     "types/*/action": {"POST": types.act},
     "types/*/os-volume-type-access": {"GET": types.access},

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from moorage.embedded.volume import listing, quotas, views
 from moorage.embedded.volume.call import Call, json, nothing, stamp, touched
 from moorage.embedded.volume.check import FLAG, ID, NAME, TEXT_OR_NULL, Check, flag, obj, stripped, under
-from moorage.embedded.volume.faults import Fault, bad, forbidden, invalid_volume
+from moorage.embedded.volume.faults import Fault, bad, forbidden, invalid_snapshot, invalid_volume
 from moorage.embedded.volume.records import my_volume
 from moorage.embedded.volume.store import Doc, Store
 from moorage.model.ids import new_uuid
@@ -61,8 +61,9 @@ async def create(call: Call) -> Response:
         if volume["status"] != "available":
             raise invalid_volume("status must be available")
         without = flag(said.get("no_snapshots", False))
-        if not without and call.version < 55 and store.children("snapshot", volume["id"]):
-            raise invalid_volume("Volume has snapshots; they are transferred with it from microversion 3.55 on")
+        for snapshot in [] if without else store.children("snapshot", volume["id"]):
+            if snapshot["status"] != "available":
+                raise invalid_snapshot(f"snapshot: {snapshot['id']} status must be available")
         doc = {
             "id": new_uuid(),
             "name": said.get("name"),
@@ -102,7 +103,8 @@ async def _list(call: Call, *, detailed: bool) -> Response:
 
     def work(store: Store) -> Doc:
         page = listing.page(call, store, listing.TRANSFERS, query)
-        return {"transfers": [(_detail if detailed else _summary)(call, doc) for doc in page.docs]}
+        shown = [(_detail if detailed else _summary)(call, doc) for doc in page.docs]
+        return listing.answer(call, listing.TRANSFERS, query, page, shown)
 
     return json(await call.desk.read(work))
 
@@ -131,7 +133,7 @@ async def accept(call: Call) -> Response:
         if doc is None:
             raise Fault(404, f"Transfer {call.parts[1]} could not be found.")
         if not hmac.compare_digest(_digest(doc["salt"], key), doc["digest"]):
-            raise Fault(403, "Not authorized: the key does not fit.")
+            raise bad(f"Invalid auth key: Attempt to transfer {doc['id']} with invalid auth key.")
         volume = store.get("volume", doc["volume_id"], hold=True)
         if volume is None or volume["status"] != "awaiting-transfer":
             raise bad("The volume does not wait for a transfer.")

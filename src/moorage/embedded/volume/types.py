@@ -18,9 +18,8 @@ from moorage.embedded.volume.check import (
     obj,
     under,
 )
-from moorage.embedded.volume.faults import Fault, bad, conflict, forbidden, no_type
-from moorage.embedded.volume.listing import bounded_number
-from moorage.embedded.volume.records import default_type, only_admin, sees_type, type_named, type_of
+from moorage.embedded.volume.faults import Fault, bad, conflict, forbidden
+from moorage.embedded.volume.records import default_type, only_admin, type_named, type_of
 from moorage.embedded.volume.store import Doc, Store
 from moorage.model.ids import new_uuid
 
@@ -67,27 +66,6 @@ def new_type(name: str, *, description: str | None = None, is_public: bool = Tru
 
 
 # ---------------------------------------------------------------------------------------------------- types
-
-
-async def index(call: Call) -> Response:
-    said = dict(call.pairs)
-    public = said.get("is_public", "true").strip().lower()
-    most = call.desk.settings.page_max
-    limit = bounded_number("limit", said.get("limit", str(most)), most)
-    offset = bounded_number("offset", said.get("offset", "0"), 2**31 - 1)
-
-    def work(store: Store) -> list[Doc]:
-        found = [doc for doc in store.many("type") if sees_type(call, doc)]
-        if call.who.admin and public not in {"none", ""}:
-            found = [doc for doc in found if doc["is_public"] == flag(public)]
-        if (marker := said.get("marker")) is not None:
-            at = next((place for place, doc in enumerate(found) if doc["id"] == marker), None)
-            if at is None:
-                raise no_type(marker)
-            found = found[at + 1 :]
-        return [views.type_view(call, doc) for doc in found[offset : offset + limit]]
-
-    return json({"volume_types": await call.desk.read(work)})
 
 
 async def show(call: Call) -> Response:
