@@ -246,7 +246,7 @@ async def test_versions_and_discovery(cloud: Cloud) -> None:
     for name in ("image", "images", "member", "members"):
         assert (await alice.get(f"/v2/schemas/{name}")).json()["name"] == name
     assert (await alice.get("/v2/schemas/nothing")).status_code == 404
-    assert (await alice.get("/v2/info/import")).json()["import-methods"]["value"] == []
+    assert (await alice.get("/v2/info/import")).json()["import-methods"]["value"] == ["glance-direct"]
     assert (await alice.get("/v2/info/stores")).json()["stores"][0]["default"] == "true"
     assert (await cloud.open_as("admin").get("/v2/tasks")).json()["tasks"] == []
     assert (await alice.get("/v2/tasks")).status_code == 403
@@ -254,14 +254,42 @@ async def test_versions_and_discovery(cloud: Cloud) -> None:
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, POST")
 
 
-async def test_nothing_is_imported(cloud: Cloud) -> None:
-    alice = cloud.open_as("alice")
+async def test_what_is_staged_is_imported_and_nothing_is_fetched(cloud: Cloud) -> None:
+    alice, bob = cloud.open_as("alice"), cloud.open_as("bob")
     image = await made(alice)
-    said = {"method": {"name": "web-download", "uri": "http://169.254.169.254/"}}
-    answer = await alice.post(f"{image['self']}/import", json=said)
+    staging, importing = f"{image['self']}/stage", f"{image['self']}/import"
+    fetch = {"method": {"name": "web-download", "uri": "http://169.254.169.254/"}}
+    answer = await alice.post(importing, json=fetch)
     assert answer.status_code == 400
     assert "Unknown import method name 'web-download'" in answer.json()["message"]
-    assert (await alice.put(f"{image['self']}/stage", content=b"x")).status_code == 404
+    direct = {"method": {"name": "glance-direct"}}
+    assert (await alice.post(importing, json=direct)).status_code == 409, "nothing is staged"
+    data, stream = bytes(range(256)) * 5000, {"Content-Type": STREAM}
+    assert (await alice.put(staging, content=data)).status_code == 415
+    assert (await bob.put(staging, content=data, headers=stream)).status_code == 404
+    short = await alice.put(staging, content=data, headers={**stream, "X-OpenStack-Image-Size": "3"})
+    assert short.status_code == 400
+    assert (await alice.put(staging, content=data, headers=stream)).status_code == 204
+    shown = (await alice.get(image["self"])).json()
+    assert (shown["status"], shown["size"], shown["checksum"]) == ("uploading", len(data), None)
+    for again in (alice.put(staging, content=data, headers=stream), fill(alice, image["id"], data)):
+        assert (await again).status_code == 409
+    await make(cloud.database, cloud.files).start()  # what is staged outlives the process
+    assert (await bob.post(importing, json=direct)).status_code == 404
+    assert (await alice.post(importing, json=direct | {"stores": ["elsewhere"]})).status_code == 409
+    assert (await alice.post(importing, json=direct)).status_code == 202
+    shown = (await alice.get(image["self"])).json()
+    assert (shown["status"], shown["checksum"]) == ("active", hashlib.md5(data, usedforsecurity=False).hexdigest())
+    assert (await alice.get(shown["file"])).content == data
+    assert (await alice.post(importing, json=direct)).status_code == 409
+    assert [path.name for path in cloud.files.iterdir()] == [image["id"]]
+    gone = await made(alice, disk_format="qcow2")
+    assert (await alice.put(f"{gone['self']}/stage", content=data, headers=stream)).status_code == 204
+    assert (await alice.post(f"{gone['self']}/import", json=direct)).status_code == 415, "it is no qcow2"
+    assert (await alice.get(gone["self"])).json()["status"] == "queued"
+    assert (await alice.put(f"{gone['self']}/stage", content=data, headers=stream)).status_code == 204
+    assert (await alice.delete(gone["self"])).status_code == 204
+    assert [path.name for path in cloud.files.iterdir()] == [image["id"]]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from moorage.embedded.image import attributes, data
 from moorage.embedded.image.call import Desk, Settings, look_up, touch
 from moorage.embedded.image.faults import Fault, too_large
-from moorage.embedded.image.files import PIECE_BYTES, Files
+from moorage.embedded.image.files import PIECE_BYTES, STAGED, Files
 from moorage.embedded.image.formats import format_of
 from moorage.embedded.image.metadefs import read_metadefs
 from moorage.embedded.image.store import TABLES, Condition, Doc, Query, Store
@@ -104,7 +104,15 @@ def _recover(store: Store) -> set[str]:
     for doc in store.in_status("saving"):
         doc["status"] = "queued"
         store.put(doc, touch(doc))
-    return store.ids() - {doc["id"] for doc in store.in_status("queued")}
+    for doc in store.in_status("importing"):  # from what is staged it is begun anew
+        doc["status"] = "uploading"
+        store.put(doc, touch(doc))
+    for doc in store.in_status("uploading"):
+        if doc["size"] is None:
+            doc["status"] = "queued"
+            store.put(doc, touch(doc))
+    staged = {f"{doc['id']}{STAGED}" for doc in store.in_status("uploading")}
+    return (store.ids() - {doc["id"] for doc in store.in_status("queued")}) | staged
 
 
 def _seed(store: Store, name: str, content: bytes, said: dict[str, Any], settings: Settings) -> Doc:

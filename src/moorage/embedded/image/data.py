@@ -25,11 +25,11 @@ async def upload(call: Call) -> Response:
     store = headers.get("x-image-meta-store", call.desk.settings.store)
     if store != call.desk.settings.store:
         raise bad(f"Store identifier {store} is not known.")
-    await take(call.desk, call.who, id, call.request.stream(), _declared(call))
+    await take(call.desk, call.who, id, call.request.stream(), declared(call))
     return nothing()
 
 
-def _declared(call: Call) -> int | None:
+def declared(call: Call) -> int | None:
     said = call.request.headers.get("x-openstack-image-size", call.request.headers.get("content-length"))
     if said is None:
         return None
@@ -38,22 +38,22 @@ def _declared(call: Call) -> int | None:
     return int(said)
 
 
-async def take(desk: Desk, who: Who, id: str, chunks: AsyncIterable[bytes], declared: int | None) -> None:
+async def take(desk: Desk, who: Who, id: str, chunks: AsyncIterable[bytes], said: int | None) -> None:
     """Queued → saving → active; whatever goes wrong in between, the image is queued again and nothing is left on disk."""
     limit = desk.settings.image_max_bytes
-    if declared is not None and declared > limit:
-        raise _over(limit)
+    if said is not None and said > limit:
+        raise over(limit)
     doc = await desk.write(lambda store: _begin(store, who, id))
     try:
         received = await desk.files.receive(id, chunks, limit)
-        _judge(desk, doc, received, declared)
+        judge(desk, doc, received, said)
         kept = await desk.files.keep(id, received)
-        kept = kept and await desk.write(lambda store: _finish(store, id, received, desk.settings.store))
+        kept = kept and await desk.write(lambda store: finish(store, id, received, desk.settings.store, "saving"))
     except BaseException as failure:
         await desk.files.forget(id)
-        await desk.write(lambda store: _give_up(store, id))
+        await desk.write(lambda store: give_up(store, id, "saving"))
         if isinstance(failure, TooLong):
-            raise _over(limit) from None
+            raise over(limit) from None
         raise
     if not kept:
         await desk.files.forget(id)
@@ -64,7 +64,7 @@ async def take(desk: Desk, who: Who, id: str, chunks: AsyncIterable[bytes], decl
         )
 
 
-def _over(limit: int) -> Fault:
+def over(limit: int) -> Fault:
     return too_large(f"The incoming image is too large: it may have {limit} bytes.")
 
 
@@ -80,22 +80,23 @@ def _begin(store: Store, who: Who, id: str) -> Doc:
     return doc
 
 
-def _judge(desk: Desk, doc: Doc, received: Received, declared: int | None) -> None:
-    if declared is not None and declared != received.size:
-        raise bad(f"The image's size was said to be {declared} bytes, but {received.size} came.")
+def judge(desk: Desk, doc: Doc, received: Received, said: int | None) -> None:
+    """Raises 400 for another size than was said, 415 for data that is not of the image's format."""
+    if said is not None and said != received.size:
+        raise bad(f"The image's size was said to be {said} bytes, but {received.size} came.")
     if desk.settings.check_formats and doc["container_format"] == "bare":
         why = complaint(doc["disk_format"], received.head)
         if why is not None:
             raise Fault(415, why)
 
 
-def _finish(store: Store, id: str, received: Received, kept_in: str) -> bool:
-    """False when the image was deleted meanwhile."""
+def finish(store: Store, id: str, received: Received, kept_in: str, status: str) -> bool:
+    """Active, when it still has the status of this work; False when the image was deleted meanwhile."""
     found = store.show(id, hold=True)
     if found is None:
         return False
     doc = found.doc
-    if doc["status"] != "saving":
+    if doc["status"] != status:
         return False
     doc |= {
         "status": "active",
@@ -110,10 +111,11 @@ def _finish(store: Store, id: str, received: Received, kept_in: str) -> bool:
     return True
 
 
-def _give_up(store: Store, id: str) -> None:
+def give_up(store: Store, id: str, status: str) -> None:
+    """Queued again, without data."""
     found = store.show(id, hold=True)
-    if found is not None and (doc := found.doc)["status"] == "saving":
-        doc["status"] = "queued"
+    if found is not None and (doc := found.doc)["status"] == status:
+        doc |= {"status": "queued", "size": None}
         store.put(doc, touch(doc))
 
 

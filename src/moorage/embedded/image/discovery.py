@@ -1,4 +1,4 @@
-"""What the service is: its versions, schemas, stores, ways of import (none), and its list of tasks (empty)."""
+"""What the service is: its versions, schemas, stores, ways of import, and its list of tasks (empty)."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ from starlette.responses import Response
 
 from moorage.embedded.image import metadef_schemas
 from moorage.embedded.image.call import Call, Desk, json, look_up, look_up_mine
-from moorage.embedded.image.faults import Fault, bad, not_allowed, not_found
+from moorage.embedded.image.faults import Fault, not_allowed, not_found
 from moorage.embedded.image.schemas import SCHEMAS
+from moorage.embedded.image.staging import METHODS
 
 CURRENT = "2.17"
 # 2.14 and 2.16 tell of a cache of images, which we have not.
@@ -43,28 +44,12 @@ async def stores(call: Call) -> Response:
 
 
 async def import_methods(call: Call) -> Response:
-    return json({"import-methods": {"description": "Import methods available.", "type": "array", "value": []}})
-
-
-async def refuse_import(call: Call) -> Response:
-    """Nothing is fetched from addresses that users name; data is uploaded."""
-    id = call.parts[1]
-    said = await call.body()
-    method = said.get("method") if isinstance(said, dict) else None
-    if not isinstance(method, dict):
-        raise bad("Import request requires a 'method' field.")
-    if "name" not in method:
-        raise bad("Import request requires a 'name' field.")
-    await call.desk.read(lambda store: look_up(store, call.who, id))
-    raise bad(f"Unknown import method name '{method['name']}'. Upload the data with PUT /v2/images/{id}/file.")
-
-
-async def refuse_stage(call: Call) -> Response:
-    raise not_found("'glance-direct' method is not available at this site.")
+    known = {"description": "Import methods available.", "type": "array", "value": list(METHODS)}
+    return json({"import-methods": known})
 
 
 async def tasks(call: Call) -> Response:
-    """Tasks are what imports leave behind; there are none."""
+    """Tasks are what imports that take long leave behind; here there are none."""
     if not call.who.admin:
         raise not_allowed("tasks_api_access")
     return json({"tasks": [], "first": "/v2/tasks", "schema": "/v2/schemas/tasks"})

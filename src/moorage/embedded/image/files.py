@@ -13,6 +13,8 @@ from moorage.embedded.image.formats import HEAD_BYTES
 
 PIECE_BYTES = 1024 * 1024
 PART = ".part"
+STAGED = ".staged"
+"""After an image's id: data that waits to be imported."""
 _ZEROES = bytes(2 * PIECE_BYTES)
 
 
@@ -118,9 +120,13 @@ class Files:
 
     async def forget(self, image: str) -> None:
         """Remove an image's data and what is left of an upload, if any."""
-        for path in (self.path(image), self._directory / f"{image}{PART}"):
+        for end in ("", PART, STAGED, STAGED + PART):
             with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(path.unlink)
+                await asyncio.to_thread((self._directory / f"{image}{end}").unlink)
+
+    async def unstage(self, image: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            await asyncio.to_thread((self._directory / f"{image}{STAGED}").unlink)
 
     async def send(self, file: BinaryIO, first: int, length: int) -> AsyncIterator[bytes]:
         """`length` bytes from `first`; the file is closed at the end."""

@@ -8,6 +8,7 @@ from moorage.embedded.image import attributes, listing, patch
 from moorage.embedded.image.attributes import WORD_MAX_CHARS
 from moorage.embedded.image.call import Call, json, json_text, look_up, look_up_mine, nothing, touch
 from moorage.embedded.image.faults import bad, conflict, forbidden, not_allowed, not_found, too_large
+from moorage.embedded.image.staging import METHODS
 from moorage.embedded.image.store import Doc, NoMarker, Store
 
 
@@ -25,6 +26,7 @@ async def create(call: Call) -> Response:
     headers = {
         "Location": f"{desk.public_url}/v2/images/{doc['id']}",
         "OpenStack-image-store-ids": settings.store,
+        "OpenStack-image-import-methods": ",".join(METHODS),
     }
     return json(doc, 201, headers)
 

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from starlette.responses import Response
 
-from moorage.embedded.image import data, discovery, images, members, metadefs
+from moorage.embedded.image import data, discovery, images, members, metadefs, staging
 from moorage.embedded.image.call import Call
 from moorage.embedded.image.faults import Fault, not_found
 
@@ -27,8 +27,8 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "images/*/members/*": {"GET": members.show, "PUT": members.update, "DELETE": members.delete},
     "images/*/actions/deactivate": {"POST": images.deactivate},
     "images/*/actions/reactivate": {"POST": images.reactivate},
-    "images/*/import": {"POST": discovery.refuse_import},
-    "images/*/stage": {"PUT": discovery.refuse_stage},
+    "images/*/import": {"POST": staging.start_import},
+    "images/*/stage": {"PUT": staging.stage},
     "images/*/tasks": {"GET": discovery.image_tasks},
     "schemas/*": {"GET": discovery.schema},
     "schemas/metadefs/*": {"GET": discovery.metadef_schema},
