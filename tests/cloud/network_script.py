@@ -164,3 +164,21 @@ TRUNKS_AND_SEGMENTS = """
     extension show qos ~ Quality of Service
     network rbac list
 """
+
+GROUPS = """
+    ag = address group create --address 192.0.2.0/24 --description words ag1 ~ 192.0.2.0/24
+    address group set --name ag2 --address 198.51.100.7 ag1
+    address group list ~ 198.51.100.7/32
+    address group unset --address 198.51.100.7/32 ag2
+    address group show ag2 !~ 198.51.100.7
+    security group create ruled
+    ! security group rule create --egress --protocol any ruled ~ already exists
+    security group rule create --protocol tcp --dst-port 1:65535 --remote-ip 192.0.2.9 ruled ~ 192.0.2.9/32
+    security group rule create --ethertype IPv6 --protocol icmp ruled ~ ipv6-icmp
+    security group rule create --protocol udp --dst-port 54 --remote-address-group ag2 ruled ~ {ag}
+    security group rule list --protocol udp --ingress ruled ~ 54
+    ! address group delete ag2
+    security group delete ruled
+    address group delete ag2
+    network qos rule type show minimum_bandwidth ~ min_kbps
+"""

@@ -20,6 +20,7 @@ import network_script
 import openstack_script as script
 import placement_script as placement
 import pytest
+import volume_script
 
 from moorage.testing.ports import free_ports
 
@@ -232,9 +233,14 @@ def test_the_neighbours(client: Client, text: str) -> None:
     told(client.run(getattr(script, text), *ADMIN))
 
 
-@pytest.mark.parametrize("text", ["POOLS_AND_SHARING", "QOS", "ROUTERS", "TRUNKS_AND_SEGMENTS"])
+@pytest.mark.parametrize("text", ["POOLS_AND_SHARING", "QOS", "ROUTERS", "TRUNKS_AND_SEGMENTS", "GROUPS"])
 def test_the_whole_network_service(client: Client, text: str) -> None:
     told(client.run(getattr(network_script, text), *ADMIN))
+
+
+@pytest.mark.parametrize("text", ["VOLUMES", "KINDS", "SITE"])
+def test_the_whole_volume_service(client: Client, text: str) -> None:
+    told(client.run(getattr(volume_script, text), *ADMIN, *at("2.latest"), "--os-volume-api-version", "3.71"))
 
 
 def _owner(version: str, project: str, user: str) -> str:
