@@ -19,6 +19,11 @@ from moorage.testing.waiting import until
 ME = ConductorId("k1")
 
 
+def result_of(command: Command, host: str = HOST.host, step: str | None = None) -> Result:
+    payload = pack(GuestNow(PowerState.SHUTDOWN))
+    return Result(host, CELL, command.server, command.turn, step or command.step, True, payload=payload)
+
+
 class HandHost:
     """A host whose answers the test writes itself."""
 
@@ -39,8 +44,7 @@ class HandHost:
             self.taken += message.results
 
     async def answer(self, command: Command, *, host: str = HOST.host, step: str | None = None) -> None:
-        payload = pack(GuestNow(PowerState.SHUTDOWN))
-        result = Result(host, CELL, command.server, command.turn, step or command.step, True, payload=payload)
+        result = result_of(command, host, step)
         await self.bus.publish(subjects.result_for(CELL, command.reply_to), encode(result))
 
     async def beat(self, *untaken: ResultKey) -> None:
@@ -82,6 +86,38 @@ async def test_it_is_sent_again_until_it_is_answered_and_not_after() -> None:
     sent = len(host.commands)
     with pytest.raises(TimeoutError):
         await until(lambda: len(host.commands) > sent, patience_s=0.2)
+    await caller.stop()
+
+
+async def test_an_answer_in_the_moment_of_sending_again_ends_the_sending() -> None:
+    """Else it would be sent for ever, and obeyed once more when the host has forgotten what it answered."""
+    host, caller = await begun(resend_s=600)
+    waiting = asyncio.create_task(caller.power_off(HOST, errand(), SERVER))
+    await until(lambda: host.commands)
+    (call,) = caller._calls.values()
+    assert call.again is not None
+    call.settle(result_of(host.commands[0]))
+    call.again()
+    assert await waiting is PowerState.SHUTDOWN
+    await until(lambda: host.bus.quiet and not caller._sending)
+    assert len(host.commands) == 1
+    assert call.timer is not None
+    assert call.timer.cancelled()
+    await caller.stop()
+
+
+async def test_what_is_sent_again_for_two_reasons_at_once_is_sent_in_one_chain() -> None:
+    host, caller = await begun(resend_s=600)
+    waiting = asyncio.create_task(caller.power_off(HOST, errand(), SERVER))
+    await until(lambda: host.commands)
+    (call,) = caller._calls.values()
+    assert call.again is not None
+    call.again()
+    soon = call.timer = asyncio.get_running_loop().call_later(600, call.again)  # as when the bus is back
+    await until(lambda: len(host.commands) == 2)
+    assert soon.cancelled()
+    await host.answer(host.commands[0])
+    assert await waiting is PowerState.SHUTDOWN
     await caller.stop()
 
 

@@ -371,6 +371,8 @@ class HostCaller:
             call.timer.cancel()
 
     async def _send(self, call: _Call, again_s: float) -> None:
+        if not call.waiters:
+            return  # answered or given up in the moment in which it was to be sent again: nobody would end it any more
         address, loop = call.address, asyncio.get_running_loop()
 
         def again() -> None:
@@ -385,6 +387,8 @@ class HostCaller:
             task.add_done_callback(self._sending.discard)
 
         call.again = again
+        if call.timer is not None:
+            call.timer.cancel()  # one chain of sendings, also when the bus came back in the moment of one
         call.timer = loop.call_later(again_s * (1.0 + 0.1 * self._dice.random()), again)
         left_s = max(0.0, call.ends - self._clock.monotonic())
         command = msgspec.structs.replace(call.command, left_s=left_s, taken=self._some_taken(address.host))
