@@ -1,7 +1,8 @@
 """What a conductor does with operations that were stuck, or that it could not tell: in their time, as adopted, and only its own."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from moorage.model.operation import Operation, OperationStatus
 from moorage.operations.accept import accepted
 from moorage.operations.rooms import Rooms
 from moorage.saga import Run, Saga, step
+from moorage.sql import Tx, current_label
 from moorage.store.region import operations
 from moorage.testing.small_region import SmallRegion, a_server
 from moorage.testing.waiting import until
@@ -169,3 +171,29 @@ async def test_a_stuck_operation_waits_for_a_conductor_that_has_its_hands_full(
     await quiet(conductor)
     assert told.unsure == [True]
     assert (await row(small)).status is OperationStatus.DONE
+
+
+async def test_what_a_look_finds_before_it_is_handed_over_is_told_once(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice at once, it would be two operations to the places, one of which is never given back."""
+    told = Told()
+    told.bad = False
+    saga = a_saga(told)
+    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
+    new = accepted(saga, FIRST, a_server(), Ask(), owner=ME, user="u", seq=1, request_id="req-1")
+    await small.region.write(lambda tx: operations.accept(tx, [new]))
+    conductor, read = await a_conductor(small, Clock()), small.region.read
+
+    async def meanwhile(work: Callable[[Tx], Any]) -> Any:
+        found = await read(work)
+        if current_label() == "fetch":
+            conductor.hand_over(new)
+        return found
+
+    monkeypatch.setattr(small.region, "read", meanwhile)
+    await conductor.look()
+    await quiet(conductor)
+    assert told.unsure == [False]
+    assert FIRST not in conductor.bulkheads
+    assert not conductor.bulkheads._counts

@@ -83,6 +83,10 @@ class Bulkheads:
     def __contains__(self, operation: OperationId) -> bool:
         return operation in self._taken
 
+    def knows(self, operation: OperationId) -> bool:
+        """It has a place, or stands in the queue."""
+        return operation in self._taken or operation in self._waiting
+
     @property
     def waiting(self) -> int:
         """How many wait in the queue."""

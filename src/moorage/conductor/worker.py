@@ -258,8 +258,8 @@ class Conductor:
     def hand_over(self, accepted: Accepted) -> None:
         """From the front desk of this process: no need to read what is known."""
         berth = berth_of(accepted.saga, accepted.project, accepted.cell)
-        if not self.alive or accepted.id in self._told:
-            return
+        if not self.alive or self.bulkheads.knows(accepted.id):
+            return  # a look may have found it in the table before we were told of it, and be reading it now
         if not self.bulkheads.has_place(berth):
             self.bulkheads.wait(accepted.id, berth)
             return
