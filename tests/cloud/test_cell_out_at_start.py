@@ -3,15 +3,20 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
-from conftest import Running, Start
+from conftest import Running, Start, a_config
 
-from moorage.main.config import Cell, Hosts
+from moorage.main.config import Cell, Hosts, Listen
+from moorage.main.consoles import console
 from moorage.main.databases import open_databases
+from moorage.main.metadata import metadata
+from moorage.main.roles import Role
 from moorage.main.up import say_ready
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId
 from moorage.operations.cells import CellDatabase
+from moorage.testing.ports import free_ports
 from moorage.testing.waiting import until
 
 CELL1 = CellId("cell1")
@@ -141,6 +146,23 @@ async def test_what_answers_and_is_another_one_stays_out(start: Start, tmp_path:
         away.end()
         await until(lambda: taken_in(running), TAKEN_IN_S)
         assert set((await states(running)).values()) == {"ACTIVE"}
+
+
+@pytest.mark.parametrize("role", [metadata, console])
+async def test_processes_that_only_read_take_it_in_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, role: Role
+) -> None:
+    file, ports = tmp_path / "data" / "cell1.db", free_ports(2)
+    file.mkdir(parents=True)
+    config = a_config(tmp_path / "data", cells=(Cell("cell1"),))
+    api = msgspec.structs.replace(config.api, metadata=Listen(port=ports[0]), console=Listen(port=ports[1]))
+    stopping = asyncio.Event()
+    running = asyncio.ensure_future(role(msgspec.structs.replace(config, api=api), stopping))
+    await until(lambda: running.done() or "cell cell1 is out" in caplog.text)
+    file.rmdir()
+    await until(lambda: running.done() or "cell cell1 answers, and is taken in" in caplog.text, TAKEN_IN_S)
+    stopping.set()
+    await running
 
 
 async def test_a_refused_cell_stops_the_start_though_another_is_out(start: Start, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from moorage.api.console.app import ConsoleProxy, ProxySettings
 from moorage.bus.agents import HostCaller
+from moorage.main.cell_intake import CellIntake
 from moorage.main.config import OPTIONAL_PORTS, Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.region import Region, open_bus
@@ -80,6 +81,8 @@ async def console(config: Config, stopping: asyncio.Event) -> None:
     clock = SystemClock()
     stores = StoreWatch(databases.region, databases.cells, clock)
     await stores.start()
+    intake = CellIntake(databases, stores, clock)
+    intake.start()
     bus = await open_bus(config.bus.url)
     me = f"{ROLE}-{uuid.uuid4().hex[:12]}"
     hosts = HostCaller(bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s)
@@ -91,6 +94,7 @@ async def console(config: Config, stopping: asyncio.Event) -> None:
     await stopping.wait()
     await door.close()
     await presence.stop()
+    await intake.stop()
     await hosts.stop()
     await bus.close()
     await stores.stop()

@@ -8,6 +8,7 @@ from moorage.api.metadata.app import MetadataApp
 from moorage.api.metadata.guests import Guests
 from moorage.clients.network import NetworkClient
 from moorage.clients.vendor_data import VendorData
+from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config, secret
 from moorage.main.databases import Databases, open_databases
 from moorage.main.flat import flat_network, pools_of
@@ -58,6 +59,8 @@ async def metadata(config: Config, stopping: asyncio.Event) -> None:
     clock = SystemClock()
     stores = StoreWatch(databases.region, databases.cells, clock)
     await stores.start()
+    intake = CellIntake(databases, stores, clock)
+    intake.start()
     clients = make_clients(config)
     flat = config.network.backend == "flat"
     network = flat_network(config, databases.region, lambda _: None) if flat else clients.network
@@ -68,6 +71,7 @@ async def metadata(config: Config, stopping: asyncio.Event) -> None:
     await stopping.wait()
     await door.close()
     await presence.stop()
+    await intake.stop()
     await clients.close()
     await stores.stop()
     await databases.close()
