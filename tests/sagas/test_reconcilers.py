@@ -41,12 +41,12 @@ from moorage.model.notification import Notification
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask
 from moorage.operations.all import SAGAS
-from moorage.operations.cells import Cells
+from moorage.operations.cells import AbsentDatabase, CellDatabase, Cells
 from moorage.operations.delete import Delete
 from moorage.operations.notifications.messages import Wording
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
-from moorage.sql import Tx
+from moorage.sql import Meter, Tx
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
@@ -674,6 +674,25 @@ async def test_a_notification_that_nobody_takes_is_given_up(small: SmallRegion) 
     assert await small.region.read(OUTBOX.count) == len(TOLD) - 1
 
 
+def a_cell_that_is_out() -> CellDatabase:
+    return CellDatabase(CellId("out"), AbsentDatabase("out", "sqlite", Meter(), "it does not answer"))
+
+
+async def test_a_cell_that_is_out_keeps_no_notification_of_the_others(small: SmallRegion) -> None:
+    await boot_told(small)
+    kept = await small.said()
+    cell = next(iter(small.cells.values()))
+    await cell.write(lambda tx: CELL_OUTBOX.write(tx, kept))
+    broker, clock = Broker(), cast("Any", HeldClock())
+    sending = Notifications(small.region, (a_cell_that_is_out(), cell), broker, Wording(), clock)
+    assert await sending.run() == NotificationsDone(2 * len(TOLD), out=("out",))
+    assert broker.taken == TOLD * 2
+    await cell.write(lambda tx: CELL_OUTBOX.write(tx, kept))
+    broker.out = True
+    assert (await sending.run()).waiting_s > 0
+    assert await cell.read(CELL_OUTBOX.count) == len(TOLD)
+
+
 async def test_what_cannot_be_read_does_not_stop_the_others(small: SmallRegion) -> None:
     await boot_told(small)
     broken = OUTBOX.table.update().where(OUTBOX.table.c.number == 1).values(doc='{"from": "the future"}')
@@ -724,6 +743,16 @@ async def test_usage_audit_already_fine(small: SmallRegion) -> None:
     assert await later.run() == UsageAuditDone(1)
     assert await later.run() == UsageAuditDone(0)
     assert await audit(small, hour + HOUR_US).run() == UsageAuditDone(0), "another conductor finds it told"
+    assert await told_of(small) == [(SERVER, (hour, hour + HOUR_US))]
+
+
+async def test_a_usage_audit_tells_of_a_cell_that_was_out_when_it_answers(small: SmallRegion) -> None:
+    hour = await the_hour(small)
+    later = audit(small, hour + HOUR_US)
+    later._cells = {CellId("out"): a_cell_that_is_out(), **small.cells}
+    assert await later.run() == UsageAuditDone(1, ("out",))
+    later._cells = small.cells
+    assert await later.run() == UsageAuditDone()
     assert await told_of(small) == [(SERVER, (hour, hour + HOUR_US))]
 
 

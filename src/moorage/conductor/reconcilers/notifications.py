@@ -2,7 +2,8 @@
 
 Of several conductors the one that leads sends.  While two disagree about who that is, or when one dies
 between sending and removing, a message goes out twice, with one `message_id`.  While the broker takes nothing, rows stay;
-the oldest go when there are too many or they are too old, and the log says how many.
+the oldest go when there are too many or they are too old, and the log says how many.  A database that is out keeps what it has to tell,
+and keeps the others from nothing.
 """
 
 import logging
@@ -18,7 +19,7 @@ from moorage.bus.notifications import Sender
 from moorage.model.clock import Clock
 from moorage.model.errors import Unavailable
 from moorage.model.notification import Notification
-from moorage.model.retry import pause_s
+from moorage.model.retry import SeldomLog, pause_s
 from moorage.operations.notifications.messages import Wording, messages_of
 from moorage.sql import Database
 from moorage.store.cell import notifications as of_cell
@@ -40,6 +41,8 @@ class NotificationsDone(msgspec.Struct, frozen=True):
     dropped: int = 0
     waiting_s: float = 0.0
     """How long nothing will be tried, because the last send failed."""
+    out: tuple[str, ...] = ()
+    """Databases that did not answer."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,14 @@ class OutboxLimits:
     retry_first_s: float = 1.0
     retry_most_s: float = 60.0
     tries_max: int = 0
+
+
+class _NotTaken(Exception):
+    """By the broker."""
+
+    def __init__(self, why: Unavailable) -> None:
+        super().__init__(why.public)
+        self.why = why
 
 
 class Notifications:
@@ -71,6 +82,7 @@ class Notifications:
         self._wording = wording
         self._clock = clock
         self._limits = limits
+        self._log = SeldomLog(logger, clock.monotonic)
         self._failed = 0
         self._dice = random.Random()
         self._resting_until = 0.0
@@ -83,18 +95,27 @@ class Notifications:
         if left_s > 0:
             return NotificationsDone(waiting_s=left_s)
         sent = dropped = 0
+        out: list[str] = []
         try:
             for database, outbox in self._outboxes:
-                for _ in range(BATCHES_MAX):
-                    told, lost = await self._one_batch(database, outbox)
-                    sent, dropped = sent + told, dropped + lost
-                    if told + lost < BATCH_MAX:
-                        break
-        except Unavailable as refused:
-            dropped += await self._rest(refused)
+                try:
+                    for _ in range(BATCHES_MAX):
+                        told, lost = await self._one_batch(database, outbox)
+                        sent, dropped = sent + told, dropped + lost
+                        if told + lost < BATCH_MAX:
+                            break
+                except Unavailable as problem:
+                    self._say_out(database, problem)
+                    out.append(database.name)
+        except _NotTaken as refused:
+            dropped += await self._rest(refused.why)
         else:
             self._failed = 0
-        return NotificationsDone(sent, dropped, max(0.0, self._resting_until - self._clock.monotonic()))
+        waiting_s = max(0.0, self._resting_until - self._clock.monotonic())
+        return NotificationsDone(sent, dropped, waiting_s, tuple(out))
+
+    def _say_out(self, database: Database, problem: Unavailable) -> None:
+        self._log.warning(database.name, "what the %s database has to tell waits: %s", database.name, problem)
 
     async def _one_batch(self, database: Database, outbox: Outbox) -> tuple[int, int]:
         """(sent, dropped). What was sent before a send that failed is removed all the same."""
@@ -111,7 +132,7 @@ class Notifications:
         return len(done) - lost, lost
 
     async def _one(self, database: Database, row: Kept) -> bool:
-        """False: it was given up. Raises Unavailable when it is to be tried again."""
+        """False: it was given up. Raises _NotTaken when it is to be tried again."""
         try:
             messages = messages_of(_decoder.decode(row.doc), self._wording)
         except Exception:
@@ -119,11 +140,11 @@ class Notifications:
             return False
         try:
             await self._sender.send(messages)
-        except Unavailable:
+        except Unavailable as refused:
             tries = self._tries[2] + 1 if self._tries[:2] == (database.name, row.number) else 1
             self._tries = (database.name, row.number, tries)
             if not self._limits.tries_max or tries < self._limits.tries_max:
-                raise
+                raise _NotTaken(refused) from refused
             logger.error("notification %s of %s is dropped after %d tries", row.number, database.name, tries)
             return False
         return True
@@ -140,8 +161,11 @@ class Notifications:
             shorten = partial(
                 outbox.shorten, before_us=before_us, most=self._limits.rows_max, limit=DROPPED_AT_ONCE_MAX
             )
-            while (gone := await database.write(shorten)) > 0:
-                dropped += gone
+            try:
+                while (gone := await database.write(shorten)) > 0:
+                    dropped += gone
+            except Unavailable as out:
+                self._say_out(database, out)
         if dropped:
             logger.error("%d notifications were dropped: the outbox was full, or they were too old", dropped)
         return dropped

@@ -3,11 +3,13 @@
 A server's row is kept for a while after its delete, so one that went in the period is told of too.
 """
 
+import logging
 from collections.abc import Mapping
 
 import msgspec
 
 from moorage.model.clock import Clock
+from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.model.notification import Notification, without_secrets
 from moorage.operations.notifications.periods import AuditUnit, last_completed
@@ -20,9 +22,13 @@ PAGES_MAX = 50
 """Of one cell and one round; the next round goes on from there."""
 KEPT_US = 400 * 24 * 3_600 * 1_000_000
 
+logger = logging.getLogger(__name__)
+
 
 class UsageAuditDone(msgspec.Struct, frozen=True):
     told: int = 0
+    waiting: tuple[str, ...] = ()
+    """Cells that did not answer: their servers are told of when they do."""
 
 
 class UsageAudit:
@@ -41,14 +47,19 @@ class UsageAudit:
         if all(self._finished.get(cell) == period for cell in self._cells):
             return UsageAuditDone()
         told = 0
+        waiting: list[str] = []
         for cell, database in self._cells.items():
-            for _ in range(PAGES_MAX):
-                count, finished = await database.write(lambda tx: _one_page(tx, period, now))
-                told += count
-                if finished:
-                    self._finished[cell] = period
-                    break
-        return UsageAuditDone(told)
+            try:
+                for _ in range(PAGES_MAX):
+                    count, finished = await database.write(lambda tx: _one_page(tx, period, now))
+                    told += count
+                    if finished:
+                        self._finished[cell] = period
+                        break
+            except Unavailable as out:
+                logger.info("the usage audit of cell %s waits: %s", cell, out)
+                waiting.append(cell)
+        return UsageAuditDone(told, tuple(waiting))
 
 
 def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
