@@ -271,13 +271,22 @@ class Out:
 
 async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
     assert cloud.desk.cells is not None
-    cells: dict[str, Any] = {**cloud.desk.cells.all(), "cell2": Out()}
-    cloud.desk.cells = Cells(cells)
+    cells: dict[str, Any] = dict(cloud.desk.cells.all())
+    cloud.desk.cells = Cells({**cells, "cell2": Out()})
     rows = (await cloud.get("/os-services?binary=nova-compute", at="2.68")).json()["services"]
     assert [row["host"] for row in rows] == ["host1"]
     rows = (await cloud.get("/os-services?binary=nova-compute", at="2.69")).json()["services"]
     assert rows[1] == {"binary": "nova-compute", "host": "host2", "status": "UNKNOWN"}
     assert (await cloud.get("/os-availability-zone", by=MEMBER)).status_code == 200
+
+    (mine,) = [row["id"] for row in (await cloud.get("/os-services?host=host1", at="2.68")).json()["services"]]
+    cloud.desk.cells = Cells({**cells, "cell1": Out()})
+    (other,) = [row["id"] for row in (await cloud.get("/os-services?host=host2", at="2.68")).json()["services"]]
+    for id, status in ((other, 200), (mine, 503)):
+        assert (await cloud.ask("PUT", f"/os-services/{id}", {"forced_down": True}, at="2.68")).status_code == status
+    for host, status in (("host2", 200), ("host1", 503)):
+        body = {"host": host, "binary": "nova-compute"}
+        assert (await cloud.ask("PUT", "/os-services/disable", body, at="2.52")).status_code == status
 
 
 async def test_a_host_with_servers_does_not_change_its_zone(cloud: Client) -> None:

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moorage.api.call import Call
 from moorage.api.when import now_us
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.host import Host
-from moorage.sql import Database
+from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import aggregates
@@ -52,12 +52,27 @@ def zone_of(call: Call[Any], host: Host, zones: Mapping[str, str]) -> str:
 
 
 async def host_named(call: Call[Any], name: str, binary: str = "nova-compute") -> tuple[Host, Database]:
-    """A host and the database of its cell.  Raises NotFound."""
+    """A host and the database of its cell.  Raises NotFound, Unavailable when a cell that may have it is out."""
+    found = await _in_some_cell(call, lambda tx: cell_hosts.named(tx, name))
+    if found is not None:
+        return found
+    raise NotFound(f"Could not find binary {binary} on host {name}.")
+
+
+async def _in_some_cell(call: Call[Any], look: Callable[[Tx], Host | None]) -> tuple[Host, Database] | None:
+    """Of the cells that answer; raises Unavailable when none of those has it and another is out."""
+    out: Unavailable | None = None
     for cell in cells_of(call).values():
-        found = await cell.read(lambda tx: cell_hosts.named(tx, name))
+        try:
+            found = await cell.read(look)
+        except Unavailable as problem:
+            out = problem
+            continue
         if found is not None:
             return found, cell
-    raise NotFound(f"Could not find binary {binary} on host {name}.")
+    if out is not None:
+        raise out
+    return None
 
 
 def past_number(uuid: str) -> int:
@@ -69,16 +84,14 @@ def past_number(uuid: str) -> int:
 
 
 async def by_service(call: Call[Any], service: str) -> tuple[Host, Database] | None:
-    """By the service's UUID, or the number that old clients know."""
-    for cell in cells_of(call).values():
-        if service.isdecimal():
-            hosts = await cell.read(cell_hosts.listed)
-            host = next((each for each in hosts if str(past_number(each.service)) == service), None)
-        else:
-            host = await cell.read(lambda tx: cell_hosts.by_service(tx, service))
-        if host is not None:
-            return host, cell
-    return None
+    """By the service's UUID, or the number that old clients know. Raises Unavailable when a cell that may have it is out."""
+    if not service.isdecimal():
+        return await _in_some_cell(call, lambda tx: cell_hosts.by_service(tx, service))
+
+    def numbered(tx: Tx) -> Host | None:
+        return next((each for each in cell_hosts.listed(tx) if str(past_number(each.service)) == service), None)
+
+    return await _in_some_cell(call, numbered)
 
 
 async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[dict[str, str]]]:
