@@ -110,6 +110,24 @@ async def test_taken_and_forgotten_go_with_the_next_write(tmp_path: Path) -> Non
     journal.file.close()
 
 
+async def test_a_turn_that_is_forgotten_while_it_is_written_is_written_again(tmp_path: Path) -> None:
+    """Else its results would lie on the disk without it, and the next agent there could not begin."""
+    journal, key = Journal(JournalFile(tmp_path / "j.db"), "n1"), ResultKey(SERVER, Turn(2), "x")
+    await journal.open()
+    await journal.raise_turn(SERVER, Turn(1))
+    raising = asyncio.create_task(journal.raise_turn(SERVER, Turn(2)))
+    await asyncio.sleep(0)  # it is being written
+    journal.forget([SERVER])
+    await raising
+    await journal.keep(key, b"r", running=True)
+    journal.file.close()
+    again = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    await again.open()
+    assert again.turns() == {SERVER: Turn(2)}
+    assert again.result_of(key) == b"r"
+    again.file.close()
+
+
 async def test_a_closed_journal_refuses(tmp_path: Path) -> None:
     journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()

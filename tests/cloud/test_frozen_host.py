@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hosts import CELL, HOST, SERVER, Place, errand, guest, place
 
+from moorage.agent import serve
 from moorage.bus import subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import (
@@ -210,6 +211,35 @@ async def test_a_host_that_wakes_is_heard_before_it_asks(tmp_path: Path) -> None
         at.host.agent._leave_home("it stood still")
         await until(lambda: questions(at))
         assert isinstance(at.cell.heard[0], Heartbeat)
+
+
+async def test_a_driver_that_takes_its_time_is_given_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given up twice, what waits behind it would be forgotten, and yet count as waiting for as long as the agent lives."""
+    monkeypatch.setattr(serve, "GIVEN_UP_WITHIN_S", 0.01)
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.caller.start_guest(HOST, errand(1), guest())
+        agent, stops, goes_on = at.host.agent, asyncio.Event(), asyncio.Event()
+
+        async def slow(server: ServerId, graceful_s: float) -> PowerState:
+            stops.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await goes_on.wait()  # it cleans up
+            raise AssertionError
+
+        monkeypatch.setattr(at.host.driver, "power_off", slow)
+        first = asyncio.create_task(at.caller.power_off(HOST, errand(2, patience_s=180.0), SERVER))
+        await stops.wait()
+        second = asyncio.create_task(at.caller.reboot(HOST, errand(3, patience_s=180.0), SERVER, hard=True))
+        await until(lambda: sum(each.server == SERVER for each in agent._queued) == 2)
+        first.cancel()  # nobody sends it again
+        await asyncio.gather(first, return_exceptions=True)
+        for _ in range(2):
+            agent._leave_home("it could not be heard")
+            await until(agent.home.is_set)
+        goes_on.set()
+        assert await second is PowerState.RUNNING
 
 
 async def test_an_agent_that_stops_says_so(tmp_path: Path) -> None:

@@ -129,6 +129,32 @@ async def test_an_abort_and_a_place_that_is_gone_leave_it_where_it_is(tmp_path: 
     await first.close()
 
 
+async def test_an_abort_that_is_given_up_is_not_answered(tmp_path: Path) -> None:
+    """The host's authority ended meanwhile: its agent takes the command as never begun."""
+    first, second = await pair(tmp_path, SLOW)
+    transfer, lets_go = first._transfers[ONE], asyncio.Event()
+    sending = transfer.task
+    assert sending is not None
+
+    async def takes_its_time() -> None:
+        try:
+            await sending
+        finally:
+            await lets_go.wait()
+
+    transfer.task = asyncio.create_task(takes_its_time())
+    await asyncio.sleep(0)
+    aborting = asyncio.create_task(first.abort_live(ONE, "move"))
+    await asyncio.sleep(0)
+    aborting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await aborting
+    lets_go.set()
+    await asyncio.wait([transfer.task])
+    await first.close()
+    await second.close()
+
+
 async def test_a_source_that_comes_back_later_clears_what_was_left(tmp_path: Path) -> None:
     """It fell silent after the switch: its cell says then that the guest is elsewhere, and the disk goes; what left is never started."""
     first, second = await pair(tmp_path)

@@ -1,12 +1,16 @@
 """The data of images that hosts keep: agents of one machine share the directory and know nothing of one another."""
 
 import asyncio
+import hashlib
 import os
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from moorage.clients.http import Neighbour
 from moorage.clients.image_data import DATA_DEADLINE_S, ImageData
@@ -25,7 +29,8 @@ class Served:
 
     async def call(self, method: str, path: str, **_: Any) -> Any:
         body = {"id": IMAGE, "status": "active", "size": len(b"".join(DATA)), "disk_format": "raw"}
-        return SimpleNamespace(body=body)
+        digest = hashlib.sha512(b"".join(DATA)).hexdigest()
+        return SimpleNamespace(body=body | {"os_hash_algo": "sha512", "os_hash_value": digest})
 
     async def read_data(self, path: str, **_: Any) -> AsyncIterator[bytes]:
         for piece in DATA:
@@ -59,3 +64,20 @@ async def test_what_an_agent_that_ended_had_read_is_dropped_and_what_is_being_re
     served.go_on.set()
     await ImageData(cast("Neighbour", served), tmp_path).fetch(IMAGE)
     assert kept(tmp_path) == {IMAGE, young.name}
+
+
+async def test_a_host_goes_on_beating_while_it_takes_the_digest_of_a_large_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest, threads = hashlib.file_digest, list[threading.Thread]()
+
+    def noted(*asked: Any) -> Any:
+        threads.append(threading.current_thread())
+        return digest(*asked)
+
+    monkeypatch.setattr(hashlib, "file_digest", noted)
+    served = Served()
+    served.go_on.set()
+    await ImageData(cast("Neighbour", served), tmp_path).fetch(IMAGE)
+    assert threads
+    assert threading.current_thread() not in threads

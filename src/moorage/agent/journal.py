@@ -202,7 +202,8 @@ class Journal:
             for server, step, result in self.file.read(
                 "SELECT server, step, result FROM results WHERE host=?", (self._host,)
             ):
-                servers[ServerId(server)].results[step] = result
+                if (memory := servers.get(ServerId(server))) is not None:
+                    memory.results[step] = result
             for server, seq, attempt, phase, step in self.file.read(
                 "SELECT server, operation_seq, attempt, phase, step FROM starts WHERE host=?", (self._host,)
             ):
@@ -247,17 +248,23 @@ class Journal:
         return {server for server, memory in self._servers.items() if memory.start is not None}
 
     async def raise_turn(self, server: ServerId, turn: Turn, *, starts: bool = False) -> None:
-        """To be awaited before anything is done in this turn.  The results of earlier turns go; `starts`: it is a start's."""
-        memory = self._servers.get(server)
+        """To be awaited before anything is done in this turn.  The results of earlier turns go; `starts`: it is a start's.
+
+        When the server is forgotten while this is written, the next write would take it away again: so it is written once more.
+        """
         whole = (self._host, server, turn.operation_seq, turn.attempt, turn.phase)
-        statements: list[Statement] = [(_RAISE, whole)]
-        if memory is not None and memory.results:
-            statements.append((_DROP_RESULTS, (self._host, server)))
-        if starts:
-            statements.append((_BEGUN, whole))
-        elif memory is not None and memory.start is not None:
-            statements.append((_COUNTS, (self._host, server)))
-        await self._write(statements)
+        while True:
+            memory = self._servers.get(server)
+            statements: list[Statement] = [(_RAISE, whole)]
+            if memory is not None and memory.results:
+                statements.append((_DROP_RESULTS, (self._host, server)))
+            if starts:
+                statements.append((_BEGUN, whole))
+            elif memory is not None and memory.start is not None:
+                statements.append((_COUNTS, (self._host, server)))
+            await self._write(statements)
+            if memory is None or server in self._servers:
+                break
         self._servers[server] = _Memory(turn, memory.running if memory else False, start="" if starts else None)
 
     async def begin_start(self, server: ServerId) -> None:

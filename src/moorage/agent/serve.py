@@ -205,8 +205,9 @@ class Agent:
         self.home.clear()
         _log.warning("%s asks its cell before it does anything more: %s", self.host, why)
         for doing in self._doing.values():
-            doing.dropped = True
-            doing.task.cancel()
+            if not doing.dropped:  # once: a driver that takes its time to let go may see the authority end twice
+                doing.dropped = True
+                doing.task.cancel()
         self._returning = asyncio.create_task(self._return_home())
 
     async def _return_home(self) -> None:

@@ -61,14 +61,16 @@ class ImageData:
     async def fetch(self, image: ImageId) -> ImageFile:
         """Read once, and linked by every guest that is made from it."""
         lock = self._fetching.setdefault(image, asyncio.Lock())
-        async with lock:
-            facts = self._known.get(image)
-            if facts is None or not self._path(image).exists():
-                facts = await self._patiently(lambda: self._fetch(image))
-                self._known[image] = facts
-            self._known.move_to_end(image)
-        if not lock.locked():
-            self._fetching.pop(image, None)
+        try:
+            async with lock:
+                facts = self._known.get(image)
+                if facts is None or not self._path(image).exists():
+                    facts = await self._patiently(lambda: self._fetch(image))
+                    self._known[image] = facts
+                self._known.move_to_end(image)
+        finally:
+            if not lock.locked():
+                self._fetching.pop(image, None)
         self._let_old_go()
         return ImageFile(self._path(image), facts.disk_format, facts.container_format)
 
@@ -85,7 +87,7 @@ class ImageData:
             with await asyncio.to_thread(coming.open, "wb") as file:
                 async for piece in self._image.read_data(f"{_path(image)}/file", deadline_s=DATA_DEADLINE_S):
                     await asyncio.to_thread(file.write, piece)
-            _compare(image, record, coming)
+            await asyncio.to_thread(_compare, image, record, coming)
             os.replace(coming, self._path(image))
         finally:
             coming.unlink(missing_ok=True)
@@ -181,7 +183,10 @@ async def _pieces(path: Path) -> AsyncIterator[bytes]:
 
 
 def _compare(image: str, record: Json, path: Path) -> None:
-    """Raises Unavailable when what came is not what the image service has: it is read again."""
+    """Raises Unavailable when what came is not what the image service has: it is read again.
+
+    The digest of a large image takes minutes, in which its host must go on beating.
+    """
     size, algorithm, digest = record.get("size"), record.get("os_hash_algo"), record.get("os_hash_value")
     came = path.stat().st_size
     if isinstance(size, int) and size != came:

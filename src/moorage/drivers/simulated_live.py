@@ -13,7 +13,7 @@ import asyncio
 import os
 import shutil
 from abc import ABC, abstractmethod
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -255,8 +255,7 @@ class SimulatedLive(ABC):
     async def _end(transfer: Transfer) -> None:
         if transfer.task is not None and not transfer.task.done():
             transfer.task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([transfer.task])
+            await asyncio.wait([transfer.task])
         if transfer.state is LiveState.RUNNING:  # it was cancelled before it began
             transfer.state = LiveState.ABORTED
 
