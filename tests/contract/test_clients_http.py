@@ -13,8 +13,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from moorage.clients import http
 from moorage.clients.breaker import FAILURES_MAX
-from moorage.clients.deadline import LEASE_MARGIN_S, lease_left
+from moorage.clients.deadline import LEASE_MARGIN_S, Deadline, lease_left
 from moorage.clients.http import Neighbour, ServiceTokens, embedded_transport, reason_of, request_id
 from moorage.clients.ways import CONNECTIONS_MAX
 from moorage.model.errors import (
@@ -100,6 +101,7 @@ async def test_a_refusal_keeps_the_neighbours_words(
         (httpx.ReadError("gone"), Unavailable, UnknownOutcome),
         (httpx.WriteError("gone"), Unavailable, UnknownOutcome),
         (httpx.RemoteProtocolError("cut"), Unavailable, UnknownOutcome),
+        (httpx.DecodingError("no gzip"), Unavailable, UnknownOutcome),
     ],
 )
 async def test_a_call_that_was_never_sent_is_told_from_one_that_may_have_worked(
@@ -399,6 +401,35 @@ async def test_a_refused_token_is_replaced_once_for_all_who_held_it() -> None:
     network = neighbour(revoked, tokens=tokens_of(keystone))
     await asyncio.gather(*(network.call("GET", "/v2.0/ports") for _ in range(8)))
     assert keystone.given == 2
+
+
+@pytest.mark.parametrize("given", [0, 1])
+async def test_a_call_that_waits_for_a_token_was_not_sent(given: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor was one that is to be made again because its token was refused."""
+    keystone, limits = Keystone(), list[Deadline]()
+
+    class Seen(Deadline):
+        def __init__(self, own_s: float) -> None:
+            super().__init__(own_s)
+            limits.append(self)
+
+    async def hang(request: Request) -> Response:
+        if keystone.given < given:
+            return await keystone(request)
+        limits[0]._limit.reschedule(asyncio.get_running_loop().time())
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(http, "Deadline", Seen)
+    network = neighbour(answering(401), tokens=tokens_of(hang))
+    with pytest.raises(Unavailable) as late:
+        await network.call("POST", "/v2.0/ports", body={})
+    assert (type(late.value), network.lost, network.calls["POST ports"]) == (Unavailable, 0, given)
+
+
+async def test_an_answer_without_a_token_is_an_outage() -> None:
+    with pytest.raises(Unavailable, match="without a token"):
+        await neighbour(answering(200), tokens=tokens_of(answering(200))).call("GET", "/v2.0/ports")
 
 
 async def test_a_token_near_its_end_is_not_used() -> None:

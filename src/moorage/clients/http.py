@@ -166,6 +166,9 @@ class Neighbour:
                 f"the {self.name} service was not asked: the conductor's lease is about to end", code="lease_ends"
             ) from None
         except TimeoutError as late:
+            if not passage.sent:  # it waited for a token of ours
+                why = f"no token came within {patience_s:g} s, or within the lease"
+                raise Unavailable(f"the {self.name} service was not asked: {why}") from late
             lost = self._lost(method, f"no answer within {patience_s:g} s, or within the lease")
             if passage.sent and time.monotonic() - began > PATIENCE_WHOLE * patience_s:
                 passage.failed(lost.public)
@@ -242,7 +245,9 @@ class Neighbour:
         status, answered, content = await self._send(method, path, body, params, headers, passage)
         if status == 401 and ours and self.tokens is not None:  # not carried out, so it may be said again
             passage.answered()
+            passage.sent = False
             headers["X-Auth-Token"] = await self.tokens.get(fresh=True)
+            passage.sent = True
             status, answered, content = await self._send(method, path, body, params, headers, passage)
         if status >= 400:
             problem = self._refused(method, status, answered, content, ours)
@@ -291,7 +296,7 @@ class Neighbour:
             if not isinstance(failure, httpx.PoolTimeout):  # which is ours: all our connections are busy
                 passage.failed(unreached.public, reached=False)
             raise unreached from failure
-        except httpx.TransportError as failure:
+        except httpx.RequestError as failure:  # also an answer whose encoding is broken
             lost = self._lost(method, repr(failure))
             passage.failed(lost.public)
             raise lost from failure
@@ -469,7 +474,10 @@ class ServiceTokens:
             raise Unavailable(
                 "the identity service does not accept our credentials", private=refused.public, code=CREDENTIALS
             ) from refused
-        self._token = reply.headers["X-Subject-Token"]
+        token = reply.headers.get("X-Subject-Token")
+        if not token:
+            raise Unavailable("the identity service answers without a token", private=f"status {reply.status}")
+        self._token = token
         self._project = str(reply.body.get("token", {}).get("project", {}).get("id", ""))
         self._asked_at = time.monotonic()
         life_s = _life_s(reply)
