@@ -6,6 +6,7 @@ import ipaddress
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from moorage.drivers.redfish_fence import Machine, RedfishFence
 from moorage.testing.ports import free_port
+from moorage.testing.waiting import until
 
 PATIENCE_S = 180.0
 OFF, ON = "0d0c0b0a-0000-4000-8000-0000000000f0", "0d0c0b0a-0000-4000-8000-0000000000f1"
@@ -170,3 +172,18 @@ async def test_questions_of_many_at_one_controller_share_their_answers(
     monkeypatch.setattr(asked, "_is_off", lambda machine: put.append(machine) or there(machine))
     assert all(await asyncio.gather(*(asked.is_off("off") for _ in range(100))))
     assert len(put) <= 2
+
+
+async def test_controllers_that_hang_keep_no_thread_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of machines has lost its power: names are looked up, and files read, all the same."""
+    hosts = [f"host{number}" for number in range(100)]
+    asked, begun, go_on = fence(*(Machine(each, f"https://{each}") for each in hosts)), list[str](), threading.Event()
+    monkeypatch.setattr(asked, "_is_off", lambda machine: begun.append(machine.host) or go_on.wait(PATIENCE_S))
+    asking = [asyncio.create_task(asked.is_off(each)) for each in hosts]
+    try:
+        await until(lambda: begun)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await asyncio.to_thread(lambda: True)
+    finally:
+        go_on.set()
+    assert all(await asyncio.gather(*asking))

@@ -1,13 +1,15 @@
 """The fence plug-in of machines whose management controllers speak Redfish: it asks for the power state, and switches machines off if it may.
 
 Each call opens a connection of its own with basic authentication, so no session is left on a controller, which has few.  The library
-waits in threads; each of its requests ends by itself within `timeout_s`, and is tried once: who asks, asks again.
+waits in threads; each of its requests ends by itself within `timeout_s`, and is tried once: who asks, asks again.  The threads are its own:
+when a row of machines has lost its power, their controllers hang, and the loop's few threads look up names and read files for everybody else.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from moorage.model.errors import Invalid
 _log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
+THREADS_MAX = 32
+"""Controllers that are asked at once."""
 MISSING = "fence_plugin is 'redfish', and the library for that is not installed: pip install 'moorage[redfish]'"
 
 
@@ -61,6 +65,7 @@ class RedfishFence:
             exceptions.ResourceNotFoundError,
             exceptions.InvalidParameterValueError,
         )
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="redfish")
         self._turns: dict[str, asyncio.Lock] = {}
         self._coming: dict[str, asyncio.Task[bool]] = {}
 
@@ -77,7 +82,7 @@ class RedfishFence:
     async def _ask(self, machine: Machine) -> bool:
         async with self._turns.setdefault(machine.host, asyncio.Lock()):
             self._coming.pop(machine.host, None)
-            return await asyncio.to_thread(self._is_off, machine)
+            return await self._in_thread(self._is_off, machine)
 
     def can_switch_off(self, host: str) -> bool:
         return self._power_off and host in self._machines
@@ -91,13 +96,16 @@ class RedfishFence:
             return False
         machine, until = self._machines[host], time.monotonic() + self.off_within_s
         _log.warning("the machine of host %s is switched off, by %s", host, machine.url)
-        told = await asyncio.to_thread(self._tell_off, machine)
+        told = await self._in_thread(self._tell_off, machine)
         while True:
             if await self.is_off(host):
                 return True
             if not told or time.monotonic() >= until:
                 return False
             await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _in_thread(self, work: Callable[[Machine], bool], machine: Machine) -> bool:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, machine)
 
     def _is_off(self, machine: Machine) -> bool:
         """What cannot be asked is not sure; a machine that is about to be off is not off."""

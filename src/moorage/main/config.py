@@ -5,6 +5,7 @@ Relative paths are taken from `data_dir`.
 """
 
 import secrets
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -536,6 +537,9 @@ def _check_fence(machines: tuple[Machine, ...]) -> None:
         raise Invalid("[[fence.machines]] names a host twice")
     if len({(each.url.rstrip("/").lower(), each.system.rstrip("/")) for each in machines}) < len(machines):
         raise Invalid("[[fence.machines]] gives two hosts the same machine")
+    controllers = Counter(each.url.rstrip("/").lower() for each in machines)
+    if any(not each.system and controllers[each.url.rstrip("/").lower()] > 1 for each in machines):
+        raise Invalid("[[fence.machines]] gives two hosts one controller: say with `system` which machine is whose")
     if any(not each.url.lower().startswith("https://") for each in machines):
         raise Invalid("[[fence.machines]] url begins with https://")
 
