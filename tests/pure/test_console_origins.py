@@ -1,15 +1,17 @@
-"""Which pages may open a console, and what of the fake screen others rely on."""
+"""Which pages may open a console, what stays open of one that is not given, and what of the fake screen others rely on."""
 
 import asyncio
 import struct
 
 import pytest
 
+from moorage.api.console.app import _connected
 from moorage.api.console.origins import refuse_stranger
 from moorage.drivers.framebuffer import HEIGHT, WIDTH, Screen, picture
-from moorage.model.console import ConsoleType
-from moorage.model.errors import Forbidden
+from moorage.model.console import ConsoleSocket, ConsoleType
+from moorage.model.errors import Forbidden, HostFailed
 from moorage.operations.consoles import access_url
+from moorage.testing.waiting import PATIENCE_S
 
 BASE = "https://console.example.org/vnc_lite.html"
 GOOD = [
@@ -88,3 +90,22 @@ async def test_a_viewer_chooses_how_dots_are_sent(form: tuple[int, ...]) -> None
     name = "é".encode()
     assert len(got) == 12 + 2 + 4 + 24 + len(name) + 16 + WIDTH * HEIGHT * form[0] // 8
     assert any(any(row) for row in picture(["A"]))
+
+
+async def test_a_host_that_takes_a_connection_and_says_nothing_keeps_none_open() -> None:
+    """Whoever has a token may try again and again: each would cost the proxy a connection."""
+    closed = asyncio.Event()
+
+    async def hangs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write_eof()
+        await reader.read()
+        closed.set()
+        writer.close()
+
+    server = await asyncio.start_server(hangs, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    with pytest.raises(HostFailed, match="does not answer"):
+        await _connected(ConsoleSocket(host, port, path="console"))
+    async with asyncio.timeout(PATIENCE_S):
+        await closed.wait()
+    server.close()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import MutableMapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
@@ -171,14 +171,18 @@ async def _down(host: asyncio.StreamReader, socket: WebSocket) -> None:
 
 
 async def _connected(to: ConsoleSocket) -> Ends:
-    """A connection to the host's socket, with CONNECT where one is wanted first. Raises HostFailed."""
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            reader, writer = await asyncio.open_connection(to.host, to.port)
-            if to.path is not None:
-                await _ask_for(to.path, reader, writer)
-    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as failure:
-        raise HostFailed("the host's console does not answer", private=f"{to.host}:{to.port}: {failure!r}") from failure
+    """A connection to the host's socket, with CONNECT where one is wanted first. Raises HostFailed; then nothing stays open."""
+    with ExitStack() as unless_given:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await asyncio.open_connection(to.host, to.port)
+                unless_given.callback(writer.close)
+                if to.path is not None:
+                    await _ask_for(to.path, reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as failure:
+            why = f"{to.host}:{to.port}: {failure!r}"
+            raise HostFailed("the host's console does not answer", private=why) from failure
+        unless_given.pop_all()
     return reader, writer
 
 
@@ -186,7 +190,6 @@ async def _ask_for(path: str, reader: asyncio.StreamReader, writer: asyncio.Stre
     writer.write(f"CONNECT {path} HTTP/1.1\r\n\r\n".encode())
     answer = await reader.readuntil(b"\r\n\r\n")
     if len(answer) > ANSWER_MAX_BYTES or b" 200" not in answer.split(b"\r\n")[0]:
-        writer.close()
         raise HostFailed("the host does not give this console", private=repr(answer[:200]))
 
 
