@@ -29,7 +29,7 @@ from moorage.model.guest import (
     VolumeDisk,
 )
 from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
-from moorage.model.live import LiveSource
+from moorage.model.live import LiveNow, LiveSource
 from moorage.model.plumbing import Plumbed, PortOrder
 from moorage.model.turn import Turn
 
@@ -549,6 +549,11 @@ PAYLOADS: tuple[type[msgspec.Struct], ...] = (
     SendGuest,
     TakeGuest,
     OfMove,
+    LiveSource,
+    LiveTarget,
+    LiveNow,
+    SendLive,
+    ForceLive,
 )
 """What travels inside `Command.payload` and `Result.payload`, kept as carefully as the messages."""
 
