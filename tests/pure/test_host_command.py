@@ -1,10 +1,11 @@
-"""How `moorage host` ends: 0 only where nothing is left on the host."""
+"""How `moorage host` ends: 0 only where nothing is left on the host; and how a refusal is said."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from moorage.cli import cloud
+from moorage.cli import cloud, move
 from moorage.cli import host as command
 
 
@@ -60,3 +61,25 @@ def test_it_says_0_only_where_nothing_is_left(
     monkeypatch.setattr(cloud, "connect", lambda *_: Connection(drain))
     monkeypatch.setattr(cloud, "get", get)
     assert command.main(words.split()) == code
+
+
+class Page:
+    """What a proxy answers for a cloud that is not there."""
+
+    status_code, reason, content = 502, "Bad Gateway", b"<html>"
+
+    def json(self) -> Any:
+        raise ValueError
+
+
+def test_a_proxys_page_is_a_refusal_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = Page()
+    there = SimpleNamespace(find_server=lambda *_, **__: None, post=lambda *_, **__: page, get=lambda *_, **__: page)
+    monkeypatch.setattr(cloud, "connect", lambda *_: SimpleNamespace(compute=there))
+    with pytest.raises(SystemExit) as ended:
+        move.main(["show", "first"])
+    assert ended.value.code == 1
+    assert command.main(["drain", "host1"]) == 2
+    monkeypatch.setattr(cloud, "get", lambda *_: {"moves": [{"id": "1"}]})
+    assert move.main(["cancel", "first"]) == 1
+    assert capsys.readouterr().err == "moorage: Bad Gateway (502)\n" * 3

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from moorage.bus.notifications import OsloSender
 from moorage.main.config import Listen
 from moorage.main.lock import DataLock
 from moorage.main.servers import Doorway
 from moorage.main.up import main
 from moorage.model.errors import Invalid
+from moorage.sql import open_database
 
 MACHINE = '[[fence.machines]]\nhost = "{}"\nurl = "{}"\n'
 
@@ -38,6 +40,10 @@ def test_a_file_is_checked_too(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ('cells = [{name = "a"}, {name = "a"}]', "same name"),
         (MACHINE.format("a", "https://b") * 2, "names a host twice"),
         (MACHINE.format("a", "https://b/") + MACHINE.format("c", "https://B"), "two hosts the same machine"),
+        (
+            MACHINE.format("a", "https://b") + MACHINE.format("c", "https://b") + 'system = "/1"\n',
+            "hosts one controller",
+        ),
         (MACHINE.format("a", "http://b"), "begins with https://"),
     ):
         file = tmp_path / "moorage.toml"
@@ -55,3 +61,14 @@ def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
 def test_an_address_that_is_not_ours_is_not_called_taken() -> None:
     with pytest.raises(Invalid, match=r"cannot listen on 203\.0\.113\.1 port 9"):
         Doorway("compute", Listen(host="203.0.113.1", port=9))
+
+
+async def test_an_address_that_cannot_be_read_is_refused_without_repeating_it() -> None:
+    """What stands before an unquoted slash of a password is taken for a port, and said in the library's refusal."""
+    with pytest.raises(Invalid, match="the database URL of region cannot be read") as refused:
+        await open_database("postgresql://moorage:sec@db:sec/region", name="region")
+    with pytest.raises(Invalid, match="write / as %2F") as of_broker:
+        OsloSender("rabbit://moorage:sec/ret@broker:5672/", exchange="nova")
+    for each in (refused, of_broker):
+        assert "sec" not in str(each.value)
+        assert each.value.__cause__ is None

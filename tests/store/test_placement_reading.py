@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
 from moorage.model.verdict import Verdict
@@ -248,3 +249,20 @@ async def test_news_are_found_without_reading_the_tables(postgres_url: str) -> N
     assert "ix_providers_changed" in plan
     assert "Seq Scan" not in plan, plan
     await database.close()
+
+
+async def test_an_engine_is_closed_though_its_last_round_failed(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who stops while the database is out has more to close."""
+    await database.create(placement_metadata)
+    engine = Engine(database, _unranked, every_s=3600)
+    await engine.start()
+
+    async def out(work: object) -> None:
+        raise Unavailable("it is out")
+
+    monkeypatch.setattr(database, "read", out)
+    with pytest.raises(Unavailable):
+        await engine.catch_up()
+    await engine.close()

@@ -89,6 +89,10 @@ class OsloSender:
                 "[notifications] transport_url needs the library oslo.messaging: install moorage[notifications]",
                 private=str(missing),
             ) from missing
+        except ValueError:  # it names what stands where a port should be, which may be a part of the password
+            raise Invalid(
+                "[notifications] transport_url is no URL: in its password write / as %2F, # as %23, ? as %3F, @ as %40, : as %3A"
+            ) from None
         except Exception as wrong:  # whatever the library and its drivers make of an address
             raise Invalid(f"[notifications] transport_url cannot be used: {wrong}") from wrong
 

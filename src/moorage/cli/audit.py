@@ -82,12 +82,12 @@ def run(connection: Any, asked: dict[str, Any], timeout_s: float) -> dict[str, A
     """Ask for an audit and wait for its report. Raises Unaudited."""
     reply = connection.compute.post("/ext/audits", json={"audit": asked}, microversion=cloud.LATEST)
     if reply.status_code >= 400:
-        raise Unaudited(f"{_said(reply)} ({reply.status_code})")
+        raise Unaudited(f"{cloud.why_not(reply)} ({reply.status_code})")
     id, until = reply.json()["audit"]["id"], time.monotonic() + timeout_s
     while True:
         reply = connection.compute.get(f"/ext/audits/{id}", microversion=cloud.LATEST)
         if reply.status_code >= 400:
-            raise Unaudited(f"{_said(reply)} ({reply.status_code})")
+            raise Unaudited(f"{cloud.why_not(reply)} ({reply.status_code})")
         told: dict[str, Any] = reply.json()["audit"]
         if told["ended_at"] is not None:
             return told
@@ -104,13 +104,6 @@ def last(connection: Any) -> dict[str, Any]:
         raise Unaudited("no audit was run yet")
     found: dict[str, Any] = cloud.get(connection, f"/ext/audits/{ended[0]['id']}")["audit"]
     return found
-
-
-def _said(reply: Any) -> str:
-    try:
-        return str(next(iter(reply.json().values()))["message"])
-    except (ValueError, StopIteration, KeyError, TypeError):
-        return str(reply.reason)
 
 
 def lines(told: dict[str, Any]) -> list[str]:

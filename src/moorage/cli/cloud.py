@@ -44,16 +44,21 @@ def refusals() -> Any:
     return openstack.exceptions.HttpException
 
 
+def why_not(reply: Any) -> str:
+    """The sentence of a refusal; of what is none of ours, as a proxy's page, the reason of its status."""
+    try:
+        return str(next(iter(reply.json().values()))["message"])
+    except (ValueError, StopIteration, KeyError, TypeError, AttributeError):
+        return str(reply.reason)
+
+
 def get(connection: Any, path: str, **params: str) -> Any:
     """GET below the compute endpoint at the newest version; a refusal ends the command with its sentence."""
     reply = connection.compute.get(path, params=params, microversion=LATEST)
-    body = reply.json() if reply.content else {}
     if reply.status_code >= 400:
-        inner: Any = next(iter(body.values()), {}) if isinstance(body, dict) else {}
-        said = inner.get("message") if isinstance(inner, dict) else None
-        print(f"moorage: {said or reply.reason} ({reply.status_code})", file=sys.stderr)
+        print(f"moorage: {why_not(reply)} ({reply.status_code})", file=sys.stderr)
         raise SystemExit(1)
-    return body
+    return reply.json() if reply.content else {}
 
 
 def get_or(connection: Any, path: str, otherwise: Any) -> Any:

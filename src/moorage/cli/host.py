@@ -69,11 +69,7 @@ def main(argv: list[str]) -> int:
 
 
 def _refused(reply: Any) -> int:
-    try:
-        said = next(iter(reply.json().values()))["message"]
-    except (ValueError, StopIteration, KeyError, TypeError):
-        said = reply.reason
-    print(f"moorage: {said} ({reply.status_code})", file=sys.stderr)
+    print(f"moorage: {cloud.why_not(reply)} ({reply.status_code})", file=sys.stderr)
     return REFUSED
 
 

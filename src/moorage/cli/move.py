@@ -28,9 +28,7 @@ def main(argv: list[str]) -> int:
             f"{path}/{moves[0]['id']}/action", json={"cancel": None}, microversion=cloud.LATEST
         )
         if reply.status_code >= 400:
-            told: dict[str, Any] = next(iter(reply.json().values()), {"message": reply.reason})
-            why = told["message"]
-            print(f"moorage: {why} ({reply.status_code})", file=sys.stderr)
+            print(f"moorage: {cloud.why_not(reply)} ({reply.status_code})", file=sys.stderr)
             return 1
         return 0
     if arguments.json:

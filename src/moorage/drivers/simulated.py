@@ -1,13 +1,13 @@
 """A hypervisor in a directory: guests are files, so they go on "running" when the whole cloud is killed, and are found again.
 
     <host's directory>/
-        guests/<server>.json     one guest: its spec, its power state, what it wrote to its console
-        disks/, snapshots/       their data (drivers/simulated_disks.py)
-    arriving/                what other hosts send (drivers/simulated_moves.py, simulated_live.py)
-        set-aside/               records that could not be read: an operator looks at them, and removes them
+        guests/<server>.json        one guest: its spec, its power state, what it wrote to its console
+        disks/, snapshots/          their data (drivers/simulated_disks.py)
+        arriving/, left/, departed/ guests on their way between hosts (drivers/simulated_moves.py, simulated_live.py)
+        set-aside/                  records that could not be read: an operator looks at them, and removes them
         config-drives/<server>.iso  what its config drive says, where it has one
         rescue-drives/<server>.iso  the same while it is rescued
-        dials.json               optional; what goes wrong (drivers/dials.py)
+        dials.json                  optional; what goes wrong (drivers/dials.py)
 
 Files are replaced whole, so a kill at any moment leaves the old guest or the new one; a first small one is written at once, and
 an empty file is no guest.  They are not synced: they outlive every process,

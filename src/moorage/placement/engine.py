@@ -13,7 +13,7 @@
 import asyncio
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import msgspec
 
@@ -96,11 +96,12 @@ class Engine:
 
     async def close(self) -> None:
         """Stop staying fresh."""
-        for task in (self._keeper, self._next, self._running):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+        tasks = [task for task in (self._keeper, self._next, self._running) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(
+            *tasks, return_exceptions=True
+        )  # the last round may have failed: whoever waited for it heard that
         self._keeper = self._next = self._running = None
 
     # ---------------------------------------------------------------------------------------------- the picture

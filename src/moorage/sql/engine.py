@@ -19,8 +19,9 @@ from typing import Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import ArgumentError
 
-from moorage.model.errors import Internal
+from moorage.model.errors import Internal, Invalid
 from moorage.sql.limits import Durability, Limits
 from moorage.sql.meter import Meter
 from moorage.sql.postgresql import PostgresqlDatabase
@@ -78,9 +79,12 @@ async def open_database(
 ) -> Database:
     """Open `sqlite:///path` or `postgresql://…`; `durability="process"` survives kill -9 but not a power cut (SQLite only).
 
-    Raises Unavailable when the database cannot be reached, Internal when the URL is of no kind we know.
+    Raises Unavailable when the database cannot be reached, Invalid when the URL is none, Internal when it is of no kind we know.
     """
-    parsed = sa.make_url(url)
+    try:
+        parsed = sa.make_url(url)
+    except (ArgumentError, ValueError):  # whose words may hold a password
+        raise Invalid(f"the database URL of {name} cannot be read") from None
     if parsed.get_backend_name() == "sqlite":
         return SqliteDatabase(url, name, meter or Meter(), durability, limits)
     if parsed.get_backend_name() == "postgresql":
