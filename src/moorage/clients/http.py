@@ -170,7 +170,7 @@ class Neighbour:
                 why = f"no token came within {patience_s:g} s, or within the lease"
                 raise Unavailable(f"the {self.name} service was not asked: {why}") from late
             lost = self._lost(method, f"no answer within {patience_s:g} s, or within the lease")
-            if passage.sent and time.monotonic() - began > PATIENCE_WHOLE * patience_s:
+            if time.monotonic() - began > PATIENCE_WHOLE * patience_s:
                 passage.failed(lost.public)
             raise lost from late
         finally:
