@@ -35,7 +35,7 @@ EXPORTED = {
 }  # fmt: skip
 """Which there are, and on which hosts; reserved, exported, complete; the one of the other host goes."""
 THERE = {**READ, "POST bindings": 1, "PUT bindings": 1}
-BACK = {**READ, "PUT bindings": 2, "GET bindings": 1, "DELETE bindings": 1}
+BACK = {**READ, "GET agents": 1, "PUT bindings": 2, "GET bindings": 1, "DELETE bindings": 1}
 CALLS: dict[str, dict[str, int]] = {
     "resize": THERE,
     "revert": BACK,

@@ -81,6 +81,22 @@ async def test_a_revert_to_a_host_that_lost_the_old_guest_is_refused_before_anyt
     assert small.hosts.guests == {(DESTINATION, SERVER): PowerState.RUNNING}
 
 
+async def test_a_revert_to_a_host_whose_network_agent_is_dead_is_refused_while_the_new_guest_runs(
+    small: SmallRegion,
+) -> None:
+    """Else the server would be off on both hosts until the agent is back."""
+    asked = await about_moved(small, "revert_resize/1")
+    small.network.dead.add(SOURCE)
+    with pytest.raises(Unwound):
+        await told(small, "revert_resize/1", asked)
+    server = await recorded(small)
+    assert (server.host, server.vm_state, server.task_state) == (DESTINATION, VmState.RESIZED, None)
+    assert small.hosts.guests == {
+        (SOURCE, SERVER): PowerState.SHUTDOWN,
+        (DESTINATION, SERVER): PowerState.RUNNING,
+    }
+
+
 async def test_the_old_guest_is_not_started_while_a_silent_host_may_run_the_new_one(
     small: SmallRegion, monkeypatch: Any
 ) -> None:

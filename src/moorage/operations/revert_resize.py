@@ -1,6 +1,7 @@
 """Revert a resize or migration: the server is on its old host again, in its old size; what it wrote on the new one is gone.
 
-check_source, stop_destination   both hosts answer, and the new guest is off: until here it can be taken back
+check_source, read_ports         both the old host and its network agent live
+stop_destination                 the new guest is off: until here it can be taken back
 clear_destination                the new guest goes (point of no return)
 take_claim_back                  what the move held is the server's again: there is room by construction (N16)
 return_volumes, return_ports, start_source, record_reverted, drop_destination_bindings
@@ -40,6 +41,7 @@ HOST_PATIENCE_S = 300.0
 NETWORK_PATIENCE_S = 300.0
 ACTION, EVENTS = "revertResize", ("compute_revert_resize", "compute_finish_revert_resize")
 FORWARD_ONLY = "the new guest is gone: a revert that has begun is finished"
+CUT_OFF = "The network service's agent on the server's old host is dead: its ports could not be bound there."
 OFF = (PowerState.SHUTDOWN, PowerState.CRASHED)
 
 
@@ -86,8 +88,14 @@ async def check_source(run: RevertRun) -> None:
 
 @step(needs=(begin_revert,), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
 async def read_ports(run: RevertRun) -> Cards:
-    """The ports as they are bound now."""
-    return await cards_of(run.rooms, _server(run))
+    """The ports as they are bound now, and refused while they cannot be bound on the old host: the server would be off until they can."""
+    server = _server(run)
+    cards = await cards_of(run.rooms, server)
+    if run.past or moving.on_one_host(server):
+        return cards
+    if await run.rooms.network.binds_nothing(moving.moved_of(server).host, cards.ports):
+        raise HostFailed(CUT_OFF, private=moving.moved_of(server).host, code="network_agent_dead")
+    return cards
 
 
 @step(needs=(begin_revert, check_source, read_ports), patience_s=HOST_PATIENCE_S)

@@ -53,6 +53,11 @@ class DictBindings:
     ports: dict[str, Port] = field(default_factory=dict)
     inactive: dict[tuple[str, str], Binding] = field(default_factory=dict)
     """(port, host) → the binding there; a port's go with it."""
+    dead: set[str] = field(default_factory=set)
+    """Hosts whose agents of the network service are."""
+
+    async def binds_nothing(self, host: str, ports: Sequence[Port]) -> bool:
+        return bool(ports) and host in self.dead
 
     async def has_bindings(self) -> bool:
         return True

@@ -19,13 +19,17 @@ from moorage.model.network import (
     SubnetFacts,
     minted_macs,
 )
-from moorage.model.network_providers import known
+from moorage.model.network_providers import NIC_SWITCH, OVS, known
 
 NO_PORT = "00000000-0000-0000-0000-000000000000"
 """No port has this id."""
 PAGE_SIZE = 1000
 PAGES_MAX = 1000
 EXTENSIONS_KEPT_S = 600.0
+BINDERS = frozenset(
+    {OVS, NIC_SWITCH, "Linux bridge agent", "Macvtap agent", "OVN Controller agent", "OVN Controller Gateway agent"}
+)
+"""Kinds of agents without which their host's ports are not bound."""
 DEVICE_FIELDS = (
     "id",
     "network_id",
@@ -51,6 +55,13 @@ HELD_FIELDS = (
 def path_of(*words: str) -> str:
     """`/v2.0/ports/<id>`; what a user gave us as an id stays one word of it."""
     return "/v2.0/" + "/".join(quote(word, safe="") for word in words)
+
+
+def _dead_for(port: Port, agents: Iterable[Json]) -> bool:
+    binders = [each for each in agents if each.get("agent_type") in BINDERS]
+    if port.vnic_type == "normal":
+        binders = [each for each in binders if each["agent_type"] != NIC_SWITCH]
+    return bool(binders) and not any(each.get("alive") for each in binders)
 
 
 def _unlisted(network: Json, subnets: Iterable[SubnetFacts]) -> list[str]:
@@ -201,6 +212,13 @@ class Facts:
     async def wirings(self) -> tuple[HostWiring, ...]:
         """What the service's own agents say their hosts are wired to."""
         return tuple([wiring_of(row) async for row in self._pages("agents", {}) if row.get("configurations")])
+
+    async def binds_nothing(self, host: str, ports: Sequence[Port]) -> bool:
+        """Whether all agents that could bind one of these ports on this host are dead.  Where the service names none, something else binds."""
+        if not ports:
+            return False
+        rows = [row async for row in self._pages("agents", {"host": host}) if row.get("host") == host]
+        return any(_dead_for(port, rows) for port in ports)
 
     async def guarantees(self) -> tuple[AgentDevices, ...]:
         """What the service's own agents say they can guarantee; agents that guarantee nothing are left out."""

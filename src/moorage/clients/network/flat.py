@@ -166,6 +166,10 @@ class FlatNetwork(NetworkClient):
         return ()
 
     @override
+    async def binds_nothing(self, host: str, ports: Sequence[Port]) -> bool:
+        return False
+
+    @override
     async def guarantees(self) -> tuple[AgentDevices, ...]:
         return ()
 
