@@ -224,3 +224,33 @@ async def test_policies_of_others_and_kinds_of_rules(cloud: Cloud) -> None:
     assert [each["parameter_name"] for each in driver["supported_parameters"]] == ["min_kpps", "direction"]
     assert await _refused(cloud, "GET", "/qos/rule-types/dscp_marking") == (403, "PolicyNotAuthorized")
     assert (await cloud.call("GET", "/qos/rule-types/nothing")).status_code == 404
+
+
+async def test_lists_and_bodies_have_neutrons_forms(cloud: Cloud) -> None:
+    net, subnet = await cloud.flat_network(shared=True)
+    other = await cloud.service.seed_network("other", "p1")
+    own = await cloud.service.seed_subnet("own", other, "10.9.0.0/24")
+    for said, ids in (("True", [subnet["id"]]), ("False", [own["id"]])):
+        assert [each["id"] for each in (await cloud.get("/subnets", shared=said))["subnets"]] == ids
+    wrapped = [{"port": {"network_id": net["id"], "project_id": "p1"}}, {"network_id": net["id"], "project_id": "p1"}]
+    assert len((await cloud.ok("POST", "/ports", {"ports": wrapped}))["ports"]) == 2
+    pages, path = [], "/v2.0/ports?limit=1"
+    while path:
+        page = (await cloud.http.get(path, headers={"X-Auth-Token": "service"})).json()
+        pages.append(page)
+        onward = {each["rel"]: each["href"] for each in page["ports_links"]}
+        path = onward.get("next", "")
+    assert [len(page["ports"]) for page in pages] == [1, 1, 0], "every full page leads on"
+    last = (await cloud.http.get(onward["previous"], headers={"X-Auth-Token": "service"})).json()
+    assert last["ports"] == pages[1]["ports"]
+    pool = {"subnetpool": {"name": "p", "prefixes": ["10.11.12.0/24"], "project_id": "p1"}}
+    made = (await cloud.ok("POST", "/subnetpools", pool))["subnetpool"]
+    assert (made["min_prefixlen"], made["max_prefixlen"]) == ("8", "32")
+    wider = {"subnetpool": {"prefixes": ["10.11.0.0/16", "10.11.12.0/24"]}}
+    at = f"/subnetpools/{made['id']}"
+    assert (await cloud.ok("PUT", at, wider))["subnetpool"]["prefixes"] == ["10.11.0.0/16"]
+    less = {"subnetpool": {"prefixes": ["10.11.12.0/26"]}}
+    assert await _refused(cloud, "PUT", at, less) == (400, "IllegalSubnetPoolPrefixUpdate")
+    default = await cloud.service.seed_network("out", "ops", is_default=True, **{"router:external": True})
+    (every,) = (await cloud.get("/rbac-policies", object_id=default["id"]))["rbac_policies"]
+    assert await _refused(cloud, "DELETE", f"/rbac-policies/{every['id']}", token="admin") == (409, "RbacPolicyInUse")

@@ -70,9 +70,9 @@ def check_pool(call: Call, pool: Doc) -> None:
     if id is None:
         return
     scope = call.store.get("address_scope", id, lock=True)
-    if scope is None:
+    if scope is None or not visible(call.who, scope):
         raise not_found("address_scope", id)
-    if not visible(call.who, scope):
+    if not (call.who.admin or call.who.owns(scope["project_id"])):
         text = f"Illegal subnetpool association: subnetpool {pool['id']} cannot be associated with address scope {id}."
         raise Fault(400, "IllegalSubnetPoolAssociationToAddressScope", text)
     if scope["ip_version"] != pool["ip_version"]:

@@ -170,15 +170,18 @@ def _order(value: Any) -> tuple[int, Any]:
 
 
 def links(url: str, query: Query, shown: list[Doc], *, more: bool) -> list[dict[str, str]]:
-    if not shown or (query.limit is None and not more):
+    """Onward of every full page, as Neutron has it: that nothing follows is seen on an empty one, from which links lead back."""
+    if query.limit is None and not more:
         return []
     rest = [(name, value) for name, value in query.pairs if name not in {"marker", "page_reverse"}]
+    full = more or len(shown) >= (query.limit or 0)
+    back: list[tuple[str, str]] = [("page_reverse", "True")]
+    onward: list[tuple[str, str]] = []
+    ends = (("next", -1, onward, full or query.reverse), ("previous", 0, back, full or not query.reverse))
     found = []
-    onward = [("next", shown[-1], "False", more if not query.reverse else True),
-              ("previous", shown[0], "True", bool(query.marker) if not query.reverse else more)]  # fmt: skip
-    for rel, edge, reverse, there in onward:
+    for rel, at, way, there in ends:
         if there:
-            marks = [("marker", str(edge["id"]))] + ([("page_reverse", reverse)] if reverse == "True" else [])
+            marks = [("marker", str(shown[at]["id"]) if shown else ""), *way]
             found.append({"rel": rel, "href": f"{url}?{urlencode(rest + marks)}"})
     return found
 

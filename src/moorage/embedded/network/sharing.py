@@ -134,6 +134,8 @@ def delete(call: Call, policy: Doc, *, then: str | None = None) -> None:
     kind = policy["object_type"]
     object = call.store.get(_noun(kind), policy["object_id"], lock=True)
     if kind == "network" and object is not None:
+        if object["is_default"] and (policy["action"], policy["target_tenant"]) == ("access_as_external", "*"):
+            raise conflict("RbacPolicyInUse", f"Network {object['id']} is the default external network.")
         networks.close_to(call, object, policy["action"], policy["target_tenant"], then=then)
         _put(call, kind, object)
         return

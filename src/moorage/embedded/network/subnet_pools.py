@@ -1,7 +1,7 @@
 """Subnet pools: prefixes out of which subnets are carved."""
 
 from collections.abc import Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Any
 
 from moorage.embedded.network import address_scopes, checks
@@ -79,9 +79,9 @@ def _prefixes(said: list[str]) -> tuple[list[str], int]:
     nets = [ip_network(each, strict=False) for each in said]
     if len({net.version for net in nets}) > 1:
         raise Fault(400, "PrefixVersionMismatch", "Cannot mix IPv4 and IPv6 prefixes in a subnet pool.")
-    return [str(net) for net in sorted(set(nets), key=lambda net: (int(net.network_address), net.prefixlen))], nets[
-        0
-    ].version
+    four = collapse_addresses([net for net in nets if isinstance(net, IPv4Network)])
+    six = collapse_addresses([net for net in nets if isinstance(net, IPv6Network)])
+    return [*map(str, four), *map(str, six)], nets[0].version
 
 
 def update(call: Call, pool: Doc, body: Any) -> Doc:
@@ -89,8 +89,12 @@ def update(call: Call, pool: Doc, body: Any) -> Doc:
     if not call.who.writes(pool["project_id"]):
         raise forbidden("update_subnetpool")
     if "prefixes" in changes:
-        wanted, _ = _prefixes([*pool["prefixes"], *changes["prefixes"]])
-        changes["prefixes"] = wanted  # prefixes are only ever added
+        wanted, version = _prefixes(changes["prefixes"])
+        both, _ = _prefixes([*pool["prefixes"], *wanted])
+        if version != pool["ip_version"] or both != wanted:
+            text = "Illegal update to prefixes: Existing prefixes must be a subset of the new prefixes."
+            raise Fault(400, "IllegalSubnetPoolPrefixUpdate", text)
+        changes["prefixes"] = wanted
     if "is_default" in changes and changes["is_default"] != pool["is_default"]:
         if not changes["is_default"]:
             call.store.drop_holds(pool["id"])

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from moorage.embedded.network import groups, listing
+from moorage.embedded.network import groups, listing, networks
 from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, forbidden, not_found
 from moorage.embedded.network.nouns import ADDRESS_GROUP, GROUP, PORT, SUBNET, Noun
@@ -55,7 +55,10 @@ def listed(call: Call, noun: Noun, pairs: Sequence[tuple[str, str]], url: str) -
     seen_by = None if call.who.everywhere else (call.who.project or "")
     if noun is GROUP:
         _ensure_default(call, where)
-    plain = not query.tags and not query.sort and not query.reverse and set(query.filters) <= set(done)
+    shared = query.filters.pop("shared", None) if noun is SUBNET else None
+    plain = (
+        shared is None and not query.tags and not query.sort and not query.reverse and set(query.filters) <= set(done)
+    )
     if plain:
         limit = min(query.limit or longest, longest)
         docs = call.store.many(noun.name, where=where, seen_by=seen_by, after=query.marker, limit=limit + 1)
@@ -63,11 +66,20 @@ def listed(call: Call, noun: Noun, pairs: Sequence[tuple[str, str]], url: str) -
         shown = _views(call, noun, docs[:limit])
     else:
         docs = call.store.many(noun.name, where=where, seen_by=seen_by)
+        if shared is not None:
+            docs = _on_shared(call, docs, shared)
         shown, more = listing.page(listing.sift(_views(call, noun, docs), query, done), query, longest)
     answer: Doc = {noun.plural: [listing.only(each, query.fields) for each in shown]}
     if found := listing.links(url, query, shown, more=more):
         answer[f"{noun.plural}_links"] = found
     return answer
+
+
+def _on_shared(call: Call, docs: list[Doc], said: Sequence[str]) -> list[Doc]:
+    """Subnets are shared as their networks are, and do not say so themselves."""
+    open_ones = {each["id"] for each in call.store.many("network") if networks.shared_with(call.who, each)}
+    wanted = {each.lower() in {"true", "1"} for each in said}
+    return [doc for doc in docs if (doc["network_id"] in open_ones) in wanted]
 
 
 def _views(call: Call, noun: Noun, docs: list[Doc]) -> list[Doc]:
@@ -98,7 +110,8 @@ def create(call: Call, noun: Noun, body: Doc) -> Doc:
             raise bad(f"Unable to find '{noun.name}' in request body")
         if len(many) > BULK_MAX:
             raise bad(f"more than {BULK_MAX} in one request")
-        return {noun.plural: [noun.view(call, doc) for doc in noun.create(call, many)]}
+        bodies = [each[noun.name] if isinstance(each, dict) and set(each) == {noun.name} else each for each in many]
+        return {noun.plural: [noun.view(call, doc) for doc in noun.create(call, bodies)]}
     if noun.name not in body:
         raise bad(f"Unable to find '{noun.name}' in request body")
     return {noun.name: noun.view(call, noun.create(call, [body[noun.name]])[0])}
