@@ -126,6 +126,13 @@ class Moved:
         assert await self.act({"confirmResize": None}) == host
         await self.is_on(host)
 
+    async def other_flavor(self) -> str:
+        """The smallest that its disk fits in."""
+        flavors = (await self.site.admin("compute", "GET", "/flavors/detail"))["flavors"]
+        mine = self.site.flavor
+        disk = next(each["disk"] for each in flavors if each["id"] == mine)
+        return str(min((each["ram"], each["id"]) for each in flavors if each["disk"] >= disk and each["id"] != mine)[1])
+
     async def shelved(self) -> None:
         """It is on no host, and holds nothing of any."""
         await self.order({"shelve": None})
@@ -160,9 +167,7 @@ async def test_a_guaranteed_port_keeps_its_guarantee_in_every_move(three: Site, 
     site, moved = three, await Moved.booted(three, cloud)  # noqa: F811
     here = await moved.host()
     await moved.is_on(here)
-    flavors = (await site.admin("compute", "GET", "/flavors/detail"))["flavors"]
-    disk = next(each["disk"] for each in flavors if each["id"] == site.flavor)
-    other = min((each["ram"], each["id"]) for each in flavors if each["disk"] >= disk and each["id"] != site.flavor)[1]
+    other = await moved.other_flavor()
 
     there = await moved.act({"resize": {"flavorRef": other}}, "VERIFY_RESIZE")
     await moved.is_on(there, left=here)
@@ -218,24 +223,41 @@ async def _aborted(moved: Moved, cloud: Cloud, here: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "verb"),
-    [({"migrate": None}, "take_guest"), (LIVE, "prepare_live"), ({"unshelve": None}, "start_guest")],
-    ids=["migrate", "live", "unshelve"],
+    ("how", "verb"),
+    [
+        ("migrate", "take_guest"),
+        ("resize", "take_guest"),
+        ("os-migrateLive", "prepare_live"),
+        ("unshelve", "start_guest"),
+        ("evacuate", "start_guest"),
+    ],
 )
 async def test_a_guarantee_goes_to_the_next_host_where_the_first_refuses(
-    three: Site, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, action: dict[str, Any], verb: str
+    three: Site, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, how: str, verb: str
 ) -> None:
     """S1.9, S1.18: by then the port was bound there, inactive or for good, with the provider of that host."""
     moved = await Moved.booted(three, cloud)
     here = await moved.host()
-    if "unshelve" in action:
+    action: dict[str, Any] = {how: None}
+    if how == "resize":
+        action = {how: {"flavorRef": await moved.other_flavor()}}
+    elif how == "os-migrateLive":
+        action = LIVE
+    elif how == "unshelve":
         await moved.shelved()
+    elif how == "evacuate":
+        action = {how: {}}
+        await dies(cloud, three.admin, here)
     asked = moved.refuse_once(monkeypatch, verb)
-    there = await moved.act(action, "VERIFY_RESIZE" if "migrate" in action else "ACTIVE")
+    cold = how in {"migrate", "resize"}
+    there = await moved.act(action, "VERIFY_RESIZE" if cold else "ACTIVE")
     assert asked[1:] == [there], asked
-    assert "unshelve" in action or len({here, there, *asked}) == len(HOSTS)
-    if "migrate" in action:
+    assert how == "unshelve" or len({here, there, *asked}) == len(HOSTS)
+    if cold:
         await moved.is_on(there, left=here)
         await moved.confirmed(there)
+    if how == "evacuate":  # what it left holds its part until it is seen to be gone there
+        await cloud.fleet.restart(next(plan for plan in cloud.plans if plan.host == here))
+        await until(lambda: three.used(f"{here}:{BRIDGE}"), lambda used: not any(used.values()))
     await moved.is_on(there)
     await moved.gone()
