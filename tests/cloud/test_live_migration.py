@@ -63,6 +63,16 @@ async def under_way(running: Running, id: str, status: str = "running") -> dict[
     return rows[0]
 
 
+async def sends(running: Running, id: str, number: int) -> dict[str, Any]:
+    """The move, when its source has said that it sends: "running" is shown before it is told to."""
+
+    async def shown() -> dict[str, Any]:
+        reply = await running.admin.compute("GET", f"/servers/{id}/migrations/{number}")
+        return dict(reply.json()["migration"])
+
+    return dict(await until(shown, lambda row: row["memory_processed_bytes"] > 0))
+
+
 class Late(SystemClock):
     """How much later than it was asked for it woke somebody, at the worst."""
 
@@ -115,11 +125,7 @@ async def test_one_that_is_slow_shows_its_progress_and_is_forced(running: Runnin
     assert (await running.admin.server(id) or {})["status"] == "MIGRATING"
     number = (await under_way(running, id))["id"]
 
-    async def shown() -> dict[str, Any]:
-        reply = await running.admin.compute("GET", f"/servers/{id}/migrations/{number}")
-        return dict(reply.json()["migration"])
-
-    sent = await until(shown, lambda row: row["memory_processed_bytes"] > 0)
+    sent = await sends(running, id, number)
     assert sent["memory_total_bytes"] == 128 << 20
     assert sent["memory_remaining_bytes"] > 0
     assert sent["disk_remaining_bytes"] == 0
@@ -330,7 +336,7 @@ async def test_an_agent_that_dies_while_it_sends(running: Running) -> None:
     driver = fleet.drivers[source]
     turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
     assert (await act(running, id, LIVE)).status_code == 202
-    await under_way(running, id)
+    await sends(running, id, (await under_way(running, id))["id"])
     await fleet.agents[source].stop()
     await driver.close()
     await driver.start()

