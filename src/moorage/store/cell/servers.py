@@ -308,12 +308,22 @@ class _Cards(msgspec.Struct, frozen=True):
 _cards = msgspec.json.Decoder(_Cards)
 
 
+_DOCUMENTS = Ready(
+    sa.select(servers.c.id, servers.c.doc).where(
+        servers.c.id.in_(sa.bindparam("b_ids", expanding=True)), servers.c.deleted_at.is_(None)
+    )
+)
+
+
+def _documents_of(tx: Tx, ids: Sequence[ServerId]) -> Sequence[Any]:
+    return tx.rows(_DOCUMENTS, {"b_ids": list(ids)}) if ids else ()
+
+
 def listed_ports(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[str]]:
     """The ports that the records of these servers list, of those that are here and not deleted."""
-    query = sa.select(servers.c.id, servers.c.doc).where(servers.c.id.in_(ids), servers.c.deleted_at.is_(None))
     return {
         ServerId(row[0]): frozenset(each.port for each in _cards.decode(row[1]).nics if each.port is not None)
-        for row in tx.rows(query)
+        for row in _documents_of(tx, ids)
     }
 
 
@@ -332,12 +342,11 @@ _devices = msgspec.json.Decoder(_Devices)
 
 def listed_attachments(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[str]]:
     """The attachments of volumes that the records of these servers list, of those that are here and not deleted."""
-    query = sa.select(servers.c.id, servers.c.doc).where(servers.c.id.in_(ids), servers.c.deleted_at.is_(None))
     return {
         ServerId(row[0]): frozenset(
             each.attachment for each in _devices.decode(row[1]).block_devices if each.attachment
         )
-        for row in tx.rows(query)
+        for row in _documents_of(tx, ids)
     }
 
 

@@ -75,6 +75,20 @@ class Held(msgspec.Struct, frozen=True):
 
 
 _insert = Ready(servers.insert())
+_SHOW_TASK = Ready(
+    servers.update()
+    .where(
+        servers.c.id == sa.bindparam("b_server"),
+        servers.c.operation == sa.bindparam("b_operation"),
+        servers.c.heir.is_(None),
+    )
+    .values(task=sa.bindparam("b_task"))
+)
+_SETTLED = Ready(
+    sa.select(servers.c.id, servers.c.cell).where(
+        servers.c.id.in_(sa.bindparam("b_ids", expanding=True)), servers.c.operation.is_(None)
+    )
+)
 
 
 def insert(tx: Tx, born: Sequence[Server]) -> None:
@@ -120,11 +134,7 @@ def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | Non
 
 def show_task(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> None:
     """What the operation that holds the server is doing by now; not once somebody waits in line, whose task shows then."""
-    tx.run(
-        servers.update()
-        .where(servers.c.id == server, servers.c.operation == operation, servers.c.heir.is_(None))
-        .values(task=task.value)
-    )
+    tx.run(_SHOW_TASK, {"b_server": server, "b_operation": operation, "b_task": task.value})
 
 
 def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> Held | None:
@@ -245,8 +255,7 @@ def find_and_hold(tx: Tx, server: str) -> Whereabouts | None:
 
 def settled(tx: Tx, ids: Sequence[str]) -> dict[ServerId, CellId | None]:
     """Of these, the servers of ours that no operation holds, and the cell of each; None while it is in no cell."""
-    query = sa.select(servers.c.id, servers.c.cell).where(servers.c.id.in_(ids), servers.c.operation.is_(None))
-    return {ServerId(row[0]): row[1] for row in tx.rows(query)}
+    return {ServerId(row[0]): row[1] for row in tx.rows(_SETTLED, {"b_ids": list(ids)})} if ids else {}
 
 
 class Doings(msgspec.Struct, frozen=True):

@@ -39,6 +39,18 @@ _TRAITS = Ready(sa.select(provider_traits.c.trait).where(provider_traits.c.provi
 _AGGREGATES = Ready(sa.select(provider_aggregates.c.aggregate).where(provider_aggregates.c.provider == _PROVIDER))
 _HOST = Ready(sa.select(*hosts.c).where(hosts.c.provider == _PROVIDER))
 _HOST_COLUMNS = tuple(each.name for each in hosts.c)
+_MEMBERS = Ready(
+    sa.select(provider_aggregates.c.provider).where(provider_aggregates.c.aggregate == sa.bindparam("b_aggregate"))
+)
+_NAMED_HOSTS = Ready(sa.select(hosts.c.provider).where(hosts.c.host.in_(sa.bindparam("b_names", expanding=True))))
+_REMOVED = {
+    column.table: Ready(
+        sa.delete(column.table).where(
+            column.table.c.provider == _PROVIDER, column.in_(sa.bindparam("b_names", expanding=True))
+        )
+    )
+    for column in (provider_traits.c.trait, provider_aggregates.c.aggregate)
+}
 
 
 def now_s() -> int:
@@ -218,7 +230,7 @@ def set_aggregates(tx: Tx, uuid: str, have: Collection[str], want: Collection[st
 def _set_members(tx: Tx, table: sa.Table, column: str, uuid: str, have: Collection[str], want: Collection[str]) -> None:
     have, want = set(have), set(want)
     if removed := have - want:
-        tx.run(sa.delete(table).where(table.c.provider == uuid, table.c[column].in_(sorted(removed))))
+        tx.run(_REMOVED[table], {"b_provider": uuid, "b_names": sorted(removed)})
     if added := want - have:
         tx.run(
             upsert(tx, table)
@@ -339,12 +351,12 @@ def providers_named_hosts(tx: Tx, names: Collection[str]) -> list[HostId]:
     """The providers of the hosts with these names."""
     if not names:
         return []
-    found = tx.rows(sa.select(hosts.c.provider).where(hosts.c.host.in_(sorted(names))))
+    found = tx.rows(_NAMED_HOSTS, {"b_names": sorted(names)})
     return [HostId(row[0]) for row in found]
 
 
 def members(tx: Tx, aggregate: str) -> set[ProviderId]:
-    found = tx.rows(sa.select(provider_aggregates.c.provider).where(provider_aggregates.c.aggregate == aggregate))
+    found = tx.rows(_MEMBERS, {"b_aggregate": aggregate})
     return {ProviderId(row[0]) for row in found}
 
 
