@@ -8,12 +8,13 @@ from typing import Any, cast
 import pytest
 
 from moorage.clients.network.ports import _judged
-from moorage.model.errors import HostFailed
+from moorage.model.errors import HostFailed, Invalid
 from moorage.model.ids import OperationId
 from moorage.model.network import BindRefused, FixedIp, Port
 from moorage.model.world import Ask
 from moorage.operations.all import SAGAS
 from moorage.operations.boot import BOOT
+from moorage.operations.boot_request import check_zone
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.plugging import plugged_ports
 from moorage.placement.engine import Engine
@@ -143,6 +144,25 @@ def test_a_port_that_was_bound_without_an_address_was_refused() -> None:
     assert _judged(addressed, "host1") is addressed
     without = Port(id="p", network="n", mac="m", host="host1", vif_type="ovs", ip_allocation="none")
     assert _judged(without, "host1") is without
+
+
+async def test_a_zone_whose_hosts_were_enabled_in_the_same_moment_is_available(small: SmallRegion) -> None:
+    """Another process did it: nobody is told "no" on a picture that was never told."""
+
+    async def enable(enabled: bool) -> None:
+        def all_of_them(tx: Tx) -> None:
+            for host, _ in HOSTS:
+                set_enabled(tx, host_id(host), enabled)
+
+        await small.region.write(all_of_them)
+
+    await enable(False)
+    await small.engine.catch_up()
+    for zone in ("nova", "nowhere"):
+        with pytest.raises(Invalid, match="zone is not available"):
+            await check_zone(small.rooms, zone)
+    await enable(True)
+    await check_zone(small.rooms, "nova")
 
 
 async def test_a_boot_whose_host_is_disabled_in_the_same_moment_goes_elsewhere(small: SmallRegion) -> None:

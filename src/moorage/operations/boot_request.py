@@ -104,7 +104,7 @@ async def begin(
     found = await boot_devices.understood(
         rooms, asker, token, request, known.flavor, may_zero_disk=rights.may_zero_disk
     )
-    place = _place(rooms, request, rights)
+    place = await _place(rooms, request, rights)
     same, different = await hinted_hosts(rooms, request.hints)
     checked = await _checked(rooms, token, project, request, rights)
     _check_guarantees(request, checked)
@@ -182,7 +182,7 @@ def _group(tx: Tx, group_id: str | list[str] | None, project: str, administrator
     return group
 
 
-def _place(rooms: Rooms, request: BootRequest, rights: BootRights) -> _Place:
+async def _place(rooms: Rooms, request: BootRequest, rights: BootRights) -> _Place:
     world = rooms.placement.world()
     zone, host, node = request.availability_zone, request.host, request.hypervisor_hostname
     forced = False
@@ -198,9 +198,18 @@ def _place(rooms: Rooms, request: BootRequest, rights: BootRights) -> _Place:
         raise Invalid(f"Compute host {host} could not be found.")
     if node and node not in world.nodes:
         raise Invalid(f"Compute host {node} could not be found.")
-    if zone and not forced and not world.has_zone(zone):
-        raise Invalid("The requested availability zone is not available")
+    if zone and not forced:
+        await check_zone(rooms, zone)
     return _Place(zone or None, host or None, node or None)
+
+
+async def check_zone(rooms: Rooms, zone: str) -> None:
+    """Raises Invalid unless a host that is in service is in this zone; nobody is told so on old news."""
+    engine = rooms.placement
+    if not engine.world().has_zone(zone):
+        await engine.catch_up()  # it may have been put into service a moment ago
+    if not engine.world().has_zone(zone):
+        raise Invalid("The requested availability zone is not available")
 
 
 def _zone_if_it_is_theirs(rooms: Rooms, zone: str, host: str) -> str:

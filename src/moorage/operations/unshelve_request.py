@@ -10,7 +10,7 @@ from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations import unshelve_in_place
 from moorage.operations.accept import accepted, newest_known, tell_later
-from moorage.operations.boot_request import hinted_hosts
+from moorage.operations.boot_request import check_zone, hinted_hosts
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import slot
 from moorage.operations.steps.ports import refuse_without_credentials
@@ -37,7 +37,7 @@ async def begin(
         await unshelve_in_place.begin(rooms, asker, server, check=check, request_id=request_id)
         return
     zone = server.pinned_az if isinstance(wish.zone, msgspec.UnsetType) else wish.zone
-    check_place(rooms, wish, zone)
+    await check_place(rooms, wish, zone)
     await check_volumes(rooms, server, wish)
     refuse_without_credentials(rooms)
     same, different = await hinted_hosts(rooms, server.hints)
@@ -72,13 +72,13 @@ async def begin(
     await tell_later(rooms, new)
 
 
-def check_place(rooms: Rooms, wish: UnshelveWish, zone: str | None) -> None:
+async def check_place(rooms: Rooms, wish: UnshelveWish, zone: str | None) -> None:
     """Raises Invalid for a zone or host that is not there, Conflict for a host of another zone, in Nova's words."""
-    world = rooms.placement.world()
-    if isinstance(wish.zone, str) and not world.has_zone(wish.zone):
-        raise Invalid("The requested availability zone is not available")
+    if isinstance(wish.zone, str):
+        await check_zone(rooms, wish.zone)
     if wish.host is None:
         return
+    world = rooms.placement.world()
     at = world.slots_by_name.get(wish.host)
     if at is None:
         raise Invalid(f"Compute host {wish.host} could not be found.")
