@@ -693,6 +693,26 @@ async def test_a_cell_that_is_out_keeps_no_notification_of_the_others(small: Sma
     assert await cell.read(CELL_OUTBOX.count) == len(TOLD)
 
 
+async def test_what_was_sent_is_not_sent_again_while_its_database_takes_no_writes(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk is full, say: rounds come twice a second."""
+    await boot_told(small)
+    broker, clock = Broker(), HeldClock()
+    sending = relay(small, broker, clock)
+
+    async def full(work: object) -> None:
+        raise Unavailable("it is out of disk space")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(small.region, "write", full)
+        for _ in range(3):
+            assert await sending.run() == NotificationsDone(out=(small.region.name,))
+    assert broker.taken == TOLD
+    assert await sending.run() == NotificationsDone(len(TOLD))
+    assert (broker.taken, await small.region.read(OUTBOX.count)) == (TOLD, 0)
+
+
 async def test_what_cannot_be_read_does_not_stop_the_others(small: SmallRegion) -> None:
     await boot_told(small)
     broken = OUTBOX.table.update().where(OUTBOX.table.c.number == 1).values(doc='{"from": "the future"}')

@@ -3,7 +3,7 @@
 Of several conductors the one that leads sends.  While two disagree about who that is, or when one dies
 between sending and removing, a message goes out twice, with one `message_id`.  While the broker takes nothing, rows stay;
 the oldest go when there are too many or they are too old, and the log says how many.  A database that is out keeps what it has to tell,
-and keeps the others from nothing.
+and keeps the others from nothing; of one that can be read and not written, each is sent once by each process that leads.
 """
 
 import logging
@@ -88,6 +88,8 @@ class Notifications:
         self._resting_until = 0.0
         self._tries: tuple[str, int, int] = ("", 0, 0)
         """The row that waits at the head (database, number), and how often it was tried."""
+        self._told: dict[str, set[Kept]] = {}
+        """Database → rows that were sent and could not be removed: it takes no writes for now."""
 
     async def run(self) -> NotificationsDone:
         """Send what there is; nothing while the broker is given a rest."""
@@ -118,17 +120,22 @@ class Notifications:
         self._log.warning(database.name, "what the %s database has to tell waits: %s", database.name, problem)
 
     async def _one_batch(self, database: Database, outbox: Outbox) -> tuple[int, int]:
-        """(sent, dropped). What was sent before a send that failed is removed all the same."""
+        """(sent, dropped). What was sent before a send that failed is removed all the same; what could not be is not sent again."""
         rows = await database.read(lambda tx: outbox.first(tx, BATCH_MAX))
+        before = self._told.get(database.name, set())
+        told = self._told[database.name] = {row for row in rows if row in before}
         done: list[int] = []
         lost = 0
         try:
             for row in rows:
-                lost += not await self._one(database, row)
+                if row not in told:
+                    lost += not await self._one(database, row)
+                    told.add(row)
                 done.append(row.number)
         finally:
             if done:
                 await database.write(lambda tx: outbox.remove(tx, done))
+                told.clear()
         return len(done) - lost, lost
 
     async def _one(self, database: Database, row: Kept) -> bool:
