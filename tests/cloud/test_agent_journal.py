@@ -1,6 +1,7 @@
 """What a host remembers: on the disk before it counts, in few syncs, and nothing of an earlier turn."""
 
 import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -126,6 +127,24 @@ async def test_a_turn_that_is_forgotten_while_it_is_written_is_written_again(tmp
     assert again.turns() == {SERVER: Turn(2)}
     assert again.result_of(key) == b"r"
     again.file.close()
+
+
+async def test_results_that_lie_there_without_their_turn_are_dropped(tmp_path: Path) -> None:
+    """An earlier release left them; they would answer the next turn's commands."""
+    file, step = tmp_path / "j.db", "x"
+    journal = Journal(JournalFile(file), "n1")
+    await journal.open()
+    await journal.raise_turn(SERVER, Turn(1))
+    await journal.keep(ResultKey(SERVER, Turn(1), step), b"r", running=True)
+    journal.file.close()
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute("DELETE FROM turns")
+    for _ in range(2):
+        journal = Journal(JournalFile(file), "n1")
+        await journal.open()
+        assert journal.result_of(ResultKey(SERVER, Turn(2), step)) is None
+        await journal.raise_turn(SERVER, Turn(2))
+        journal.file.close()
 
 
 async def test_a_closed_journal_refuses(tmp_path: Path) -> None:

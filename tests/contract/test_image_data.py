@@ -26,6 +26,7 @@ class Served:
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
         self.begun = asyncio.Event()
+        self.reads = 0
 
     async def call(self, method: str, path: str, **_: Any) -> Any:
         body = {"id": IMAGE, "status": "active", "size": len(b"".join(DATA)), "disk_format": "raw"}
@@ -33,6 +34,7 @@ class Served:
         return SimpleNamespace(body=body | {"os_hash_algo": "sha512", "os_hash_value": digest})
 
     async def read_data(self, path: str, **_: Any) -> AsyncIterator[bytes]:
+        self.reads += 1
         for piece in DATA:
             yield piece
             self.begun.set()
@@ -64,6 +66,22 @@ async def test_what_an_agent_that_ended_had_read_is_dropped_and_what_is_being_re
     served.go_on.set()
     await ImageData(cast("Neighbour", served), tmp_path).fetch(IMAGE)
     assert kept(tmp_path) == {IMAGE, young.name}
+
+
+async def test_who_comes_after_one_that_was_given_up_waits_for_the_next(tmp_path: Path) -> None:
+    """Else each command whose time is over would let one more read the whole image beside the others."""
+    served = Served()
+    data = ImageData(cast("Neighbour", served), tmp_path)
+    first, second = (asyncio.create_task(data.fetch(IMAGE)) for _ in range(2))
+    await served.begun.wait()
+    served.begun.clear()
+    first.cancel()
+    await asyncio.wait([first])
+    third = asyncio.create_task(data.fetch(IMAGE))
+    await served.begun.wait()
+    served.go_on.set()
+    await asyncio.gather(second, third)
+    assert served.reads == 2
 
 
 async def test_a_host_goes_on_beating_while_it_takes_the_digest_of_a_large_image(

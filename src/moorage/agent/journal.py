@@ -204,6 +204,8 @@ class Journal:
             ):
                 if (memory := servers.get(ServerId(server))) is not None:
                     memory.results[step] = result
+                else:  # an earlier release forgot its turn while that was written: it would answer the next one's commands
+                    self._later.append((_DROP_RESULTS, (self._host, server)))
             for server, seq, attempt, phase, step in self.file.read(
                 "SELECT server, operation_seq, attempt, phase, step FROM starts WHERE host=?", (self._host,)
             ):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -53,7 +54,8 @@ class ImageData:
     def __init__(self, image: Neighbour, directory: Path) -> None:
         self._image, self._room = image, directory
         self._known: OrderedDict[str, _Facts] = OrderedDict()
-        self._fetching: dict[str, asyncio.Lock] = {}
+        self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """For as long as somebody holds one, or waits for it."""
         self._uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
@@ -61,16 +63,12 @@ class ImageData:
     async def fetch(self, image: ImageId) -> ImageFile:
         """Read once, and linked by every guest that is made from it."""
         lock = self._fetching.setdefault(image, asyncio.Lock())
-        try:
-            async with lock:
-                facts = self._known.get(image)
-                if facts is None or not self._path(image).exists():
-                    facts = await self._patiently(lambda: self._fetch(image))
-                    self._known[image] = facts
-                self._known.move_to_end(image)
-        finally:
-            if not lock.locked():
-                self._fetching.pop(image, None)
+        async with lock:
+            facts = self._known.get(image)
+            if facts is None or not self._path(image).exists():
+                facts = await self._patiently(lambda: self._fetch(image))
+                self._known[image] = facts
+            self._known.move_to_end(image)
         self._let_old_go()
         return ImageFile(self._path(image), facts.disk_format, facts.container_format)
 
