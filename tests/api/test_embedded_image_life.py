@@ -288,6 +288,10 @@ async def test_what_is_staged_is_imported_and_nothing_is_fetched(cloud: Cloud) -
     assert (await alice.post(f"{gone['self']}/import", json=direct)).status_code == 415, "it is no qcow2"
     assert (await alice.get(gone["self"])).json()["status"] == "queued"
     assert (await alice.put(f"{gone['self']}/stage", content=data, headers=stream)).status_code == 204
+    (cloud.files / f"{gone['id']}.staged").unlink()  # as a delete does, in the moment in which the import begins
+    assert (await alice.post(f"{gone['self']}/import", json=direct)).status_code == 410
+    assert (await alice.get(gone["self"])).json()["status"] == "queued"
+    assert (await alice.put(f"{gone['self']}/stage", content=data, headers=stream)).status_code == 204
     assert (await alice.delete(gone["self"])).status_code == 204
     assert [path.name for path in cloud.files.iterdir()] == [image["id"]]
 

@@ -72,9 +72,11 @@ async def start_import(call: Call) -> Response:
         kept = kept and await call.desk.write(
             lambda store: finish(store, id, received, call.desk.settings.store, "importing")
         )
-    except BaseException:
+    except BaseException as failure:
         await call.desk.files.forget(id)
         await call.desk.write(lambda store: give_up(store, id, "importing"))
+        if isinstance(failure, FileNotFoundError):  # a delete took it away
+            raise Fault(410, f"What was staged of image {id} is gone.") from None
         raise
     if not kept:
         await call.desk.files.forget(id)
