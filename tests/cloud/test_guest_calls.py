@@ -11,7 +11,8 @@ import pytest_asyncio
 from conftest import Running, Shared
 
 from moorage.model.ids import ServerId
-from moorage.testing.waiting import until
+from moorage.operations.steps import slot
+from moorage.testing.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -133,8 +134,11 @@ async def test_a_zone_has_hosts_and_a_host_that_is_named_is_meant(running: Runni
     await admin.compute("DELETE", f"/os-aggregates/{made.json()['aggregate']['id']}")
 
 
-async def test_a_hard_reboot_is_accepted_while_a_soft_one_goes_on(running: Running) -> None:
+async def test_a_hard_reboot_is_accepted_while_a_soft_one_goes_on(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As soon as that is over."""
+    monkeypatch.setattr(slot, "TURN_COMES_WITHIN_S", PATIENCE_S)
     admin = running.admin
     server = await admin.active("hangs")
     path, gate = f"/servers/{server['id']}/action", running.hold_up("reboot")
