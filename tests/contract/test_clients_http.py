@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from moorage.clients import http
-from moorage.clients.breaker import FAILURES_MAX
+from moorage.clients.breaker import FAILURES_MAX, Breaker
 from moorage.clients.deadline import LEASE_MARGIN_S, Deadline, lease_left
 from moorage.clients.http import Neighbour, ServiceTokens, embedded_transport, reason_of, request_id
 from moorage.clients.ways import CONNECTIONS_MAX
@@ -425,6 +425,78 @@ async def test_a_call_that_waits_for_a_token_was_not_sent(given: int, monkeypatc
     with pytest.raises(Unavailable) as late:
         await network.call("POST", "/v2.0/ports", body={})
     assert (type(late.value), network.lost, network.calls["POST ports"]) == (Unavailable, 0, given)
+
+
+async def test_an_identity_service_that_hangs_is_known_as_the_one_that_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All who wait for a token share one call, whose own deadline ends it; so its failures count, and then nobody waits."""
+    monkeypatch.setattr(http, "TOKEN_DEADLINE_S", 0.05)
+    asked = 0
+
+    async def hang(_: Request) -> Response:
+        nonlocal asked
+        asked += 1
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    transport, left_alone = embedded_transport(app_of(hang)), Breaker("identity", rest_s=600.0)
+    identity = Neighbour(
+        "identity", "http://identity/v3", transport=transport, call_deadline_s=180.0, breaker=left_alone
+    )
+    handler, sent = counting(200)
+    tokens = ServiceTokens(identity, user="moorage", password="secret")
+    network = neighbour(handler, tokens=tokens, call_deadline_s=180.0)
+    for _ in range(FAILURES_MAX):
+        calls = [network.call("POST", "/v2.0/ports", body={}) for _ in range(8)]
+        for each in await asyncio.gather(*calls, return_exceptions=True):
+            assert (type(each), str(each)) == (Unavailable, "the identity service did not answer")
+    with pytest.raises(CircuitOpen, match="the identity service did not answer"):
+        await network.call("POST", "/v2.0/ports", body={})
+    assert (asked, sent, network.breaker.open_circuits()) == (FAILURES_MAX, [], ())
+
+
+async def test_a_call_for_a_token_is_not_ended_by_who_asked_first() -> None:
+    keystone, go_on, asked = Keystone(), asyncio.Event(), list[str]()
+
+    async def slow(request: Request) -> Response:
+        asked.append(request.url.path)
+        await go_on.wait()
+        return await keystone(request)
+
+    network = neighbour(answering(200), tokens=tokens_of(slow))
+    lease_left.set(Lease(LEASE_MARGIN_S + 0.2))
+    first = asyncio.create_task(network.call("GET", "/v2.0/ports"))
+    await asyncio.sleep(0)
+    lease_left.set(None)
+    second, third = (asyncio.create_task(network.call("GET", "/v2.0/ports")) for _ in range(2))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(Unavailable, match="was not asked"):
+        await first
+    go_on.set()
+    assert (await third).status == 200
+    assert (len(asked), keystone.given) == (1, 1)
+
+
+async def test_an_identity_service_that_is_back_is_found_by_calls_to_itself() -> None:
+    """They need a token first: the call for it must be let through though one of them is what looks whether it is back."""
+    is_out = True
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if is_out:
+            raise httpx.ConnectError("refused")
+        return httpx.Response(201, headers={"X-Subject-Token": "ours"}, json={})
+
+    breaker, transport = Breaker("identity", rest_s=0.0), httpx.MockTransport(answer)
+    asking = Neighbour("identity", "http://identity/v3", transport=transport, breaker=breaker)
+    tokens = ServiceTokens(asking, user="moorage", password="secret")
+    identity = Neighbour("identity", "http://identity/v3", tokens=tokens, transport=transport, breaker=breaker)
+    for _ in range(2 * FAILURES_MAX):
+        with pytest.raises(Unavailable):
+            await identity.call("GET", "/auth/tokens")
+    assert breaker.open_circuits()
+    is_out = False
+    assert (await identity.call("GET", "/auth/tokens")).status == 201
+    assert not breaker.open_circuits()
 
 
 async def test_an_answer_without_a_token_is_an_outage() -> None:

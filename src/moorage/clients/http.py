@@ -27,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias, cast
@@ -36,7 +36,7 @@ import httpx
 import msgspec
 
 from moorage.clients.breaker import Breaker, Passage
-from moorage.clients.deadline import Deadline, LeaseEnds
+from moorage.clients.deadline import Deadline, LeaseEnds, lease_left
 from moorage.clients.inside import Base, EmbeddedTransport, TooLong, encoded, is_plain
 from moorage.clients.ways import Ways
 from moorage.model.errors import (
@@ -66,6 +66,8 @@ CREDENTIALS = "credentials"
 CALL_DEADLINE_S = 30.0
 PATIENCE_WHOLE = 0.99
 """A call that was given up earlier was so for the end of a lease, which is not the neighbour's failure."""
+TOKEN_DEADLINE_S = 15.0
+"""A token of ours is asked for no longer, so that most who wait for it hear that it is the identity service that does not answer."""
 REPLY_MAX_BYTES = 64 * 1024 * 1024
 SENTENCE_MAX = 1000
 TOKEN_MARGIN_S = 60.0
@@ -132,7 +134,7 @@ class Neighbour:
         """How many of them ended with nobody knowing what became of them, or without the answer to a read."""
         self.breaker = breaker or Breaker(name)
         """Of this endpoint; two who call the same one share it."""
-        self._call_deadline_s = call_deadline_s
+        self.call_deadline_s = call_deadline_s
         usual = {"Accept": "application/json", "User-Agent": "moorage", **(headers or {})}
         self._inside = transport if isinstance(transport, EmbeddedTransport) else None
         self._base = Base(self.url, usual)
@@ -154,20 +156,34 @@ class Neighbour:
 
         `counted`: whether its failure is one of the service, for the breaker; not so of a call that may fail by what it asks.
         """
-        patience_s = self._call_deadline_s if deadline_s is None else deadline_s
+        patience_s = self.call_deadline_s if deadline_s is None else deadline_s
         kind = f"{method} {_kind(path)}"
-        passage = self.breaker.enter(kind) if counted else self.breaker.aside(kind)
+        enter = self.breaker.enter if counted else self.breaker.aside
+        passage = enter(kind)
+        ours = self.tokens if token is None else None
+        said = dict(headers or {})
+        if token is not None:
+            said["X-Auth-Token"] = token
         began = time.monotonic()
         try:
             async with Deadline(patience_s):
-                return await self._call(method, path, token, body, params, dict(headers or {}), passage)
+                if ours is not None:
+                    at_hand = ours.at_hand()
+                    if (
+                        not at_hand
+                    ):  # the call for it may have to be the probe, where the identity service itself is called
+                        passage.left()
+                    said["X-Auth-Token"] = await ours.get()
+                    if not at_hand:
+                        passage = enter(kind)
+                return await self._call(method, path, ours, body, params, said, passage)
         except LeaseEnds:
             raise Unavailable(
                 f"the {self.name} service was not asked: the conductor's lease is about to end", code="lease_ends"
             ) from None
         except TimeoutError as late:
             if not passage.sent:  # it waited for a token of ours
-                why = f"no token came within {patience_s:g} s, or within the lease"
+                why = f"the identity service gave no token within {patience_s:g} s, or within the lease"
                 raise Unavailable(f"the {self.name} service was not asked: {why}") from late
             lost = self._lost(method, f"no answer within {patience_s:g} s, or within the lease")
             if time.monotonic() - began > PATIENCE_WHOLE * patience_s:
@@ -230,27 +246,23 @@ class Neighbour:
         self,
         method: str,
         path: str,
-        token: str | None,
+        ours: "ServiceTokens | None",
         body: Body | None,
         params: Params | None,
         headers: dict[str, str],
         passage: Passage,
     ) -> Reply:
-        ours = token is None and self.tokens is not None
-        if token is not None:
-            headers["X-Auth-Token"] = token
-        if ours and self.tokens is not None:
-            headers["X-Auth-Token"] = await self.tokens.get()
+        """`ours`: where the token in `headers` is from, if it is not a user's."""
         passage.sent = True
         status, answered, content = await self._send(method, path, body, params, headers, passage)
-        if status == 401 and ours and self.tokens is not None:  # not carried out, so it may be said again
+        if status == 401 and ours is not None:  # not carried out, so it may be said again
             passage.answered()
             passage.sent = False
-            headers["X-Auth-Token"] = await self.tokens.get(fresh=True)
+            headers["X-Auth-Token"] = await ours.get(fresh=True)
             passage.sent = True
             status, answered, content = await self._send(method, path, body, params, headers, passage)
         if status >= 400:
-            problem = self._refused(method, status, answered, content, ours)
+            problem = self._refused(method, status, answered, content, ours is not None)
             if status >= 500 and not isinstance(problem, Refusal):
                 asked_s = problem.retry_after_s if isinstance(problem, Unavailable) else 0.0
                 passage.failed(problem.public, rest_s=asked_s)
@@ -421,7 +433,11 @@ def _plain(content: bytes) -> str:
 
 
 class ServiceTokens:
-    """Our own Keystone v3 token: asked for once, replaced before it expires or when a neighbour no longer takes it."""
+    """Our own Keystone v3 token: asked for once, replaced before it expires or when a neighbour no longer takes it.
+
+    The call for it is everybody's: all who need a token meanwhile wait for the same one and share its failure.  Nobody's deadline, lease or
+    hanging up ends it, so that it fails as the identity service's call, which the identity service's breaker counts.
+    """
 
     def __init__(
         self,
@@ -445,18 +461,26 @@ class ServiceTokens:
         self._token = ""
         self._project = ""
         self._good_until = 0.0
-        self._asked_at = 0.0
-        self._asking = asyncio.Lock()
+        self._asking: asyncio.Task[None] | None = None
+
+    def at_hand(self) -> bool:
+        """Whether there is one, so that `get` asks nobody."""
+        return self._asking is None and time.monotonic() < self._good_until
 
     async def get(self, *, fresh: bool = False) -> str:
         """A token with time left. `fresh`: the one we gave was refused."""
-        wanted_at = time.monotonic()
-        async with self._asking:
-            if fresh and self._asked_at < wanted_at:
-                self._good_until = 0.0
-            if time.monotonic() >= self._good_until:
-                await self._ask()
-            return self._token
+        if self._asking is None and (fresh or not self.at_hand()):
+            self._good_until = 0.0
+            self._asking = asyncio.create_task(self._ask(), name="service-token", context=_without_lease())
+            self._asking.add_done_callback(self._asked)
+        if self._asking is not None:
+            await asyncio.shield(self._asking)
+        return self._token
+
+    def _asked(self, asking: asyncio.Task[None]) -> None:
+        self._asking = None
+        if not asking.cancelled():
+            asking.exception()  # those who waited were told; it may be that nobody does any more
 
     async def project(self) -> str:
         """The id of the project that our token is for."""
@@ -467,7 +491,8 @@ class ServiceTokens:
     async def _ask(self) -> None:
         asked_at = time.monotonic()
         try:
-            reply = await self._identity.call("POST", "/auth/tokens", token="", body=self._asks)
+            deadline_s = min(TOKEN_DEADLINE_S, self._identity.call_deadline_s)
+            reply = await self._identity.call("POST", "/auth/tokens", token="", body=self._asks, deadline_s=deadline_s)
         except UnknownOutcome as lost:  # a token more or less does no harm
             raise Unavailable(lost.public, private=lost.private) from lost
         except Refusal as refused:
@@ -479,9 +504,15 @@ class ServiceTokens:
             raise Unavailable("the identity service answers without a token", private=f"status {reply.status}")
         self._token = token
         self._project = str(reply.body.get("token", {}).get("project", {}).get("id", ""))
-        self._asked_at = time.monotonic()
         life_s = _life_s(reply)
         self._good_until = asked_at + max(life_s - TOKEN_MARGIN_S, life_s / 2)
+
+
+def _without_lease() -> Context:
+    """Whoever asks first may hold a lease, which says nothing of the others; a token more or less does no harm."""
+    context = copy_context()
+    context.run(lease_left.set, None)
+    return context
 
 
 def _life_s(reply: Reply) -> float:
