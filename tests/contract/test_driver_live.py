@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from moorage.agent import settle
 from moorage.agent.journal import Journal, JournalFile
 from moorage.agent.lanes import Lanes
 from moorage.agent.move_verbs import land_live
@@ -177,6 +178,21 @@ async def test_a_source_that_comes_back_later_clears_what_was_left(tmp_path: Pat
     assert await returned.arrivals() == set()
     assert await second.guests() == {ONE: PowerState.RUNNING}
     await settler.stop()
+    journal.file.close()
+
+
+async def test_what_a_host_keeps_of_servers_that_came_and_went_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "OVER_KEPT_MAX", 2)
+    driver, journal = await host(tmp_path / "first"), Journal(JournalFile(tmp_path / "journal"), "first")
+    await journal.open()
+    settler = Settler("first", driver, journal, SystemClock(), Lanes(1))
+    for server in ("a", "b", "a", "c"):
+        await settler.settle([ServerTurn(ServerId(server), None, here=True, over=7)])
+    assert [settler.is_over(ServerId(each), Turn(7)) for each in "abc"] == [True, False, True]
+    await settler.stop()
+    await driver.close()
     journal.file.close()
 
 

@@ -1,13 +1,22 @@
 """Which processes run, and of which release."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import ProgrammingError
 
 from moorage.cli import status
+from moorage.model.clock import SystemClock
+from moorage.operations.presence import Presence
 from moorage.sql import Database
 from moorage.store.region import processes
 from moorage.store.region.processes import Process
 from moorage.store.region.processes import processes as table
 from moorage.store.region.tables import region_metadata
+from moorage.testing.waiting import until
 
 API = Process("p-1", "api", "rack1", "0.2.0")
 CONDUCTOR = Process("p-2", "conductor", "rack2", "0.1.9")
@@ -30,6 +39,42 @@ async def test_who_was_killed_is_forgotten_in_the_end(database: Database) -> Non
     await database.write(lambda tx: processes.tell(tx, CONDUCTOR, -60.0))
     await database.write(processes.forget)
     assert [row.id for row in await database.read(lambda tx: tx.rows(sa.select(table)))] == [CONDUCTOR.id]
+
+
+class Ticks(SystemClock):
+    """Sleeps until the test says that it is time."""
+
+    def __init__(self) -> None:
+        self.ticks = asyncio.Semaphore(0)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.ticks.acquire()
+
+
+class Broken:
+    """A database whose tables are gone below the process, from the second write to the third."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+
+    async def write(self, _: Callable[[Any], Any]) -> None:
+        self.writes += 1
+        if self.writes in {2, 3}:
+            raise ProgrammingError("INSERT", {}, Exception("no such table: processes"))
+
+
+async def test_whatever_a_database_says_a_process_goes_on_telling_that_it_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, database = Ticks(), Broken()
+    presence = Presence(cast("Database", database), clock, API.id, API.role)
+    await presence.start()
+    for _ in range(3):
+        clock.ticks.release()
+    await until(lambda: database.writes == 4)
+    assert caplog.text.count("no such table") == 2
+    await presence.stop()
+    assert database.writes == 5
 
 
 def test_the_report_names_the_releases_of_each_role() -> None:

@@ -25,6 +25,8 @@ DESTROY_S, SECOND_TRY_S = 5.0, 0.25
 """One try, and how soon the second is made: a driver that hangs over one guest does not hold up the host."""
 AT_ONCE = 16
 DELETED_KEPT_MAX = 10_000
+OVER_KEPT_MAX = 10_000
+"""More than a host has guests; the word that came longest ago goes first, and the journal's turns remain."""
 AGAIN_FIRST_S, AGAIN_MOST_S = 1.0, 30.0
 
 _log = logging.getLogger(__name__)
@@ -74,13 +76,15 @@ class Settler:
                 self.gone(each.server)
                 if each.over is not None:
                     self._journal.counts(each.server, each.over)
-                    self._over[each.server] = max(each.over, self._over.get(each.server, -1))
+                    self._over[each.server] = max(each.over, self._over.pop(each.server, -1))
             else:
                 self._over.pop(each.server, None)
             if each.gone:
                 self._deleted[each.server] = None
         while len(self._deleted) > DELETED_KEPT_MAX:
             del self._deleted[next(iter(self._deleted))]
+        while len(self._over) > OVER_KEPT_MAX:
+            del self._over[next(iter(self._over))]
         slots = asyncio.Semaphore(AT_ONCE)
         await asyncio.gather(*(self._destroy(said[server], slots) for server in plan.destroy))
         stays = self._in_the_way

@@ -44,6 +44,8 @@ class Presence:
                     await self._region.write(lambda tx: processes.leave(tx, self.process.id))
         except (Problem, TimeoutError) as failure:
             logger.info("that this process ends could not be written down: %r", failure)
+        except Exception as failure:  # noqa: BLE001  whatever it is, the process ends
+            logger.error("that this process ends could not be written down: %r", failure)
 
     async def _telling(self) -> None:
         while True:
@@ -52,6 +54,8 @@ class Presence:
                 await self._tell()
             except Problem as problem:  # whoever looks meanwhile is not told of this process
                 logger.info("that this process runs could not be written down: %s %s", problem, problem.private)
+            except Exception as failure:  # noqa: BLE001  whatever it is: who ended here would be taken for gone, and runs
+                logger.error("that this process runs could not be written down: %r", failure)
 
     async def _tell(self) -> None:
         with label("presence"):
