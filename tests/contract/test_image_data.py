@@ -12,8 +12,9 @@ from typing import Any, cast
 
 import pytest
 
+from moorage.clients import image_data
 from moorage.clients.http import Neighbour
-from moorage.clients.image_data import DATA_DEADLINE_S, ImageData
+from moorage.clients.image_data import DATA_DEADLINE_S, LOCK, USED_LATELY_S, ImageData
 from moorage.model.ids import ImageId
 
 IMAGE = ImageId("2f0a2f9e-0000-4000-8000-000000000001")
@@ -42,7 +43,7 @@ class Served:
 
 
 def kept(directory: Path) -> set[str]:
-    return {each.name for each in directory.iterdir()}
+    return {each.name for each in directory.iterdir()} - {LOCK}
 
 
 async def test_two_agents_read_the_same_image_at_the_same_time(tmp_path: Path) -> None:
@@ -82,6 +83,38 @@ async def test_who_comes_after_one_that_was_given_up_waits_for_the_next(tmp_path
     served.go_on.set()
     await asyncio.gather(second, third)
     assert served.reads == 2
+
+
+async def test_images_that_were_used_longest_ago_go_whoever_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that was restarted, and the other agents of its machine, go by the same files."""
+
+    def was_used(name: str, ago_s: float) -> None:
+        os.utime(tmp_path / name, (time.time() - ago_s, time.time() - ago_s))
+
+    monkeypatch.setattr(image_data, "KEPT_MAX", 3)
+    served = Served()
+    served.go_on.set()
+    mine, other = (ImageData(cast("Neighbour", served), tmp_path) for _ in range(2))
+    for at, name in enumerate(("before-1", "before-2", "before-3")):  # by the life before
+        (tmp_path / name).write_bytes(b"old")
+        was_used(name, USED_LATELY_S * (20 - at))
+    await other.fetch(ImageId("others"))
+    was_used("others", USED_LATELY_S * 30)  # longest ago, were it not for its next use
+    await other.fetch(ImageId("others"))
+    assert kept(tmp_path) == {"before-2", "before-3", "others"}
+    await mine.fetch(IMAGE)
+    assert kept(tmp_path) == {"before-3", "others", IMAGE}
+    for name in ("one", "two", "three"):
+        await mine.fetch(ImageId(name))
+    lately = {"others", IMAGE, "one", "two", "three"}
+    assert kept(tmp_path) == lately, "somebody may be about to link them"
+    for at, name in enumerate(sorted(lately)):
+        was_used(name, USED_LATELY_S * (10 - at))
+    again = ImageData(cast("Neighbour", served), tmp_path)
+    assert (await again.fetch(ImageId("four"))).path.read_bytes() == b"".join(DATA)
+    assert kept(tmp_path) == {"four", *sorted(lately)[-2:]}
 
 
 async def test_a_host_goes_on_beating_while_it_takes_the_digest_of_a_large_image(

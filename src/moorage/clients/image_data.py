@@ -1,7 +1,8 @@
 """The data of images, both ways: what a host needs of the image service, and all of it (`model.image.ImageStore`).
 
 A host acts with the rights of the service (docs/decisions/0015): it reads any image, and makes whole what was made for it.  What
-it has read stays in a directory that all hosts of a machine share, one file an image: the data of an image never changes.
+it has read stays in a directory that all hosts of a machine share, one file an image: the data of an image never changes.  When a file
+was used last is its time of modification, which every use sets: so those that go first are known to every agent, also after a restart.
 
 Calls are repeated here while the image service is out, because a command to a host has one answer; the command's own deadline ends
 that.  A repeat is safe: an image that is whole is not sent again, and data goes only into an image that is `queued`.
@@ -9,11 +10,12 @@ that.  A repeat is safe: an image that is whole is not sent again, and data goes
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -31,12 +33,15 @@ from moorage.model.retry import Backoff, jittered
 T = TypeVar("T")
 PIECE_BYTES = 1024 * 1024
 KEPT_MAX = 64
-"""Images whose data is kept; the one that was used longest ago goes."""
+"""Images whose data is kept, whichever agent read it; the one that was used longest ago goes."""
+USED_LATELY_S = 600.0
+"""What was used since stays all the same: whoever was given it may not have linked it yet."""
 DATA_DEADLINE_S = 4 * 3600.0
 """For all the data of one image."""
 AGAIN_FIRST_S, AGAIN_MOST_S = 0.5, 10.0
 COMING = ".new"
-"""The end of the names of files that are being read."""
+"""The end of the names of files that are being read, and of those that are being removed."""
+LOCK = ".lock"
 UPLOADS_AT_ONCE = 5
 REFUSED_MAX = 2
 """Times that our credentials were refused: the first may have been for a token that was no longer taken."""
@@ -65,11 +70,15 @@ class ImageData:
         lock = self._fetching.setdefault(image, asyncio.Lock())
         async with lock:
             facts = self._known.get(image)
-            if facts is None or not self._path(image).exists():
+            was_read = facts is None or not self._use(image)
+            if facts is None or was_read:
                 facts = await self._patiently(lambda: self._fetch(image))
-                self._known[image] = facts
+            self._known[image] = facts
             self._known.move_to_end(image)
-        self._let_old_go()
+            while len(self._known) > KEPT_MAX:
+                self._known.popitem(last=False)
+            if was_read:
+                await asyncio.to_thread(_remove, self._let_old_go())
         return ImageFile(self._path(image), facts.disk_format, facts.container_format)
 
     async def _fetch(self, image: str) -> _Facts:
@@ -86,7 +95,9 @@ class ImageData:
                 async for piece in self._image.read_data(f"{_path(image)}/file", deadline_s=DATA_DEADLINE_S):
                     await asyncio.to_thread(file.write, piece)
             await asyncio.to_thread(_compare, image, record, coming)
-            os.replace(coming, self._path(image))
+            _touch(coming)
+            with self._alone():
+                os.replace(coming, self._path(image))
         finally:
             coming.unlink(missing_ok=True)
         return _Facts(record.get("disk_format") or "raw", record.get("container_format") or "bare")
@@ -102,10 +113,34 @@ class ImageData:
     def _path(self, image: str) -> Path:
         return self._room / quote(image, safe="")
 
-    def _let_old_go(self) -> None:
-        while len(self._known) > KEPT_MAX:
-            oldest, _ = self._known.popitem(last=False)
-            self._path(oldest).unlink(missing_ok=True)
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Meanwhile no other agent of this machine puts a file in place, uses one or takes one away. For a moment only: the loop waits."""
+        with (self._room / LOCK).open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _use(self, image: str) -> bool:
+        """Whether the file is there, and stays until it is linked."""
+        try:
+            with self._alone():
+                _touch(self._path(image))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _let_old_go(self) -> list[Path]:
+        """Files that nobody is given any more, to be removed: a large one takes its time."""
+        gone: list[Path] = []
+        lately = time.time() - USED_LATELY_S
+        with self._alone(), os.scandir(self._room) as room:
+            kept = [each for each in room if each.name != LOCK and not each.name.endswith(COMING) and each.is_file()]
+            used = sorted((each.stat().st_mtime, each.name) for each in kept)
+            for when, name in used[: max(len(used) - KEPT_MAX, 0)]:
+                if when < lately:
+                    gone.append(self._room / f"{name}.{uuid4().hex}{COMING}")
+                    os.rename(self._room / name, gone[-1])
+        return gone
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -172,6 +207,16 @@ class ImageData:
 
 def _path(image: str) -> str:
     return f"/v2/images/{quote(image, safe='')}"
+
+
+def _touch(path: Path) -> None:
+    now = time.time()
+    os.utime(path, (now, now))
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for each in files:
+        each.unlink(missing_ok=True)
 
 
 async def _pieces(path: Path) -> AsyncIterator[bytes]:
