@@ -56,6 +56,7 @@ from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.testing.small_region import HOSTS, NETWORK, PROJECT, SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.stage import HeldClock
+from moorage.testing.waiting import PATIENCE_S, until
 
 BOOT = OperationId("boot")
 STRANGER = ServerId("0d0c0b0a-0000-4000-8000-00000000beef")
@@ -379,6 +380,41 @@ async def test_a_request_is_judged_by_pools_as_they_are_now(small: SmallRegion) 
     assert network.forgotten >= 1
     await segments.drawn({"routed": kept})
     assert segments_of(small)["routed/segment-a"] == (3, 3), "what was kept from before is never drawn"
+
+
+async def test_a_request_does_not_wait_for_a_round_and_what_it_saw_is_not_drawn_over(small: SmallRegion) -> None:
+    """A round asks for the ports of every routed network, one after the other."""
+    network, go_on, reads = TwoSegments(), asyncio.Event(), list[str]()
+    held = tuple(FixedIp(f"subnet-segment-{each}", f"10.0.0.{10 + at}") for each in "ab" for at in range(4))
+    network.others = [Port("router", "routed", "", fixed_ips=held, device_owner="network:router_interface")]
+    segments = Segments(cast("Any", network), small.engine)
+    await segments.run()
+    assert segments_of(small) == {"routed/segment-a": (0, 0), "routed/segment-b": (0, 0)}
+
+    async def slow(_: NetworkId) -> list[Port]:
+        reads.append("ports")
+        found = network.others
+        if len(reads) == 1:
+            await go_on.wait()
+        return found
+
+    network.ports_on = slow  # type: ignore[method-assign]
+    running = asyncio.create_task(segments.run())
+    await until(lambda: reads)
+    network.others = []
+    async with asyncio.timeout(PATIENCE_S):
+        await segments.redraw(NetworkId("routed"))
+    assert segments_of(small) == {"routed/segment-a": (4, 4), "routed/segment-b": (4, 4)}
+    network.grown = 3
+    (grown,) = await network.networks()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await segments.drawn({"routed": grown}) == {"routed": grown}
+    drawn = {"routed/segment-a": (7, 7), "routed/segment-b": (4, 4)}
+    assert segments_of(small) == drawn
+    go_on.set()
+    assert await running == SegmentsDone(looked_at=2)
+    assert segments_of(small) == drawn
+    assert await segments.run() == SegmentsDone(looked_at=2)
 
 
 async def test_a_segment_that_is_gone_is_dropped(small: SmallRegion) -> None:

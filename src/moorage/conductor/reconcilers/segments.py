@@ -59,7 +59,11 @@ class Segments:
         self._absent: frozenset[str] = frozenset()
         """Hosts of segments that placement did not know in the last round."""
         self._rounds = 0
+        self._round = asyncio.Lock()
         self._turn = asyncio.Lock()
+        """Of who draws. A round reads without it: with many networks that takes long, and requests would wait."""
+        self._meanwhile: dict[str, SegmentReport] = {}
+        """What requests drew since the last round began; it is kept over what that round read."""
         self._asked: OrderedDict[str, tuple[float, NetworkFacts]] = OrderedDict()
         """Network → when it was last asked of because of a request, and what it was."""
         self._redrawn: OrderedDict[str, float] = OrderedDict()
@@ -67,27 +71,33 @@ class Segments:
 
     async def run(self) -> SegmentsDone:
         """One round. Raises Unavailable when the network service is out; the next round finds everything."""
-        async with self._turn:
+        async with self._round:
+            self._meanwhile.clear()
             networks = await self._network.networks()
-            reports = await self._reports([each for each in networks if each.routed])
-            changed = await self._draw(reports, whole=self._rounds % WHOLE_EVERY_ROUNDS == 0)
-            self._rounds += 1
-            shown = {segment.id for network in networks for segment in network.segments}
-            lost = [key for key in self._last if key not in reports]
-            gone = await self._network.segments_gone([key for key in lost if key not in shown])
-            dropped = {key for key in lost if key in shown | gone and await self._engine.drop_segment(SegmentId(key))}
-            doubted = tuple(key for key in lost if key not in shown | gone)
-            if doubted:
-                logger.error(
-                    "the network service does not list segments %s, and does not say that they are gone: they stay as they were; "
-                    "may the service user still see all segments?",
-                    ", ".join(doubted),
-                )
-            self._last = {key: self._last[key] for key in lost if key not in dropped} | reports
-            self._tied = {key: hosts for key, hosts in self._tied.items() if key in self._last}
-            tied = frozenset[str]().union(*self._tied.values())
-            self._absent = frozenset(host for each in reports.values() for host in each.hosts) - tied
-            return SegmentsDone(len(reports), changed, len(dropped), doubted)
+            read = await self._reports([each for each in networks if each.routed])
+            async with self._turn:
+                return await self._settle(networks, read | self._meanwhile)
+
+    async def _settle(self, networks: Sequence[NetworkFacts], reports: Mapping[str, SegmentReport]) -> SegmentsDone:
+        """What a round read becomes what is drawn; segments that it did not see go, if they are gone."""
+        changed = await self._draw(reports, whole=self._rounds % WHOLE_EVERY_ROUNDS == 0)
+        self._rounds += 1
+        shown = {segment.id for network in networks for segment in network.segments}
+        lost = [key for key in self._last if key not in reports]
+        gone = await self._network.segments_gone([key for key in lost if key not in shown])
+        dropped = {key for key in lost if key in shown | gone and await self._engine.drop_segment(SegmentId(key))}
+        doubted = tuple(key for key in lost if key not in shown | gone)
+        if doubted:
+            logger.error(
+                "the network service does not list segments %s, and does not say that they are gone: they stay as they were; "
+                "may the service user still see all segments?",
+                ", ".join(doubted),
+            )
+        self._last = {key: self._last[key] for key in lost if key not in dropped} | dict(reports)
+        self._tied = {key: hosts for key, hosts in self._tied.items() if key in self._last}
+        tied = frozenset[str]().union(*self._tied.values())
+        self._absent = frozenset(host for each in reports.values() for host in each.hosts) - tied
+        return SegmentsDone(len(reports), changed, len(dropped), doubted)
 
     async def somebody_came(self, clock: Clock) -> None:
         """Until a host is there that the last round missed, wired as it is; for ever when it missed none."""
@@ -124,9 +134,7 @@ class Segments:
                 facts = await self._network.network(network)
             except NotFound:  # whoever wants a port of it is told
                 return
-            reports = await self._reports([facts])
-            await self._draw(reports)
-            self._last |= reports
+            await self._draw_for_request(facts)
             self._redrawn.pop(network, None)
             self._redrawn[network] = now
             while len(self._redrawn) > ASKED_MAX:
@@ -158,12 +166,16 @@ class Segments:
             while len(self._asked) > ASKED_MAX:
                 self._asked.popitem(last=False)
             if not self._known(newest):
-                reports = await self._reports([newest])
-                await self._draw(reports)
-                self._last |= reports
+                await self._draw_for_request(newest)
         if newest.subnets != facts.subnets:
             self._network.forget()  # the next request begins with what is so now
         return msgspec.structs.replace(newest, shared=facts.shared)
+
+    async def _draw_for_request(self, facts: NetworkFacts) -> None:
+        reports = await self._reports([facts])
+        await self._draw(reports)
+        self._last |= reports
+        self._meanwhile |= reports
 
     async def _draw(self, reports: Mapping[str, SegmentReport], *, whole: bool = False) -> int:
         hosts = self._engine.world().slots_by_name
