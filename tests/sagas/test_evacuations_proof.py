@@ -21,6 +21,7 @@ from moorage.store.cell import migrations
 from moorage.store.region.placement import claims
 from moorage.testing.sagas import PARTS, PROVED_OPERATION, prove
 from moorage.testing.small_evacuated import CELL, DEAD, evacuable, evacuating
+from moorage.testing.small_kept import Kept
 from moorage.testing.small_moved import MOVE, recorded
 from moorage.testing.small_region import SERVER, SmallRegion
 from moorage.testing.stage import HeldClock
@@ -51,7 +52,7 @@ async def told(small: SmallRegion, asked: Any) -> None:
 async def test_every_kind_of_server_is_evacuated(small: SmallRegion, kind: str, part: Any) -> None:
     world = WORLDS[kind]
     asked = await evacuating(small, **world)
-    await prove(EVACUATE, asked, lambda: evacuable(small, **world), part)
+    await prove(EVACUATE, asked, Kept(small, lambda: evacuable(small, **world)), part)
 
 
 async def test_a_host_that_is_heard_switches_the_guest_off_first(small: SmallRegion, monkeypatch: Any) -> None:

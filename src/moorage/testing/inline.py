@@ -38,7 +38,7 @@ class InlineDatabase:
 
     async def write(self, work: Work[T]) -> T:
         await asyncio.sleep(0)  # others have their turn here, as where a database is waited for
-        raw = self._raw()
+        raw = self.raw()
         tx = Tx(self._connection, self.meter, self.name, self.dialect, raw)
         raw.execute("BEGIN IMMEDIATE")
         try:
@@ -60,7 +60,7 @@ class InlineDatabase:
 
     async def read(self, work: Work[T]) -> T:
         await asyncio.sleep(0)
-        raw = self._raw()
+        raw = self.raw()
         raw.execute("BEGIN")
         try:
             return work(Tx(self._connection, self.meter, self.name, self.dialect, raw))
@@ -82,5 +82,6 @@ class InlineDatabase:
         self._engine.dispose()
         await asyncio.sleep(0)
 
-    def _raw(self) -> sqlite3.Connection:
+    def raw(self) -> sqlite3.Connection:
+        """The one connection."""
         return cast("sqlite3.Connection", self._connection.connection.dbapi_connection)

@@ -496,6 +496,15 @@ class SmallRegion:
             await database.write(empty_cell)
         return self
 
+    def put_back(
+        self, network: DictNetwork, images: DictImages, volumes: DictVolumes, hosts: DictHosts, watched: dict[str, Any]
+    ) -> None:
+        """The services as they were, and what of them is watched; the rows are somebody else's (`Kept`)."""
+        self.network, self.images, self.volumes, self.hosts = network, images, volumes, hosts
+        for name, value in watched.items():
+            setattr(self, name, value)
+        self.rooms = self._rooms()
+
     async def hand_to(self, operation: OperationId) -> None:
         """The slot of the server is taken by the next operation."""
         await self.region.write(lambda tx: region_servers.take(tx, SERVER, operation, None))

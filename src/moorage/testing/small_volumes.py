@@ -7,7 +7,6 @@ it is in use; who lets go of the last attachment leaves it available.
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import msgspec
@@ -72,7 +71,11 @@ class DictVolumes:
     """Snapshot → the image it was made for."""
     said: dict[str, str] = field(default_factory=dict)
     """What was said last of each snapshot that the volume service asked for."""
-    _numbers: Any = field(default_factory=lambda: count(1))
+    _number: int = 0
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
 
     def __post_init__(self) -> None:
         for each in (VOLUME, OTHER_VOLUME):
@@ -105,9 +108,7 @@ class DictVolumes:
         return tuple(each for each in self.volumes.values() if each.metadata.get(KEY) == server)
 
     async def create(self, wanted: NewVolume, project: str, token: str) -> Volume:
-        made = Volume(
-            id=f"made-{next(self._numbers)}", status="available", size_gib=wanted.size_gib, metadata=wanted.metadata
-        )
+        made = Volume(id=f"made-{self._next()}", status="available", size_gib=wanted.size_gib, metadata=wanted.metadata)
         self.volumes[made.id] = made
         return made
 
@@ -179,7 +180,7 @@ class DictVolumes:
         ours = any(each.server == server for each in self._of(volume))
         if found.status != "available" and not (ours and found.status in {"in-use", "reserved"}):
             raise Invalid(f"Volume {volume} status must be available to reserve, but is {found.status}.")
-        made = Attachment(id=f"attachment-{next(self._numbers)}", volume=volume, server=server, status="reserved")
+        made = Attachment(id=f"attachment-{self._next()}", volume=volume, server=server, status="reserved")
         self.attachments[made.id] = made
         self._become(volume, "reserved")
         return made
