@@ -7,14 +7,20 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from moorage.conductor.reconcilers.tidy import DELETED_SERVERS_KEPT_US, EVENTS_KEPT_US, OPERATIONS_KEPT_US, Tidy
+from moorage.conductor.reconcilers.tidy import (
+    DELETED_SERVERS_KEPT_US,
+    EVENTS_KEPT_US,
+    HIDDEN_KEPT_US,
+    OPERATIONS_KEPT_US,
+    Tidy,
+)
 from moorage.main.rounds import TIDY_EVERY_S
 from moorage.model.action import Action
 from moorage.model.ids import OperationId, ServerId
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import inbox, operations
+from moorage.store.region import hidden_records, inbox, operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.claims import INSTANCE, MIGRATION
 from moorage.store.region.placement.tables import consumers
@@ -139,3 +145,19 @@ async def test_a_server_that_lives_long_keeps_its_last_thousand_actions(small: S
     assert await cell.read(lambda tx: actions.of_server(tx, SERVER)) == before
     left = await cell.read(lambda tx: tx.scalar(sa.select(sa.func.count()).select_from(actions.actions)))
     assert left == actions.PAGE_MAX
+
+
+async def test_records_that_were_hidden_are_known_for_an_hour(small: SmallRegion) -> None:
+    now, cell = int(NOW_S * SECOND_US), next(iter(small.cells))
+    ends = {"open": None, "lately": now - HIDDEN_KEPT_US, "long ago": now - HIDDEN_KEPT_US - 1}
+
+    def plant(tx: Tx) -> None:
+        for server, end in ends.items():
+            hidden_records.open_row(tx, ServerId(server), cell)
+            if end is not None:
+                hidden_records.end_row(tx, ServerId(server), cell, end)
+
+    await small.region.write(plant)
+    await Tidy(small.rooms, Moved()).run()
+    left = await small.region.read(lambda tx: hidden_records.open_or_ended_since(tx, 0))
+    assert {row.server for row in left} == {"open", "lately"}

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from moorage.model.ids import HostId, ServerId
+from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.server import FlavorCopy
 
 
@@ -107,6 +107,9 @@ class Migration(msgspec.Struct, frozen=True):
     """Of a live migration: its guest stays where it is, and has no place there any more, while what was made elsewhere is cleared."""
     request_id: str = ""
     """Of the request that began it: who confirms only what it began itself knows it by that. Empty: an earlier release did not keep it."""
+    source_cell: CellId | None = None
+    """Of the host that is left; None, as in `dest_cell`: the cell of the server's record."""
+    dest_cell: CellId | None = None
     number: int = 0
     """What the API calls its id: counted in the cell; 0 until it is recorded."""
 

@@ -266,6 +266,8 @@ class Moved(msgspec.Struct, frozen=True):
     """The addresses of that host's segments, which are held for a revert."""
     live: bool = False
     """It left while it ran, and its new host has lost it: the one that it left has its disk as it was then."""
+    cell: CellId | None = None
+    """Of the host that was left (`host`); None: the cell of the record."""
 
 
 class BlockDevice(msgspec.Struct, frozen=True):

@@ -54,6 +54,8 @@ class ServerQuery(msgspec.Struct, frozen=True):
     project: str | None = None
     user: str | None = None
     ids: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
+    """Not these, whatever else holds: servers whose record in the cell that is asked is not the one that is shown."""
     vm_states: tuple[str, ...] | None = None
     task_states: tuple[str, ...] | None = None
     host: str | None = None
@@ -237,6 +239,8 @@ def _conditions(table: sa.Table, query: ServerQuery, dialect: str) -> list[sa.Co
     found += [c[name] == value for name, value in equal.items() if value is not None]
     one_of = {"id": query.ids, "vm_state": query.vm_states, "task_state": query.task_states}
     found += [c[name].in_(values) for name, values in one_of.items() if values is not None]
+    if query.without:
+        found.append(c.id.not_in(query.without))
     found += [_matching(table, name, pattern, dialect) for name, pattern in query.matches]
     found += [sa.and_(c[name] >= low, c[name] < high) for name, low, high in query.between]
     if query.ip is not None:

@@ -153,13 +153,16 @@ def replace_server(tx: Tx, table: sa.Table, server: Server, *, was: int) -> Serv
     """Write the whole record if its generation is still `was`; the new record, or None when somebody was first.
 
     The fence columns stay as the row has them: whoever holds the server's operation writes those (RULES §3).  So does what
-    a host observed, which may have changed since the record was read.
+    a host observed, which may have changed since the record was read.  A cell's row that is sealed is not written: the copy
+    of it that another cell is to show was made already.
     """
     after = msgspec.structs.replace(server, generation=was + 1)
     values = server_values(after)
     for others in ("id", "operation", "op_epoch", "op_line", "power_state"):
         del values[others]
     guarded = table.update().where(table.c.id == server.id, table.c.generation == was, table.c.doc.is_not(None))
+    if "hidden" in table.c:
+        guarded = guarded.where(sa.not_(table.c.hidden))
     row = tx.row(guarded.values(values).returning(*record_columns(table)))
     return None if row is None else server_of(row)
 

@@ -17,13 +17,15 @@ from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
 from moorage.store.cell import actions, migrations
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import conductor_network, conductors, inbox, operations, processes
+from moorage.store.region import conductor_network, conductors, hidden_records, inbox, operations, processes
 from moorage.store.region import servers as region_servers
 
 NAME = "tidy"
 HOUR_US = 3600 * 1_000_000
 DAY_US = 24 * 3600 * 1_000_000
 EVENTS_KEPT_US = HOUR_US
+HIDDEN_KEPT_US = HOUR_US
+"""Far longer than any list takes: it learns from a row that ended what was shown while it read."""
 OPERATIONS_KEPT_US = 30 * DAY_US
 DELETED_SERVERS_KEPT_US = 90 * DAY_US
 MOVES_OF_DELETED_KEPT_US = HOUR_US
@@ -60,6 +62,9 @@ class Tidy:
         region = self._rooms.region
         await region.write(_conductors)
         events = await self._all(lambda: region.write(partial(_events, before_us=now - EVENTS_KEPT_US)))
+        await self._all(
+            lambda: region.write(lambda tx: hidden_records.forget_ended(tx, now - HIDDEN_KEPT_US, ROWS_AT_ONCE))
+        )
         old = now - OPERATIONS_KEPT_US
         forgotten = await self._all(lambda: region.write(lambda tx: operations.forget_old(tx, old, ROWS_AT_ONCE)))
         deleted_us = now - DELETED_SERVERS_KEPT_US

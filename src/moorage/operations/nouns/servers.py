@@ -16,7 +16,7 @@ from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota
 from moorage.model.ids import ServerId
 from moorage.model.server import Server, VmState, checked_change
 from moorage.sql import Database, Tx
-from moorage.store.cell import actions
+from moorage.store.cell import actions, copies
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
 from moorage.store.outbox import Outbox
@@ -64,6 +64,8 @@ async def change(
         )
         if written is not None:
             return written
+        if table is cell_servers.servers and await database.read(partial(copies.is_sealed, server=found.id)):
+            await asyncio.sleep(BUILT_SOON_S)  # another cell will have it in a moment
     raise Conflict(f"Server {server_id} is being changed by others all the time; try again later.")
 
 

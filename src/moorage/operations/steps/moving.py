@@ -93,8 +93,9 @@ def moved_of(server: Server) -> Moved:
 def source_of(server: Server) -> End:
     """The host that a server in VERIFY_RESIZE has left."""
     moved = moved_of(server)
-    assert server.cell is not None
-    return End(server.cell, moved.host, moved.availability_zone or "")
+    cell = moved.cell or server.cell
+    assert cell is not None
+    return End(cell, moved.host, moved.availability_zone or "")
 
 
 def here(server: Server) -> End:

@@ -46,7 +46,17 @@ def _write(dialect: str) -> Ready:
 
 def write(tx: Tx, action: Action) -> None:
     """Insert or replace by (server, request id): a step that is told twice leaves one row."""
-    values = {
+    tx.run(_write(tx.dialect), _values(action))
+
+
+def write_all(tx: Tx, those: Sequence[Action]) -> None:
+    """The same of many."""
+    if those:
+        tx.run(_write(tx.dialect), [_values(each) for each in those])
+
+
+def _values(action: Action) -> dict[str, Any]:
+    return {
         "server": action.server,
         "request_id": action.request_id,
         "action": action.action,
@@ -58,7 +68,6 @@ def write(tx: Tx, action: Action) -> None:
         "message": action.message,
         "events": _encode(action.events).decode(),
     }
-    tx.run(_write(tx.dialect), values)
 
 
 _finish = Ready(

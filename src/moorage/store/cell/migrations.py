@@ -87,6 +87,12 @@ def put(tx: Tx, migration: Migration) -> None:
     tx.run(_put(tx.dialect), _values(migration))
 
 
+def put_all(tx: Tx, those: Sequence[Migration]) -> None:
+    """The same of many; who is new gets a number in their order."""
+    if those:
+        tx.run(_put(tx.dialect), [_values(each) for each in those])
+
+
 _GET = Ready(sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.uuid == sa.bindparam("b_uuid")))
 
 
@@ -107,6 +113,13 @@ def open_of(tx: Tx, server: ServerId) -> Sequence[Migration]:
     c = migrations.c
     query = sa.select(c.number, c.doc).where(c.server == server, c.is_open).order_by(c.number).limit(OPEN_MAX)
     return [_migration(row) for row in tx.rows(query)]
+
+
+def of_server(tx: Tx, server: ServerId) -> Sequence[Migration]:
+    """All moves of one server, oldest first (the newest 1,000)."""
+    c = migrations.c
+    query = sa.select(c.number, c.doc).where(c.server == server).order_by(c.number.desc()).limit(KEPT_OF_SERVER_MAX)
+    return [_migration(row) for row in reversed(tx.rows(query))]
 
 
 def listed(tx: Tx, query: MigrationQuery) -> Sequence[Migration]:

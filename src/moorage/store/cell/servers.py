@@ -36,7 +36,17 @@ from moorage.store.servers import (
 EPOCHS_PER_OPERATION = 1 << 20
 IDS_PER_STATEMENT = 500
 
-servers = sa.Table("servers", cell_metadata, *server_columns(), *server_indexes("servers"))
+servers = sa.Table(
+    "servers",
+    cell_metadata,
+    *server_columns(),
+    sa.Column("hidden", sa.Boolean, nullable=False, server_default=sa.false()),
+    *server_indexes("servers"),
+)
+"""`hidden`: the row is sealed, because the server's record is being copied to another cell, or is shown there (`copies.py`).
+
+`record` takes that off and `write` leaves it as it is.  It is not in the record itself, which is the same in both cells.
+"""
 
 fences = sa.Table(
     "fences",
@@ -67,14 +77,14 @@ class Fence(msgspec.Struct, frozen=True):
         return self.seq * EPOCHS_PER_OPERATION + self.epoch
 
 
-_NAMES = [column.name for column in servers.c]
+_NAMES = [column.name for column in servers.c if column.name != "hidden"]
 
 
 def _bound(values: Mapping[str, object]) -> dict[str, object]:
     return {f"b_{name}": value for name, value in values.items()}
 
 
-def _not_later(rank: sa.ColumnElement[int], line: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+def not_later(rank: sa.ColumnElement[int], line: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """The row was not written later than at this place."""
     earlier, same = servers.c.op_epoch < rank, servers.c.op_epoch == rank
     return sa.or_(earlier, sa.and_(same, servers.c.op_line <= line))
@@ -88,12 +98,13 @@ def _record(dialect: str) -> Ready:
     }
     same = sa.and_(fences.c.rank == given["op_epoch"], fences.c.line > given["op_line"])
     later = sa.exists().where(fences.c.server == given["id"], sa.or_(fences.c.rank > given["op_epoch"], same))
-    statement = insert(dialect, servers).from_select(_NAMES, sa.select(*given.values()).where(~later))
+    names = [*_NAMES, "hidden"]
+    statement = insert(dialect, servers).from_select(names, sa.select(*given.values(), sa.false()).where(~later))
     return Ready(
         statement.on_conflict_do_update(
             index_elements=["id"],
-            set_={name: statement.excluded[name] for name in _NAMES if name != "id"},
-            where=_not_later(statement.excluded.op_epoch, statement.excluded.op_line),
+            set_={name: statement.excluded[name] for name in names if name != "id"},
+            where=not_later(statement.excluded.op_epoch, statement.excluded.op_line),
         ).returning(servers.c.id)
     )
 
@@ -111,7 +122,7 @@ _write = Ready(
 _remove = Ready(
     servers.delete().where(
         servers.c.id == sa.bindparam("b_server"),
-        _not_later(sa.bindparam("b_rank", type_=sa.BigInteger), sa.bindparam("b_line", type_=sa.BigInteger)),
+        not_later(sa.bindparam("b_rank", type_=sa.BigInteger), sa.bindparam("b_line", type_=sa.BigInteger)),
     )
 )
 
@@ -135,11 +146,12 @@ def record(tx: Tx, server: Server, fence: Fence) -> Server:
     """Insert the server, or replace what an earlier attempt of ours left.
 
     Raises Stale when somebody later wrote, or took it away, be it a later step of ours: a removed row leaves its fence behind.
+    A row that was sealed is not any more.
     """
-    fenced = _fenced(server, fence)
-    if tx.row(_record(tx.dialect), _bound(server_values(fenced))) is None:
+    ours = fenced(server, fence)
+    if tx.row(_record(tx.dialect), _bound(server_values(ours))) is None:
         raise Stale(f"server {server.id} belongs to a later operation")
-    return fenced
+    return ours
 
 
 def write(tx: Tx, server: Server, fence: Fence) -> Server:
@@ -148,7 +160,7 @@ def write(tx: Tx, server: Server, fence: Fence) -> Server:
     Raises Stale when it changed in between, or belongs to a later operation or teller; NotFound when it is not here.
     A write of ours that was done before (the reply was lost) is found again and counts as done.
     """
-    after = _fenced(msgspec.structs.replace(server, generation=server.generation + 1), fence)
+    after = fenced(msgspec.structs.replace(server, generation=server.generation + 1), fence)
     if tx.row(_write, {**_bound(server_values(after)), "b_was": server.generation}) is not None:
         return after
     found = get(tx, server.id)
@@ -165,10 +177,11 @@ def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
     What stays is the fence, so that neither a teller who was overtaken nor a write of our own that hung can put the row back.
     """
     tx.run(_remove, {"b_server": server, "b_rank": fence.rank, "b_line": fence.line})
-    _leave_fence(tx, server, fence.rank, fence.line)
+    leave_fence(tx, server, fence.rank, fence.line)
 
 
-def _leave_fence(tx: Tx, server: ServerId, rank: int, line: int) -> None:
+def leave_fence(tx: Tx, server: ServerId, rank: int, line: int) -> None:
+    """Who is before this place can put no row of the server here.  Until the transaction ends nobody else leaves one."""
     tx.run(_raise_fence(tx.dialect), {"b_server": server, "b_rank": rank, "b_line": line})
 
 
@@ -182,7 +195,7 @@ def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:
         .where(servers.c.id == server, servers.c.operation == fence.operation, servers.c.op_epoch < fence.rank)
         .values(op_epoch=fence.rank)
     )
-    _leave_fence(tx, server, fence.rank, 0)
+    leave_fence(tx, server, fence.rank, 0)
     return get(tx, server)
 
 
@@ -214,9 +227,13 @@ class Placed(msgspec.Struct, frozen=True):
     deleted: bool
     seq: int
     """The place among the server's operations of the one that last wrote it."""
+    hidden: bool = False
+    """The row is sealed: another cell's is shown, or is about to be."""
 
 
-_PLACED = (*(servers.c[name] for name in ("id", "host", "vm_state", "power_state", "deleted_at", "op_epoch")),)
+_PLACED = (
+    *(servers.c[name] for name in ("id", "host", "vm_state", "power_state", "deleted_at", "op_epoch", "hidden")),
+)
 
 
 _ON_HOST = Ready(sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None)))
@@ -237,6 +254,7 @@ def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[Se
             row.power_state,
             row.deleted_at is not None,
             row.op_epoch // EPOCHS_PER_OPERATION,
+            bool(row.hidden),
         )
         for row in rows
     }
@@ -443,5 +461,6 @@ def forget_fences(tx: Tx, ids: Sequence[ServerId]) -> None:
     tx.run(fences.delete().where(fences.c.server.in_(ids)))
 
 
-def _fenced(server: Server, fence: Fence) -> Server:
+def fenced(server: Server, fence: Fence) -> Server:
+    """The record, and who wrote it."""
     return msgspec.structs.replace(server, operation=fence.operation, op_epoch=fence.rank, op_line=fence.line)

@@ -181,6 +181,27 @@ def let_go(tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool
     return None if row is None else row.operation
 
 
+_SHOW_IN = Ready(
+    servers.update()
+    .where(
+        servers.c.id == sa.bindparam("b_id"),
+        servers.c.operation == sa.bindparam("b_operation"),
+        servers.c.cell == sa.bindparam("b_left"),
+    )
+    .values(cell=sa.bindparam("b_shown"), task=sa.case((servers.c.heir.is_(None), None), else_=servers.c.task))
+    .returning(servers.c.id)
+)
+
+
+def show_in(tx: Tx, server: ServerId, operation: OperationId, left: CellId, shown: CellId) -> bool:
+    """From the commit on the record of cell `shown` is the server's, and no longer that of `left`; what was done to it is over.
+
+    False: the operation does not hold the server, or it is not in that cell.  Which records are hidden then is for
+    `hidden_records` to say, in the same transaction.
+    """
+    return tx.row(_SHOW_IN, {"b_id": server, "b_operation": operation, "b_left": left, "b_shown": shown}) is not None
+
+
 def recorded_in(tx: Tx, server: ServerId, cell: CellId) -> None:
     """The cell's row is the record, whatever was known of it here."""
     tx.run(servers.update().where(servers.c.id == server).values(cell=cell, doc=None))

@@ -1,0 +1,144 @@
+"""Which cells have, or may have, a record of a server that is not shown.
+
+`servers.cell` alone says which record is the server's.  A move across cells writes a row here before it writes anything to
+the second cell, and ends it after the second record is gone.  So at every instant: a record in a cell is shown if and only
+if no row of that server and that cell is open (docs/decisions/0021).
+
+Rows that ended are kept for a while: who reads the cells between two looks at this table sees from them what changed.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.ids import CellId, ServerId
+from moorage.sql import Ready, Tx
+from moorage.sql.dialect import insert
+from moorage.store.region.tables import region_metadata
+
+READ_MAX = 100_000
+OF_SERVER_MAX = 100
+
+hidden_records = sa.Table(
+    "hidden_records",
+    region_metadata,
+    sa.Column("server", sa.String(36), primary_key=True),
+    sa.Column("cell", sa.String(64), primary_key=True),
+    sa.Column("changed", sa.BigInteger, nullable=False),
+    sa.Column("ended_at", sa.BigInteger),
+    sa.Index("hidden_records_by_end", "ended_at"),
+    sa.Index("hidden_records_of_cell", "cell", "server"),
+)
+
+
+class HiddenRecord(msgspec.Struct, frozen=True):
+    """One server's record in one cell, which is not shown while `ended_at` is None."""
+
+    server: ServerId
+    cell: CellId
+    changed: int
+    """How often it was opened or ended: two that are equal say that nothing happened in between."""
+    ended_at: int | None = None
+    """Microseconds since 1970, UTC; None: it is open."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.ended_at is None
+
+
+def open_row(tx: Tx, server: ServerId, cell: CellId) -> None:
+    """From the commit on what that cell has of the server is not shown; safe when it is open already."""
+    c = hidden_records.c
+    statement = insert(tx.dialect, hidden_records).values(server=server, cell=cell, changed=1, ended_at=None)
+    tx.run(
+        statement.on_conflict_do_update(
+            index_elements=["server", "cell"],
+            set_={"changed": c.changed + 1, "ended_at": None},
+            where=c.ended_at.is_not(None),
+        )
+    )
+
+
+def end_row(tx: Tx, server: ServerId, cell: CellId, now_us: int) -> None:
+    """From the commit on what that cell has of the server, if anything, is shown; safe when none is open."""
+    c = hidden_records.c
+    tx.run(
+        hidden_records.update()
+        .where(c.server == server, c.cell == cell, c.ended_at.is_(None))
+        .values(ended_at=now_us, changed=c.changed + 1)
+    )
+
+
+def is_open(tx: Tx, server: ServerId, cell: CellId) -> bool:
+    c = hidden_records.c
+    return tx.row(sa.select(c.server).where(c.server == server, c.cell == cell, c.ended_at.is_(None))) is not None
+
+
+_OF_SERVER = Ready(
+    sa.select(hidden_records)
+    .where(hidden_records.c.server == sa.bindparam("b_server"))
+    .order_by(hidden_records.c.cell)
+    .limit(OF_SERVER_MAX)
+)
+
+
+def of_server(tx: Tx, server: ServerId) -> Sequence[HiddenRecord]:
+    """Its rows, those that ended lately among them."""
+    return [_row(row) for row in tx.rows(_OF_SERVER, {"b_server": server})]
+
+
+_OPEN_OF = Ready(
+    sa.select(hidden_records.c.server, hidden_records.c.cell).where(
+        hidden_records.c.server.in_(sa.bindparam("b_servers", expanding=True)), hidden_records.c.ended_at.is_(None)
+    )
+)
+
+
+def open_of(tx: Tx, servers: Collection[ServerId]) -> dict[ServerId, frozenset[CellId]]:
+    """Of these servers, those with a hidden record, and the cells that have it."""
+    found: dict[ServerId, frozenset[CellId]] = {}
+    for row in tx.rows(_OPEN_OF, {"b_servers": sorted(servers)}) if servers else ():
+        found[ServerId(row.server)] = found.get(ServerId(row.server), frozenset()) | {CellId(row.cell)}
+    return found
+
+
+_RECENT = Ready(
+    sa.select(hidden_records)
+    .where(sa.or_(hidden_records.c.ended_at.is_(None), hidden_records.c.ended_at >= sa.bindparam("b_since")))
+    .limit(READ_MAX)
+)
+
+
+def open_or_ended_since(tx: Tx, since_us: int) -> Sequence[HiddenRecord]:
+    """All that are open, and those that ended since then."""
+    return [_row(row) for row in tx.rows(_RECENT, {"b_since": since_us})]
+
+
+def open_ones(tx: Tx, after: tuple[str, str], limit: int) -> Sequence[HiddenRecord]:
+    """A page of those that are open, by server and cell, from behind that pair on; `("", "")` begins."""
+    c = hidden_records.c
+    behind = sa.or_(c.server > after[0], sa.and_(c.server == after[0], c.cell > after[1]))
+    query = sa.select(hidden_records).where(c.ended_at.is_(None), behind).order_by(c.server, c.cell).limit(limit)
+    return [_row(row) for row in tx.rows(query)]
+
+
+def count_open(tx: Tx, cell: CellId) -> int:
+    """How many servers have a record there that is not shown."""
+    c = hidden_records.c
+    return int(tx.scalar(sa.select(sa.func.count()).where(c.cell == cell, c.ended_at.is_(None))))
+
+
+def forget_ended(tx: Tx, before_us: int, limit: int = 1000) -> int:
+    """Remove rows that ended before then, a bounded number at a time; how many went."""
+    c = hidden_records.c
+    old = sa.select(c.server, c.cell).where(c.ended_at < before_us).limit(limit)
+    pairs = [(row.server, row.cell) for row in tx.rows(old)]
+    for server, cell in pairs:
+        tx.run(hidden_records.delete().where(c.server == server, c.cell == cell, c.ended_at < before_us))
+    return len(pairs)
+
+
+def _row(row: Any) -> HiddenRecord:
+    return HiddenRecord(ServerId(row.server), CellId(row.cell), row.changed, row.ended_at)
