@@ -22,6 +22,7 @@ COMMANDS = {
     "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
     "host": ("moorage.cli.host", "drain | show-drain | cancel-drain: every server of a host is moved elsewhere"),
+    "cell": ("moorage.cli.cell", "list | disable | enable | delete: the cells of the region"),
     "move": ("moorage.cli.move", "show | cancel: what a server's move has at its two ends, and the cancel of it"),
     "dry-run": (
         "moorage.cli.dry_run",

@@ -54,6 +54,7 @@ class Cloud:
         physnets: str | None = None,
         level: int = 3,
         cell: str = "c",
+        cell_disabled: bool = False,
     ) -> "Cloud":
         self._provider(name, traits, wired)
         self.rows["whole"] += [_stock(name, "VCPU", vcpus), _stock(name, "MEMORY_MB", memory)]
@@ -65,6 +66,7 @@ class Cloud:
             "physnets": physnets,
             "level": level,
             "forced_down": False,
+            "cell_disabled": cell_disabled,
         }
         self.rows["hosts"].append(_Row(provider=name, **facts))
         return self

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import Cloud
 
-from moorage.model.ids import HostId, ProviderId
+from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.photo import photo_of, world_of
 from moorage.model.verdict import FAULT_CHARACTERS_MAX, LEDGER_BYTES_MAX, cause_of_host, fault_message, pack_codes
 from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
 from moorage.scheduler.filters.aggregates import matches
@@ -39,6 +40,22 @@ def test_more_room_comes_first_and_the_answer_can_be_replayed() -> None:
     }
     assert len(answers) == 1
     assert len(next(iter(answers))) == 32
+
+
+def test_a_disabled_cell_takes_nobody_from_elsewhere() -> None:
+    """Its own servers move about in it; one that may leave it does."""
+    a, b = CellId("a"), CellId("b")
+    world = Cloud().host("h1", cell="a", cell_disabled=True).host("h2", cell="b").world()
+    assert best(Ask(resources=SMALL), world) == ["h2"]
+    assert best(Ask(resources=SMALL, host="h1"), world) == []
+    assert best(Ask(resources=SMALL, cells=(a,)), world) == ["h1"]
+    assert best(Ask(resources=SMALL, prefer_cell=a), world) == ["h2"]
+    assert best(Ask(resources=SMALL, prefer_cell=a, cells=(a,)), world) == ["h1"]
+    assert best(Ask(resources=SMALL, prefer_cell=b, cells=(a,)), world) == []
+    assert best(Ask(resources=SMALL, host="h1", staying=True), world) == ["h1"]
+    text = rank(Ask(resources=SMALL), world, Profile()).explain()
+    assert "h1: its cell a is disabled by an administrator" in text
+    assert best(Ask(resources=SMALL), world_of(photo_of(world))) == ["h2"]
 
 
 def test_each_cause_is_named_with_its_numbers() -> None:

@@ -26,7 +26,8 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
 from moorage.store.region import aggregates
-from moorage.store.region.placement import placement_metadata, providers
+from moorage.store.region.placement import cells, placement_metadata, providers
+from moorage.store.region.placement.cells import CellSaid
 from moorage.store.region.placement.claims import Owner, drift
 from moorage.store.region.placement.tables import stamp
 from moorage.store.region.tables import region_metadata
@@ -55,8 +56,8 @@ async def engines(database: Database) -> AsyncIterator[tuple[Engine, Engine]]:
     )
     for engine in pair:
         await engine.start()
-    for host, total in (("took", 9), ("stayed", 4)):
-        report = HostReport(host=host, cell=CELL, inventories={"VCPU": Inventory(total)}, traits=("CUSTOM_FAST",))
+    for host, cell, total in (("took", CELL, 9), ("stayed", CellId("another"), 4)):
+        report = HostReport(host=host, cell=cell, inventories={"VCPU": Inventory(total)}, traits=("CUSTOM_FAST",))
         await pair[0].report_host(report)
     await pair[0].report_segments(
         [
@@ -81,6 +82,10 @@ def disable(tx: Tx) -> None:
 
 def force_down(tx: Tx) -> None:
     providers.force_down(tx, TOOK, True, stamp(tx))
+
+
+def disable_the_cell(tx: Tx) -> None:
+    cells.say(tx, CellSaid(CELL, disabled=True), stamp(tx))
 
 
 def take_a_trait(tx: Tx) -> None:
@@ -144,6 +149,7 @@ async def another_zone(region: Database) -> None:
 IN_ONE_TRANSACTION: tuple[Callable[[Tx], None], ...] = (
     disable,
     force_down,
+    disable_the_cell,
     take_a_trait,
     take_an_inventory,
     reserve_all,

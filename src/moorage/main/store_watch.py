@@ -201,7 +201,7 @@ class StoreWatch:
                 its = self._watched.get(f"cell {cell}")
                 if its is not None and await self._look(its, cell_identities.remember, region.mark):
                     marks[cell] = KnownCell(its.uuid, its.mark)
-            await self._look(region, region_identities.remember, marks)
+            await self._look(region, region_identities.remind, marks)
 
     async def _look(self, each: _Watched, remember: Any, of_others: object) -> bool:
         """Whether it is the right one; with its mark raised where this process does so."""

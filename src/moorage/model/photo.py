@@ -46,6 +46,7 @@ class HostPhoto(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     zone: str
     enabled: bool = True
     alive: bool = True
+    cell_disabled: bool = False
     level: int = 3
     failures: int = 0
     amounts: dict[str, Amount] = {}
@@ -121,6 +122,7 @@ def _host(world: World, slot: int) -> HostPhoto:
         zone=world.zone_names[int(world.zone[slot])],
         enabled=bool(world.enabled[slot]),
         alive=bool(world.alive[slot]),
+        cell_disabled=bool(world.cell_disabled[slot]),
         level=int(world.level[slot]),
         failures=int(world.failures[slot]),
         amounts=_amounts(world, slot),
@@ -180,6 +182,7 @@ def world_of(photo: Photo) -> World:
         zone_names=zones,
         cell=np.array([cells.index(host.cell) for host in hosts], dtype=np.int16),
         cell_names=cells,
+        cell_disabled=np.array([host.cell_disabled for host in hosts], dtype=np.bool_),
         free={name: _column(hosts, name, "free", 0) for name in classes},
         capacity={name: _column(hosts, name, "capacity", 0) for name in classes},
         units={name: _units(hosts, name) for name in classes},

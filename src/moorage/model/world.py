@@ -229,6 +229,8 @@ class World:
     zone_names: Sequence[str]
     cell: NDArray[np.int16]
     cell_names: Sequence[CellId]
+    cell_disabled: Mask
+    """An administrator closed the host's whole cell to servers from elsewhere."""
     free: Mapping[str, Ints]
     capacity: Mapping[str, Ints]
     units: Mapping[str, Units]

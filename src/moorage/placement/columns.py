@@ -153,7 +153,7 @@ class Columns(Amounts):
         self.zone: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
         self.cell: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
         self.failures: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
-        for name in ("present", "enabled", "alive", "physnets_known"):
+        for name in ("present", "enabled", "alive", "physnets_known", "cell_disabled"):
             self.masks[name] = np.zeros(self._room, dtype=np.bool_)
 
     @override

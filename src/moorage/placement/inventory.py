@@ -8,6 +8,7 @@ from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.request_groups import VirtualFunction
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS, Inventory
 from moorage.sql import Tx
+from moorage.store.region.placement import cells
 from moorage.store.region.placement import functions as virtual
 from moorage.store.region.placement import providers as sql
 from moorage.store.region.placement.tables import Stamp, stamp
@@ -84,6 +85,8 @@ def report_host(tx: Tx, report: HostReport) -> HostId:
     node = report.node or report.host
     known = sql.find_by_name(tx, node)
     provider = host_id(node) if known is None else HostId(known.uuid)
+    have = sql.host_row(tx, provider)
+    came = {} if have and have["cell"] == report.cell else {"cell_disabled": cells.come_in(tx, report.cell)}
     at: Stamp | None = None
     if known is None:
         at = stamp(tx)
@@ -97,8 +100,8 @@ def report_host(tx: Tx, report: HostReport) -> HostId:
         "zone": report.zone,
         "physnets": None if report.physnets is None else ",".join(sorted(report.physnets)),
         "level": report.level,
+        **came,
     }
-    have = sql.host_row(tx, provider)
     if have is None or any(have[name] != value for name, value in facts.items()):
         at = at or stamp(tx)
         sql.put_host(tx, provider, facts)

@@ -110,7 +110,7 @@ class Provider:
 class HostFacts:
     """What a compute host reported about itself, besides amounts."""
 
-    __slots__ = ("cell", "forced_down", "host", "level", "node", "physnets", "zone")
+    __slots__ = ("cell", "cell_disabled", "forced_down", "host", "level", "node", "physnets", "zone")
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -119,7 +119,15 @@ class HostFacts:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(
-        self, host: str, node: str, cell: str, zone: str, physnets: str | None, level: int, forced_down: bool = False
+        self,
+        host: str,
+        node: str,
+        cell: str,
+        zone: str,
+        physnets: str | None,
+        level: int,
+        forced_down: bool = False,
+        cell_disabled: bool = False,
     ) -> None:
         self.host = host
         self.node = node if node != host else host
@@ -127,9 +135,11 @@ class HostFacts:
         self.zone = zone
         self.level = level
         self.forced_down = bool(forced_down)
+        self.cell_disabled = bool(cell_disabled)
         self.physnets: tuple[str, ...] | None = None if physnets is None else tuple(n for n in physnets.split(",") if n)
 
 
 def facts_of(row: Any) -> HostFacts:
     """Those of one row of the table."""
-    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, row.forced_down)
+    said = row.forced_down, row.cell_disabled
+    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, *said)

@@ -305,6 +305,7 @@ class Picture:
         columns.cell[slot] = self._cells.setdefault(facts.cell, len(self._cells))
         columns.masks["alive"][slot] = facts.host not in self._dead and not facts.forced_down
         columns.masks["physnets_known"][slot] = facts.physnets is not None
+        columns.masks["cell_disabled"][slot] = facts.cell_disabled
         for name in facts.physnets or ():
             columns.mask("physnet:" + name)[slot] = True
         for name, mask in columns.masks.items():
@@ -498,6 +499,7 @@ class Picture:
             zone_names=list(self._zones),
             cell=columns.cell[:size],
             cell_names=list(self._cells),
+            cell_disabled=columns.masks["cell_disabled"][:size],
             free={name: column[:size] for name, column in columns.free.items()},
             capacity={name: column[:size] for name, column in columns.capacity.items()},
             units=columns.units,

@@ -11,7 +11,7 @@ from moorage.scheduler.filters.has_traits import has_traits
 from moorage.scheduler.filters.host_state import host_alive, host_enabled
 from moorage.scheduler.filters.named import forced_host, hinted_hosts, host_it_leaves, tried_before
 from moorage.scheduler.filters.network import network_reach, segment_addresses
-from moorage.scheduler.filters.places import agent_level, availability_zone, cell_allowed, cell_answers
+from moorage.scheduler.filters.places import agent_level, availability_zone, cell_allowed, cell_answers, cell_enabled
 from moorage.scheduler.filters.server_group import server_group
 from moorage.scheduler.weighers.addresses import last_addresses
 from moorage.scheduler.weighers.addresses import segment_addresses as most_addresses
@@ -29,6 +29,7 @@ FILTERS: tuple[Filter, ...] = (
     host_alive,
     agent_level,
     cell_allowed,
+    cell_enabled,
     cell_answers,
     availability_zone,
     hinted_hosts,
@@ -50,6 +51,7 @@ ARRIVING: frozenset[Filter] = frozenset(
         host_alive,
         agent_level,
         cell_allowed,
+        cell_enabled,
         cell_answers,
         availability_zone,
         tenant_isolation,

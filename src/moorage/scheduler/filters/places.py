@@ -32,6 +32,22 @@ def cell_allowed(ask: Ask, world: World) -> Refusals | None:
     )
 
 
+def cell_enabled(ask: Ask, world: World) -> Refusals | None:
+    """An administrator may close a cell: nothing comes from elsewhere, and what may go to certain cells only moves about in its own.
+
+    As Nova's scheduler, which looks at cells that are disabled only for a move that may not leave its cell.
+    """
+    if not world.cell_disabled.any():
+        return None
+    own = [cell for cell in ask.cells or () if ask.prefer_cell in (None, cell)]
+    at_home = [index for index, cell in enumerate(world.cell_names) if cell in own]
+    return Refusals(
+        world.cell_disabled & ~np.isin(world.cell, at_home),
+        lambda slot: f"its cell {world.cell_names[world.cell[slot]]} is disabled by an administrator",
+        "the host's cell is disabled",
+    )
+
+
 def cell_answers(ask: Ask, world: World) -> Refusals | None:
     """Where the cell's database is out, no server could be recorded."""
     if not ask.cells_out:

@@ -55,6 +55,15 @@ class KnownCell(msgspec.Struct, frozen=True):
 
 _GET = Ready(sa.select(identity).where(identity.c.id == ONLY))
 _CELLS = Ready(sa.select(known_cells))
+_REMIND = Ready(
+    known_cells.update()
+    .where(
+        known_cells.c.cell == sa.bindparam("b_cell"),
+        known_cells.c.uuid == sa.bindparam("b_uuid"),
+        known_cells.c.mark < sa.bindparam("b_mark"),
+    )
+    .values(mark=sa.bindparam("b_mark"))
+)
 _RAISE = Ready(
     identity.update().where(identity.c.id == ONLY).values(mark=identity.c.mark + 1).returning(identity.c.mark)
 )
@@ -98,6 +107,19 @@ def remember(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
     for cell, known in sorted(marks.items()):
         tx.run(_remember(tx.dialect), {"b_cell": cell, "b_uuid": known.uuid, "b_mark": known.mark})
     return int(mark or 0)
+
+
+def remind(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
+    """The same of cells that are known; one that an administrator had the region forget stays forgotten."""
+    mark = tx.scalar(_RAISE)
+    for cell, known in sorted(marks.items()):
+        tx.run(_REMIND, {"b_cell": cell, "b_uuid": known.uuid, "b_mark": known.mark})
+    return int(mark or 0)
+
+
+def forget_cell(tx: Tx, cell: CellId) -> None:
+    """It is no more."""
+    tx.run(known_cells.delete().where(known_cells.c.cell == cell))
 
 
 def adopt(tx: Tx, mine: RegionIdentity, marks: Mapping[CellId, KnownCell]) -> None:

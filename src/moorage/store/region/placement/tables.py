@@ -125,7 +125,18 @@ hosts = sa.Table(
     sa.Column("physnets", sa.Text),  # comma separated; NULL: not reported
     sa.Column("level", sa.Integer, nullable=False),
     sa.Column("forced_down", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("cell_disabled", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("placement_hosts_by_host", "host"),
+)
+
+cells = sa.Table(
+    "placement_cells",
+    placement_metadata,
+    sa.Column("cell", sa.String(64), primary_key=True),
+    sa.Column("disabled", sa.Boolean, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("said_by", sa.String(255), nullable=False),
+    sa.Column("said_at", sa.BigInteger, nullable=False),
 )
 
 functions = sa.Table(

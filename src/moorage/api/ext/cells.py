@@ -1,0 +1,128 @@
+"""`/ext/cells`: the cells of the region, as `nova-manage cell_v2` lists, disables and deletes them (N7)."""
+
+import asyncio
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.gather import cells_of
+from moorage.api.routes import Param, Params, Route
+from moorage.api.when import micros, now_us
+from moorage.api.wire import Body
+from moorage.model.errors import NotFound, Unavailable
+from moorage.model.ids import CellId
+from moorage.operations.nouns import cells as nouns
+from moorage.operations.nouns.cells import CellSeen
+from moorage.sql import Database
+from moorage.store.cell import identity as cell_identities
+from moorage.store.region.placement.cells import CellSaid
+
+BOOLEAN = "^(?i:true|false)$"
+
+
+class ChangedCell(Body):
+    disabled: bool
+    disabled_reason: Annotated[str, Meta(max_length=255)] = ""
+
+
+class UpdateBody(Body):
+    cell: ChangedCell
+
+
+async def index(call: Call[Any]) -> Reply:
+    """All that the region has heard of, and those of this API's configuration."""
+    call.require("moorage:cells:show")
+    return Reply(200, {"cells": await _rows(call)}, finished=True)
+
+
+async def show(call: Call[Any]) -> Reply:
+    call.require("moorage:cells:show")
+    return Reply(200, {"cell": await _row(call)}, finished=True)
+
+
+async def update(call: Call[UpdateBody]) -> Reply:
+    """Disabled: no server comes from elsewhere, from the answer on. Its own servers stay, and move about in it."""
+    call.require("moorage:cells:update")
+    wanted, cell = call.body.cell, CellId(call.path["cell"])
+    await nouns.set_disabled(
+        call.desk.region,
+        cell,
+        now_us(call.desk.clock),
+        disabled=wanted.disabled,
+        reason=wanted.disabled_reason,
+        by=call.asker.user,
+        configured=cell in cells_of(call.desk),
+    )
+    return Reply(200, {"cell": await _row(call)}, finished=True)
+
+
+async def delete(call: Call[Any]) -> Reply:
+    """204: the region has forgotten it, and it is to be taken out of the configuration."""
+    call.require("moorage:cells:delete")
+    force = (call.first("force") or "").lower() == "true"
+    await nouns.delete(call.desk.region, CellId(call.path["cell"]), force=force)
+    return Reply(204)
+
+
+async def _row(call: Call[Any]) -> dict[str, Any]:
+    wanted = call.path["cell"]
+    found = next((row for row in await _rows(call) if row["name"] == wanted), None)
+    if found is None:
+        raise NotFound(f"Cell {wanted} could not be found.")
+    return found
+
+
+async def _rows(call: Call[Any]) -> list[dict[str, Any]]:
+    databases = cells_of(call.desk)
+    seen = {each.cell: each for each in await call.desk.region.read(nouns.listed)}
+    names = sorted({*seen, *databases})
+    whys = await asyncio.gather(*(_why_out(databases.get(name)) for name in names))
+    return [
+        _shown(seen.get(CellId(name)) or _new(CellId(name)), name in databases, why)
+        for name, why in zip(names, whys, strict=True)
+    ]
+
+
+def _new(cell: CellId) -> CellSeen:
+    return CellSeen(cell, CellSaid(cell), None, 0, 0, 0)
+
+
+async def _why_out(database: Database | None) -> str | None:
+    """None: it answers."""
+    if database is None:
+        return "it is not in the configuration of this API"
+    try:
+        await database.read(cell_identities.get)
+    except Unavailable as out:
+        return out.public
+    return None
+
+
+def _shown(seen: CellSeen, configured: bool, why: str | None) -> dict[str, Any]:
+    said = seen.said
+    return {
+        "name": seen.cell,
+        "uuid": seen.uuid,
+        "configured": configured,
+        "answers": why is None,
+        "why": why or "",
+        "disabled": said.disabled,
+        "disabled_reason": said.reason,
+        "changed_by": said.said_by or None,
+        "changed_at": micros(said.said_at) if said.said_by else None,
+        "hosts": seen.hosts,
+        "servers": seen.servers,
+        "deleted_servers": seen.deleted_servers,
+    }
+
+
+FORCE = Params({"force": Param(form=BOOLEAN, many=False)}, strict=(2, 1))
+NONE = Params({}, strict=(2, 1))
+
+ROUTES = (
+    Route("GET", "/ext/cells", index, params=NONE),
+    Route("GET", "/ext/cells/{cell}", show, params=NONE),
+    Route("PUT", "/ext/cells/{cell}", update, takes=UpdateBody, params=NONE),
+    Route("DELETE", "/ext/cells/{cell}", delete, params=FORCE),
+)

@@ -1,0 +1,105 @@
+"""What administrators say of whole cells: closed to servers from elsewhere, open again, or no more (N7).
+
+The list of databases is the configuration's; what is said of a cell is the region's, in one commit with the stamps of its hosts.
+"""
+
+import msgspec
+
+from moorage.model.errors import Conflict, NotFound
+from moorage.model.ids import CellId
+from moorage.sql import Database, Tx
+from moorage.store.region import identity
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import cells
+from moorage.store.region.placement.cells import CellSaid
+from moorage.store.region.placement.tables import stamp
+from moorage.store.region.servers import CellCount
+
+NAMED_MAX = 5
+"""Hosts that a refusal names."""
+NOTHING = CellCount(0, 0)
+
+
+class CellSeen(msgspec.Struct, frozen=True):
+    """One cell, as the region knows it."""
+
+    cell: CellId
+    said: CellSaid
+    uuid: str | None
+    """Of its database; None: no database of it was ever seen."""
+    hosts: int
+    servers: int
+    deleted_servers: int
+    """Those whose records are kept there for lists and usage."""
+
+
+def listed(tx: Tx) -> list[CellSeen]:
+    """Every cell that the region has heard of, by name."""
+    said, known, hosts = cells.every(tx), identity.cells(tx), cells.host_counts(tx)
+    counts = region_servers.counts_by_cell(tx)
+    return [
+        CellSeen(
+            cell,
+            said.get(cell, CellSaid(cell)),
+            known[cell].uuid if cell in known else None,
+            hosts.get(cell, 0),
+            counts.get(cell, NOTHING).servers,
+            counts.get(cell, NOTHING).deleted,
+        )
+        for cell in sorted({*said, *known, *hosts, *counts})
+    ]
+
+
+def _gone(cell: str) -> NotFound:
+    return NotFound(f"Cell {cell} could not be found.")
+
+
+async def set_disabled(
+    region: Database, cell: CellId, now: int, *, disabled: bool, reason: str, by: str, configured: bool
+) -> None:
+    """It holds for every claim that commits after this answers (RULES §21). Raises NotFound: nobody knows such a cell."""
+
+    def work(tx: Tx) -> bool:
+        if not configured and cell not in identity.cells(tx):
+            return False
+        cells.say(tx, CellSaid(cell, disabled, reason if disabled else "", by, now), stamp(tx))
+        return True
+
+    if not await region.write(work):
+        raise _gone(cell)
+
+
+async def delete(region: Database, cell: CellId, *, force: bool) -> None:
+    """The region forgets it. Raises NotFound; Conflict while hosts or servers are in it.
+
+    `force`: although records of deleted servers are in its database, which nobody will see again.
+    """
+
+    def work(tx: Tx) -> Conflict | NotFound | None:
+        known = cell in identity.cells(tx) or cell in cells.every(tx)
+        cells.come_in(tx, cell)  # from here on no host comes into it before we commit
+        if (refused := _in_use(tx, cell, force=force) if known else _gone(cell)) is not None:
+            tx.refuse(refused)
+        cells.forget(tx, cell)
+        identity.forget_cell(tx, cell)
+        return None
+
+    if (refused := await region.write(work)) is not None:
+        raise refused
+
+
+def _in_use(tx: Tx, cell: CellId, *, force: bool) -> Conflict | None:
+    if hosts := cells.named(tx, cell, NAMED_MAX + 1):
+        more = " and others" if len(hosts) > NAMED_MAX else ""
+        return Conflict(
+            f"Cell {cell} has hosts: {', '.join(hosts[:NAMED_MAX])}{more}. Delete their compute services first."
+        )
+    count = region_servers.counts_by_cell(tx).get(cell, NOTHING)
+    if count.servers:
+        return Conflict(f"Cell {cell} has {count.servers} servers. Move or delete them first.")
+    if count.deleted and not force:
+        return Conflict(
+            f"Cell {cell} has the records of {count.deleted} deleted servers, which lists and usage would lack. They are "
+            "forgotten in time, or with force."
+        )
+    return None

@@ -1,0 +1,89 @@
+"""What administrators say of whole cells: one that is disabled takes no server from elsewhere.
+
+It stands beside the hosts, with a column of each host's row: `disable` stamps every host of the cell in its own transaction, so it
+holds for every claim that commits later, however old the picture was (RULES §21).  A host that comes to a cell holds the cell's row
+until it is written, and so is either stamped as well or born disabled.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.ids import CellId, HostId
+from moorage.sql import Ready, Tx
+from moorage.store.region.placement.providers import lock, upsert
+from moorage.store.region.placement.tables import Stamp, cells, hosts, providers
+
+CELLS_MAX = 10_000
+HOSTS_AT_ONCE = 1_000
+
+_CELL: sa.BindParameter[str] = sa.bindparam("b_cell", type_=sa.String)
+_DISABLED = Ready(sa.select(cells.c.disabled).where(cells.c.cell == _CELL).with_for_update(read=True))
+
+
+class CellSaid(msgspec.Struct, frozen=True):
+    """What was said last of one cell."""
+
+    cell: CellId
+    disabled: bool = False
+    reason: str = ""
+    said_by: str = ""
+    """Empty: nobody said anything."""
+    said_at: int = 0
+
+
+def every(tx: Tx) -> dict[CellId, CellSaid]:
+    """Cells that have, or had, a host, or of which something was said."""
+    c = cells.c
+    query = sa.select(c.cell, c.disabled, c.reason, c.said_by, c.said_at).order_by(c.cell).limit(CELLS_MAX)
+    return {row.cell: CellSaid(row.cell, bool(row.disabled), *row[2:]) for row in tx.rows(query)}
+
+
+def come_in(tx: Tx, cell: CellId) -> bool:
+    """A host is about to be written into this cell; whether it is disabled, which nobody changes before we commit."""
+    fresh = {"cell": cell, "disabled": False, "reason": "", "said_by": "", "said_at": 0}
+    tx.run(upsert(tx, cells).values(fresh).on_conflict_do_nothing())
+    return bool(tx.scalar(_DISABLED, {"b_cell": cell}))
+
+
+def say(tx: Tx, said: CellSaid, at: Stamp) -> None:
+    """Disabled, or no longer. The cell's row is locked first, then its hosts, as `come_in` has it."""
+    values = msgspec.structs.asdict(said)
+    statement = upsert(tx, cells).values(values)
+    tx.run(
+        statement.on_conflict_do_update(
+            index_elements=["cell"], set_={name: statement.excluded[name] for name in values}
+        )
+    )
+    h = hosts.c
+    concerned = [
+        HostId(row[0])
+        for row in tx.rows(
+            sa.select(h.provider).where(h.cell == said.cell, h.cell_disabled.is_not(said.disabled)).order_by(h.provider)
+        )
+    ]
+    for start in range(0, len(concerned), HOSTS_AT_ONCE):
+        some = concerned[start : start + HOSTS_AT_ONCE]
+        lock(tx, some)
+        tx.run(sa.update(hosts).where(h.provider.in_(some)).values(cell_disabled=said.disabled))
+        tx.run(sa.update(providers).where(providers.c.uuid.in_(some)).values(changed=at.changed, version=at.version))
+
+
+def forget(tx: Tx, cell: CellId) -> None:
+    """It is no more. The caller has seen that it has no hosts, after `come_in` or `say` kept others from coming."""
+    tx.run(sa.delete(cells).where(cells.c.cell == cell))
+
+
+def host_counts(tx: Tx) -> dict[CellId, int]:
+    """How many hosts each cell has."""
+    query = sa.select(hosts.c.cell, sa.func.count()).group_by(hosts.c.cell)
+    return {CellId(row[0]): row[1] for row in tx.rows(query)}
+
+
+def named(tx: Tx, cell: CellId, limit: int) -> Sequence[str]:
+    """Names of some of its hosts."""
+    return [
+        row[0]
+        for row in tx.rows(sa.select(hosts.c.host).where(hosts.c.cell == cell).order_by(hosts.c.host).limit(limit))
+    ]

@@ -1,0 +1,93 @@
+"""The cells of the region: listed, closed, opened and forgotten."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.model.errors import Unavailable
+from moorage.model.ids import CellId
+from moorage.model.resources import Inventory
+from moorage.placement.inventory import HostReport, report_host
+from moorage.store.region import identity
+from moorage.store.region.identity import KnownCell
+from moorage.testing.frontdesk import ADMIN, MEMBER, READER, Cells, Client, cells_in, front_desk
+
+
+class Desk(Client):
+    cells: Cells
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path) -> AsyncIterator[Desk]:
+    """Two cells, of which the first has a host; the region remembers a third."""
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as client:
+        found = Desk(client.desk, client.http)
+        found.cells = cells
+        report = HostReport(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(4)})
+        await client.desk.region.write(lambda tx: report_host(tx, report))
+        await client.desk.region.write(identity.make)
+        await client.desk.region.write(lambda tx: identity.remember(tx, {CellId("old"): KnownCell("u-old", 1)}))
+        yield found
+
+
+async def listed(cloud: Desk) -> dict[str, Any]:
+    return {row["name"]: row for row in (await cloud.get("/ext/cells")).json()["cells"]}
+
+
+async def test_all_are_listed_whoever_answers(cloud: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(work: object) -> None:
+        raise Unavailable("the database does not answer")
+
+    monkeypatch.setattr(cloud.cells.all()["cell2"], "read", silent)
+    rows = await listed(cloud)
+    assert {name: (row["configured"], row["answers"], row["hosts"]) for name, row in rows.items()} == {
+        "cell1": (True, True, 1),
+        "cell2": (True, False, 0),
+        "old": (False, False, 0),
+    }
+    assert rows["cell2"]["why"] == "the database does not answer"
+    assert rows["old"]["uuid"] == "u-old"
+    assert (rows["cell1"]["changed_by"], rows["cell1"]["changed_at"]) == (None, None)
+
+
+async def test_a_cell_is_closed_and_opened(cloud: Desk) -> None:
+    wanted = {"cell": {"disabled": True, "disabled_reason": "old machines"}}
+    for cell in ("cell1", "cell2"):  # with hosts, and before it has any
+        reply = await cloud.ask("PUT", f"/ext/cells/{cell}", wanted)
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["cell"] == (await listed(cloud))[cell]
+        assert reply.json()["cell"] == (await cloud.get(f"/ext/cells/{cell}")).json()["cell"]
+    row = (await listed(cloud))["cell2"]
+    assert (row["disabled"], row["disabled_reason"], row["changed_by"]) == (True, "old machines", ADMIN.user)
+    assert row["changed_at"]
+    reply = await cloud.ask("PUT", "/ext/cells/cell1", {"cell": {"disabled": False}})
+    assert (reply.json()["cell"]["disabled"], reply.json()["cell"]["disabled_reason"]) == (False, "")
+    assert (await listed(cloud))["cell2"]["disabled"]
+
+
+async def test_an_empty_cell_is_forgotten(cloud: Desk) -> None:
+    assert (await cloud.ask("DELETE", "/ext/cells/cell1")).status_code == 409
+    assert (await cloud.ask("DELETE", "/ext/cells/old?force=perhaps")).status_code == 400
+    assert (await cloud.ask("DELETE", "/ext/cells/old")).status_code == 204
+    assert set(await listed(cloud)) == {"cell1", "cell2"}
+    for method, path, body in (
+        ("DELETE", "/ext/cells/old", None),
+        ("GET", "/ext/cells/old", None),
+        ("PUT", "/ext/cells/old", {"cell": {"disabled": True}}),
+    ):
+        assert (await cloud.ask(method, path, body)).status_code == 404
+    assert set(await listed(cloud)) == {"cell1", "cell2"}
+
+
+@pytest.mark.parametrize("asker", [MEMBER, READER], ids=["member", "reader"])
+async def test_only_administrators_do_so(cloud: Desk, asker: Any) -> None:
+    for method, path, body in (
+        ("GET", "/ext/cells", None),
+        ("GET", "/ext/cells/cell1", None),
+        ("PUT", "/ext/cells/cell1", {"cell": {"disabled": True}}),
+        ("DELETE", "/ext/cells/old", None),
+    ):
+        assert (await cloud.ask(method, path, body, by=asker)).status_code == 403
+    assert (await listed(cloud))["cell1"]["disabled"] is False
