@@ -57,6 +57,29 @@ async def test_made_by_its_owner_seen_by_those_who_may_and_made_whole_by_us(grou
         await client.fill_with_properties(new_id(), {KEY: "whole"})
 
 
+async def test_made_by_us_it_is_ours_and_once_it_is_gone_it_is_not_made_again(ground: Ground, tmp_path: Path) -> None:
+    client, stranger, id = ground.image, await ground.tenant(), ImageId(new_id())
+    record = {"id": id, "name": "moved", "visibility": "private", KEY: "made-by-us"}
+    made_by_us = [await client.make(record) for _ in range(2)]
+    assert made_by_us[0] == made_by_us[1] == await client.show(id)
+    found = made_by_us[0]
+    assert (found.id, found.status, found.visibility, found.properties[KEY]) == (id, "queued", "private", "made-by-us")
+    assert found.owner not in {"", stranger.project}
+    with pytest.raises(NotFound):
+        await client.show(id, stranger.token)
+    assert await client.list_as(stranger.token, {KEY: "made-by-us"}, limit=10, marker=None) == []
+    assert [each.id for each in await client.every({KEY: "made-by-us", "status": "in:queued,saving"}, at_most=9)] == [
+        id
+    ]
+    (disk := tmp_path / "disk").write_bytes(b"a disk")
+    await ImageData(ground.raw_image, tmp_path / "sends").send(id, ImageFile(disk, "raw", "bare"))
+    assert (await client.make(record)).status == "active"
+    assert await client.delete(id) is True
+    with pytest.raises(NotFound):
+        await client.make(record)
+    assert await client.every({KEY: "made-by-us"}, at_most=9) == []
+
+
 async def test_shared_with_another_project(ground: Ground) -> None:
     client, who, other = ground.image, await ground.tenant(), await ground.tenant()
     id = await made(ground, who, visibility="shared")

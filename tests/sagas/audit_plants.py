@@ -433,6 +433,12 @@ async def _half_image(small: SmallRegion) -> None:
     small.images.properties["half"] = {MADE_FOR: "snapshot", "instance_uuid": SERVER}
 
 
+@plants("image_of_move_left")
+async def _image_of_move(small: SmallRegion) -> None:
+    small.images.whole["moved"] = True
+    small.images.properties["moved"] = {MADE_FOR: "resize", "instance_uuid": SERVER}
+
+
 @plants("image_of_shelved_left")
 async def _shelved_image(small: SmallRegion) -> None:
     small.images.whole["shelved"] = True

@@ -62,7 +62,7 @@ async def test_stray_images_already_fine(small: SmallRegion) -> None:
     assert small.images.whole == before
 
 
-@pytest.mark.parametrize("made_for", ["snapshot", "backup", "shelve"])
+@pytest.mark.parametrize("made_for", ["snapshot", "backup", "shelve", "resize"])
 async def test_half_an_image_goes_when_nobody_fills_it_for_long(small: SmallRegion, made_for: str) -> None:
     plant(small, "half", made_for)
     early, between, late = await rounds(small, GRACE_S - 1, 2)
@@ -94,6 +94,15 @@ async def test_a_shelved_disk_stays_as_long_as_the_record_names_it(small: SmallR
     done = await rounds(small, GRACE_S + 1)
     assert done[-1].deleted == ("older",)
     assert "disk" in small.images.whole
+
+
+async def test_the_image_of_a_move_goes_when_nobody_is_at_work_on_its_server(small: SmallRegion) -> None:
+    plant(small, "moved", "resize", whole=True)
+    await small.hand_to(LATER)
+    assert [each.deleted for each in await rounds(small, GRACE_S + 1)] == [(), ()]
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, LATER))
+    assert [each.deleted for each in await rounds(small, GRACE_S + 1)] == [(), ("moved",)]
+    assert "moved" not in small.images.whole
 
 
 async def test_a_shelved_disk_stays_while_its_record_is_lost(small: SmallRegion) -> None:

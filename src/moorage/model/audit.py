@@ -178,6 +178,9 @@ KINDS: Mapping[str, Kind] = {
     ),
     "image_left_half_made": Kind("an image of ours is half made, and nobody is at it", "it is deleted"),
     "image_of_shelved_left": Kind("the image of a shelved disk is nobody's", "it is deleted"),
+    "image_of_move_left": Kind(
+        "the image through which a disk was moved is left of a move that is over", "it is deleted"
+    ),
     # hosts
     "guest_orphaned": Kind("a host has a guest of a server that was deleted", "the host is told, and destroys it"),
     "guest_unknown": Kind("a host has a guest that nobody knows", LOOK, False),

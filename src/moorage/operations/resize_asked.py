@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from moorage.model.ids import CellId, HostId
+from moorage.model.ids import CellId, HostId, ImageId
 from moorage.model.migration import MigrationType
 from moorage.model.resources import Needs
 from moorage.model.server import FlavorCopy, Server
@@ -45,6 +45,8 @@ class Resize(msgspec.Struct, frozen=True):
     """By the hint `different_host`."""
     charged: dict[str, int] = {}
     """What it weighs in its quota more than it did, until this is over."""
+    image: ImageId | None = None
+    """Through which its disk would go to another cell; None: its root is a volume, or it stays in its cell."""
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""

@@ -21,8 +21,7 @@ from moorage.model.operation import Accepted
 from moorage.model.server import PowerState, Server, Shelved, TaskState, VmState
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.rooms import Rooms
-from moorage.operations.snapshot import drop_or_leave
-from moorage.operations.steps import doing, offload, slot, snapshot_image
+from moorage.operations.steps import disk_copy, doing, offload, slot, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments
 from moorage.operations.steps.hosts import errand
@@ -113,18 +112,15 @@ async def show_copying(run: ShelveRun) -> None:
 @step(needs=(begin_action, stop_guest, show_copying), patience_s=HOST_PATIENCE_S)
 async def take_snapshot(run: ShelveRun) -> None:
     """The host copies the disk."""
-    if run.asked.image is None:
-        return
-    found, still = run[begin_action], Quiesce.NO
-    wanted = msgspec.structs.replace(errand(run, "take_snapshot"), patience_s=run.rooms.settings.image_deadline_s)
-    await run.rooms.hosts.take_snapshot(doing.host_of(found), wanted, run.asked.server.id, run.asked.image, still)
+    if run.asked.image is not None:
+        await disk_copy.take(run, "take_snapshot", doing.host_of(run[begin_action]), run.asked.image, Quiesce.NO)
 
 
 @take_snapshot.undo
 async def drop_snapshot(run: ShelveRun) -> None:
     found = run.get(begin_action)
     if found is not None and found.server is not None and run.asked.image is not None:
-        await drop_or_leave(run, found.server, run.asked.image)
+        await disk_copy.drop(run, "drop_snapshot", doing.host_of(found), run.asked.image)
 
 
 @step(region=True, needs=(take_snapshot,), no_undo="what is being done goes with the operation")
@@ -139,11 +135,8 @@ async def show_uploading(run: ShelveRun) -> None:
 )
 async def upload_image(run: ShelveRun) -> None:
     """The host sends the copy to the image service."""
-    if run.asked.image is None:
-        return
-    wanted = msgspec.structs.replace(errand(run, "upload_image"), patience_s=run.rooms.settings.image_deadline_s)
-    to = doing.host_of(run[begin_action])
-    await run.rooms.hosts.upload_snapshot(to, wanted, run.asked.server.id, run.asked.image)
+    if run.asked.image is not None:
+        await disk_copy.send(run, "upload_image", doing.host_of(run[begin_action]), run.asked.image)
 
 
 @step(needs=(begin_action, upload_image), no_undo="its disk is an image by now", point_of_no_return=True)

@@ -14,16 +14,15 @@ from moorage.bus.agents import HostAddress
 from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.asker import Asker
-from moorage.model.errors import Conflict, HostFailed, NotFound, Problem
+from moorage.model.errors import Conflict, NotFound, Problem
 from moorage.model.ids import ImageId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import doing, slot, snapshot_image
+from moorage.operations.steps import disk_copy, doing, slot, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
 from moorage.operations.steps.servers import Found
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
@@ -104,26 +103,16 @@ async def show_taking(run: SnapshotRun) -> None:
 async def take_snapshot(run: SnapshotRun) -> None:
     """The host copies the disk, with the guest's file systems made still where that can be done."""
     server = _server(run)
-    wanted = msgspec.structs.replace(errand(run, "take_snapshot"), patience_s=run.rooms.settings.image_deadline_s)
     quiesce = snapshot_image.quiesce_of(server)
-    await run.rooms.hosts.take_snapshot(_host_of(server), wanted, server.id, run.asked.image, quiesce)
+    await disk_copy.take(run, "take_snapshot", _host_of(server), run.asked.image, quiesce)
 
 
 @take_snapshot.undo
 async def drop_snapshot(run: SnapshotRun) -> None:
-    """The copy goes; that of a silent host goes with its guest, or with the next copy."""
+    """The copy goes."""
     found = run.get(begin_action)
     if found is not None and found.server is not None:
-        await drop_or_leave(run, found.server, run.asked.image)
-
-
-async def drop_or_leave(run: Run[records.AboutServer, Rooms], server: Server, image: ImageId) -> None:
-    """Remove the copy on the server's host, if that can be heard; a host that knows no snapshots has none."""
-    try:
-        await run.rooms.hosts.drop_snapshot(_host_of(server), errand(run, "drop_snapshot"), server.id, image)
-    except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST, "not_supported"}:
-            raise
+        await disk_copy.drop(run, "drop_snapshot", _host_of(found.server), run.asked.image)
 
 
 @step(region=True, needs=(take_snapshot,), no_undo="what is being done goes with the operation")
@@ -139,9 +128,7 @@ async def show_uploading(run: SnapshotRun) -> None:
 )
 async def upload_image(run: SnapshotRun) -> None:
     """The host sends the copy to the image service: the data goes through no conductor."""
-    server = _server(run)
-    wanted = msgspec.structs.replace(errand(run, "upload_image"), patience_s=run.rooms.settings.image_deadline_s)
-    await run.rooms.hosts.upload_snapshot(_host_of(server), wanted, server.id, run.asked.image)
+    await disk_copy.send(run, "upload_image", _host_of(_server(run)), run.asked.image)
 
 
 @step(

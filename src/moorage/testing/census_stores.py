@@ -23,6 +23,7 @@ from moorage.testing.person import Person
 OF_SERVER = "instance_uuid"
 HALF_MADE = "is half made, and nobody is at it"
 NOT_SHELVED = "which is not shelved"
+MOVED = "whose move is over"
 SHELVED = frozenset({"SHELVED", "SHELVED_OFFLOADED"})
 MAY_BE_SHELVED = SHELVED | {"ERROR"}
 """An administrator may have set it; set to active, it is shown as shelved again."""
@@ -148,4 +149,6 @@ def _wrong_images(images: Sequence[Mapping[str, Any]], servers: Mapping[str, Hel
             wrong.append(f"{said} of {server} {HALF_MADE}")
         elif each[MADE_FOR] == "shelve" and (server not in servers or servers[server].status not in MAY_BE_SHELVED):
             wrong.append(f"{said} of {server}, {NOT_SHELVED}")
+        elif each[MADE_FOR] == "resize":
+            wrong.append(f"{said} of {server}, {MOVED}")
     return wrong

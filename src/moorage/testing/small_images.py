@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from moorage.bus.agents import Errand, HostAddress
 from moorage.model.errors import HostFailed, NotFound
@@ -16,12 +17,22 @@ class DictImages:
 
     whole: dict[str, bool] = field(default_factory=dict)
     properties: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of those that a test gave some."""
+    """Of those that a test gave some, or that we made ourselves."""
+    spent: set[str] = field(default_factory=set)
+    """Ids of images that are gone: nobody makes another one of that id."""
 
     async def show(self, image: str, token: str | None = None) -> Image:
         if image not in self.whole:
             raise NotFound(f"Image {image} could not be found.")
         return Image(id=image, status="active" if self.whole[image] else "queued")
+
+    async def make(self, record: Mapping[str, Any]) -> Image:
+        """As both image services do: one of that id is found, and one that is gone is not made again."""
+        image = str(record["id"])
+        if image not in self.spent and image not in self.whole:
+            self.whole[image] = False
+            self.properties[image] = {key: str(value) for key, value in record.items()}
+        return await self.show(image)
 
     async def fill_with_properties(self, image: str, wanted: Mapping[str, str]) -> None:
         if image not in self.whole:
@@ -29,7 +40,8 @@ class DictImages:
         self.whole[image] = True
 
     async def delete(self, image: str) -> bool:
-        self.whole.pop(image, None)
+        if self.whole.pop(image, None) is not None:
+            self.spent.add(image)
         return True
 
     async def every(self, filters: Mapping[str, str], *, at_most: int) -> list[Image]:

@@ -72,6 +72,7 @@ class Repairs:
             "volume_intent_left": self._intents,
             "image_left_half_made": self._image,
             "image_of_shelved_left": self._image,
+            "image_of_move_left": self._image,
             "guest_orphaned": self._guest,
             "guest_elsewhere": self._guest,
             "guest_on_two_hosts": self._guest,

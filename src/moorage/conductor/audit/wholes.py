@@ -55,7 +55,7 @@ class Wholes:
             ("events_left",): self._events,
             ("volume_intent_left",): self._intents,
             ("volume_snapshot_left",): self._snapshots,
-            ("image_left_half_made", "image_of_shelved_left"): self._images,
+            ("image_left_half_made", "image_of_shelved_left", "image_of_move_left"): self._images,
             ("fence_left",): self._fences,
             ("deleted_record_old",): self._deleted,
         }
@@ -150,7 +150,7 @@ class Wholes:
         site.out |= {f"cell of server {each}": "it does not answer" for each in found.waiting}
         return [
             finding(
-                "image_of_shelved_left" if image.status == WHOLE else "image_left_half_made",
+                _kind_of(image),
                 image.id,
                 "image",
                 server,
@@ -200,6 +200,12 @@ class Wholes:
         before = self._now_us - DELETED_SERVERS_KEPT_US - DAY_US
         ids: Sequence[ServerId] = await self._rooms.region.read(lambda tx: _long_deleted(tx, before))
         return [finding("deleted_record_old", each, "region", each, expected="forgotten", found="kept") for each in ids]
+
+
+def _kind_of(image: Image) -> str:
+    if image.status != WHOLE:
+        return "image_left_half_made"
+    return "image_of_move_left" if image.properties.get(MADE_FOR) == "resize" else "image_of_shelved_left"
 
 
 def _long_deleted(tx: Tx, before_us: int) -> Sequence[ServerId]:

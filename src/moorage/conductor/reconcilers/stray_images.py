@@ -1,7 +1,8 @@
 """Images that were made of servers and that nobody is at work on, or needs, any more.
 
-Two kinds are looked for, by our own key (`MADE_FOR`): images without data, or with half of it, whose server no operation holds; and
-whole images of shelved disks that no record names.  A snapshot that is whole is its owner's, whatever becomes of the server.
+Three kinds are looked for, by our own key (`MADE_FOR`): images without data, or with half of it, whose server no operation holds;
+whole images of shelved disks that no record names; and those through which a disk went to another cell, whose move is over.  A snapshot
+that is whole is its owner's, whatever becomes of the server.
 
 Snapshots of volumes that were made for such an image go before it does.
 
@@ -23,7 +24,7 @@ from moorage.model.image import Image
 from moorage.operations import snapshot_volumes
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.snapshot_image import MADE_FOR, OF_SERVER, PURPOSES
+from moorage.operations.steps.snapshot_image import MADE_FOR, OF_SERVER, ONLY_FOR_US, PURPOSES
 from moorage.store.region import servers as region_servers
 
 NAME = "stray_images"
@@ -84,7 +85,8 @@ class StrayImages:
     async def _ours(self) -> list[Image]:
         half = [{MADE_FOR: purpose, "status": "in:queued,saving"} for purpose in PURPOSES]
         found: list[Image] = []
-        for filters in (*half, {MADE_FOR: "shelve", "status": WHOLE}):
+        whole = [{MADE_FOR: purpose, "status": WHOLE} for purpose in ONLY_FOR_US]
+        for filters in (*half, *whole):
             found += await self._rooms.images.every(filters, at_most=IMAGES_MAX)
         return found
 

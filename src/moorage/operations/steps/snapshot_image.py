@@ -3,6 +3,8 @@
 It is made with the user's token while the request is answered, so that the image service judges rights and quota, and it belongs to
 who asked; from then on it is handled with our own rights (docs/decisions/0015).  `MADE_FOR` says of each that it was made here and
 what for: `stray_images` finds by it what nobody is at work on any more.
+
+That of a move to another cell is made by the move itself, with our own rights, and is no user's (`operations/resize_image.py`).
 """
 
 import asyncio
@@ -19,12 +21,14 @@ from moorage.operations.rooms import Rooms
 
 log = logging.getLogger(__name__)
 
-Purpose: TypeAlias = Literal["snapshot", "backup", "shelve"]
+Purpose: TypeAlias = Literal["snapshot", "backup", "shelve", "resize"]
 MADE_FOR = "moorage_made_for"
 """Our key: the property that says what for."""
 OF_SERVER = "instance_uuid"
 """Nova's property that says of which server."""
-PURPOSES: tuple[Purpose, ...] = ("snapshot", "backup", "shelve")
+PURPOSES: tuple[Purpose, ...] = ("snapshot", "backup", "shelve", "resize")
+ONLY_FOR_US: tuple[Purpose, ...] = ("shelve", "resize")
+"""Also whole they are of no use but to their server; a snapshot that is whole is its owner's."""
 OURS_PREFIX = "moorage_"
 VALUE_CHARACTERS_MAX = 255
 NAME_CHARACTERS_MAX = 255
@@ -71,12 +75,25 @@ async def make(
     return image
 
 
+async def make_for_move(rooms: Rooms, server: Server, image: ImageId) -> None:
+    """A queued image of the service's own project; found, if it is there already. Raises NotFound: it was deleted."""
+    record = {
+        "id": image,
+        "name": f"{server.name}-resize-temp"[:NAME_CHARACTERS_MAX],
+        "visibility": "private",
+        "image_type": "snapshot",
+        OF_SERVER: server.id,
+        MADE_FOR: "resize",
+    }
+    await rooms.images.make(record)
+
+
 async def drop(rooms: Rooms, image: ImageId) -> None:
-    """What was made for a request that was refused; what cannot be reached now goes with a later round."""
+    """Of no use any more; what cannot be reached now goes with a later round."""
     try:
         await asyncio.shield(rooms.images.delete(image))
     except Problem as problem:
-        log.info("image %s, of a request that was refused, waits to be deleted: %s", image, problem)
+        log.info("image %s, which is of no use any more, waits to be deleted: %s", image, problem)
 
 
 def record_of(

@@ -15,7 +15,7 @@ import msgspec
 
 from moorage.conductor.reconcilers import stray_images
 from moorage.main import rounds
-from moorage.testing.census_stores import HALF_MADE, NOT_SHELVED
+from moorage.testing.census_stores import HALF_MADE, MOVED, NOT_SHELVED
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.excuses import lost_images, lost_interfaces, without_excuse
 from moorage.testing.simulation.guest_orders import every_order
@@ -164,7 +164,7 @@ async def _rest(cloud: Cloud, plan: Plan) -> None:
                 cloud.violated(each)
             cloud.trace.note("plan", "all is as it must be")
             return
-        only_images = all(HALF_MADE in each or NOT_SHELVED in each for each in wrong)
+        only_images = all(any(why in each for why in (HALF_MADE, NOT_SHELVED, MOVED)) for each in wrong)
         if cloud.loop.now - began > (IMAGES_SETTLED_S if only_images else SETTLED_S):
             for each in wrong:
                 cloud.violated(each)

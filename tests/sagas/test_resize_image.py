@@ -1,0 +1,166 @@
+"""The temporary image of a move: its steps, in a story that has nothing else, and what the round makes of what is left."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from parts import quick_part
+
+from moorage.model.errors import HostFailed, NoCapacity, Unavailable
+from moorage.model.ids import HostId, ImageId
+from moorage.operations import resize_image
+from moorage.operations.boot import Claim
+from moorage.operations.resize import ResizeRun, begin_action
+from moorage.operations.resize_asked import Resize
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.disk_copy import CopyRun
+from moorage.saga import Paper, Saga, Unwound, first_lines, on_some_host, step, tell
+from moorage.sql import Tx
+from moorage.testing.sagas import PROVED_OPERATION, Part, prove
+from moorage.testing.small_moved import movable, resizing
+from moorage.testing.small_region import CELLS, SERVER, SmallRegion
+
+TEMPORARY = ImageId("70a599e0-31e7-49b7-b260-868f441e0099")
+PLACES = (("host2", CELLS[1]), ("host3", CELLS[0]), ("host2", CELLS[1]))
+"""Of each attempt: another cell, its own, and another again."""
+
+
+@step(region=True, moves=True, needs=(begin_action,), no_undo="nothing is claimed")
+async def claim_host(run: ResizeRun) -> Claim:
+    if run.attempt > len(PLACES):
+        raise NoCapacity("no host is left")
+    name, cell = PLACES[run.attempt - 1]
+    return await run.commit(lambda tx: Claim(HostId(name), name, name, cell, "nova", 3))
+
+
+@step(needs=(claim_host,), no_undo="it is refused, or not")
+async def refuse(run: ResizeRun) -> None:
+    """The last attempt is the one that goes on."""
+    if run.attempt < int(run.asked.request_id):
+        raise HostFailed(f"{run[claim_host].name} cannot have it", code="no_such_room")
+
+
+@step(needs=(claim_host,), no_undo="it is shown", point_of_no_return=True)
+async def show(run: ResizeRun) -> None:
+    await records.change(run.rooms, CELLS[0], SERVER, records.fence(run), lambda server: server)
+
+
+def _ended(tx: Tx, run: CopyRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+SAGA = Saga(
+    "image_of_move/1",
+    Resize,
+    begin_action,
+    on_some_host(
+        claim_host,
+        resize_image.hold_image,
+        resize_image.take_snapshot,
+        resize_image.upload_image,
+        refuse,
+        host=lambda claim: claim.host,
+    ),
+    show,
+    resize_image.delete_image,
+    ended=_ended,
+)
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+async def asked(small: SmallRegion, attempts: int) -> Resize:
+    """It goes on at that attempt."""
+    return msgspec.structs.replace(await resizing(small), image=TEMPORARY, request_id=str(attempts))
+
+
+async def world(small: SmallRegion) -> SmallRegion:
+    await movable(small)
+    small.watches_moves = False
+    return small
+
+
+@quick_part
+@pytest.mark.parametrize("places", [PLACES, PLACES[::-2] + PLACES[1:2]], ids=["there and back", "another there"])
+async def test_the_temporary_image_never_leaks(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, places: tuple[Any, ...], part: Part
+) -> None:
+    monkeypatch.setitem(globals(), "PLACES", places)
+    await prove(SAGA, await asked(small, 1), lambda: world(small), part)
+
+
+async def told(small: SmallRegion, attempts: int) -> list[str]:
+    """What was said to host and image service, in order."""
+    wish, said = await asked(small, attempts), list[str]()
+    await world(small)
+
+    def listen(of: Any, name: str) -> None:
+        whole = getattr(of, name)
+
+        async def call(*args: Any, **named: Any) -> Any:
+            said.append(name)
+            return await whole(*args, **named)
+
+        setattr(of, name, call)
+
+    for of, name in (
+        (small.images, "make"),
+        (small.images, "delete"),
+        (small.hosts, "take_snapshot"),
+        (small.hosts, "upload_snapshot"),
+        (small.hosts, "drop_snapshot"),
+    ):
+        listen(of, name)
+    await tell(SAGA, PROVED_OPERATION, wish, small.rooms, Paper(first_lines(SAGA), small.transact))
+    return said
+
+
+@pytest.mark.parametrize(
+    ("attempts", "expected"),
+    [
+        (1, ["make", "take_snapshot", "upload_snapshot", "delete"]),
+        (2, ["make", "take_snapshot", "upload_snapshot", "drop_snapshot", "delete"]),
+        (3, ["make", "take_snapshot", "upload_snapshot", "drop_snapshot", "make", "delete"]),
+    ],
+)
+async def test_the_disk_is_sent_once_however_many_hosts_are_tried(
+    small: SmallRegion, attempts: int, expected: list[str]
+) -> None:
+    assert await told(small, attempts) == expected
+    assert (small.images.whole.get(TEMPORARY), small.hosts.copies) == (None, {})
+
+
+async def test_within_its_cell_nobody_is_asked_for_an_image(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "PLACES", PLACES[1:])
+    assert await told(small, 1) == []
+
+
+@pytest.mark.parametrize("where", ["forward", "back"])
+async def test_nobody_waits_for_an_image_service_that_is_out_when_the_image_is_of_no_use(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It is left to the round."""
+    wish = await asked(small, 1 if where == "forward" else 9)
+    await world(small)
+
+    async def out(image: str) -> bool:
+        raise Unavailable("the image service is out")
+
+    monkeypatch.setattr(small.images, "delete", out)
+    telling = tell(SAGA, PROVED_OPERATION, wish, small.rooms, Paper(first_lines(SAGA), small.transact))
+    if where == "forward":
+        await telling
+    else:
+        with pytest.raises(Unwound):
+            await telling
+    assert small.images.whole == {TEMPORARY: True, "backup-1": True, "backup-2": True}
+    assert small.images.properties[TEMPORARY]["moorage_made_for"] == "resize"
+    assert small.images.properties[TEMPORARY]["instance_uuid"] == SERVER
