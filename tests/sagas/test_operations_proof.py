@@ -27,7 +27,9 @@ from moorage.testing.small_kept import Kept
 from moorage.testing.small_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
 from moorage.testing.small_region import SmallRegion, a_boot, a_server
 from moorage.testing.small_shelves import (
+    moving_record,
     offloading,
+    recorded_elsewhere,
     shelved,
     shelved_server,
     shelving,
@@ -130,6 +132,7 @@ def plots(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, World]]
             lambda: evacuating(small, routed=True, across=True),
             lambda: evacuable(small, routed=True, across=True),
         ),
+        "move_record/1": (moving_record(), lambda: recorded_elsewhere(small)),
     }
 
 
@@ -395,6 +398,15 @@ def test_every_saga_has_a_plan_that_was_agreed() -> None:
             "start_guest",
             "await_vifs",
             "record_evacuated",
+        ],
+        "move_record/1": [
+            "open_cell",
+            "begin_copy",
+            "seal_record",
+            "copy_record",
+            "show_there",
+            "remove_record",
+            "forget_hidden",
         ],
         "evacuate/2": [
             "begin_action",

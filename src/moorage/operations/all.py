@@ -15,6 +15,7 @@ from moorage.operations.detach_volume import DETACH_VOLUME
 from moorage.operations.evacuate import EVACUATE, EVACUATE_ACROSS
 from moorage.operations.extend_volume import EXTEND_VOLUME
 from moorage.operations.live_migrate import LIVE_MIGRATE
+from moorage.operations.move_record import MOVE_RECORD
 from moorage.operations.power import POWER
 from moorage.operations.rebuild import REBUILD
 from moorage.operations.rescue import RESCUE, UNRESCUE
@@ -67,5 +68,6 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         DELETE_BEFORE_SHOWN,
         EVACUATE,
         EVACUATE_ACROSS,
+        MOVE_RECORD,
     )
 }

@@ -67,6 +67,7 @@ class Kept:
         watched = {
             "watches_moves": small.watches_moves,
             "watches_addresses": small.watches_addresses,
+            "watches_cells": small.watches_cells,
             "fails_to_error": small.fails_to_error,
             "charged_meanwhile": small.charged_meanwhile,
         }

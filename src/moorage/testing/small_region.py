@@ -54,6 +54,7 @@ from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 from moorage.testing.inline import InlineDatabase
+from moorage.testing.small_cells import records_held
 from moorage.testing.small_guarantees import ONE_GROUP, devices_of, guaranteed, in_groups
 from moorage.testing.small_images import DictImages, SnapshotVerbs
 from moorage.testing.small_moves import MoveVerbs, addresses_held, moves_held
@@ -387,8 +388,8 @@ class SmallRegion:
         self._wired: set[str] = set()
         self.watches_moves = self.fails_to_error = False
         """Where guests run and what is bound is held too; a failure leaves ERROR, whatever the server was."""
-        self.watches_addresses = False
-        """Which addresses its ports have, its record shows and are claimed is held too."""
+        self.watches_addresses = self.watches_cells = False
+        """Which addresses its ports have, its record shows and are claimed, and which cells have its record, is held too."""
         self.charged_meanwhile: dict[str, int] = {}  # of the quota, what a move that is under way has taken beforehand
         self.herald = Herald("conductor1", "vm_and_task_state")
         self.rooms = self._rooms()
@@ -473,7 +474,7 @@ class SmallRegion:
             await self.wire_devices()
         self.network, self.images, self.volumes = DictNetwork(guarantees=guarantees), DictImages(), DictVolumes()
         self.hosts = DictHosts(images=self.images)
-        self.watches_moves = self.fails_to_error = self.watches_addresses = False
+        self.watches_moves = self.fails_to_error = self.watches_addresses = self.watches_cells = False
         self.charged_meanwhile = {}
         self.rooms = self._rooms()
         for last, key in enumerate((USERS_PORT, SPARE_PORT), start=1):
@@ -562,6 +563,7 @@ class SmallRegion:
             "half images": sorted(image for image, whole in self.images.whole.items() if not (whole or held)),
             **self.hosts.held(),
             **(await addresses_held(self, SERVER) if self.watches_addresses else {}),
+            **(await records_held(self.region, self.cells, SERVER) if self.watches_cells else {}),
             **(await moves_held(self, ALL_HOSTS, PROJECT, under_way=held is not None) if self.watches_moves else {}),
             "said": {**said_amiss(await self.said()), "unworded": self.herald.unworded},
         }

@@ -6,6 +6,7 @@ from moorage.model.ids import OperationId
 from moorage.model.resources import needs_of
 from moorage.model.server import Server, Shelved, VmState
 from moorage.operations.all import SAGAS
+from moorage.operations.move_record import MoveRecord
 from moorage.operations.shelve import Shelve, ShelveOffload
 from moorage.operations.steps import servers as records
 from moorage.operations.unshelve_asked import Unshelve
@@ -57,6 +58,18 @@ async def shelved(
         await wired_apart(small)
         small.watches_addresses = True
     return small
+
+
+async def recorded_elsewhere(small: SmallRegion) -> SmallRegion:
+    """The same server, off its host, whose record is to go to another cell."""
+    await shelved(small, offload=True)
+    small.watches_cells = True
+    return small
+
+
+def moving_record() -> MoveRecord:
+    """To the other cell."""
+    return MoveRecord(shelved_server(), 3, *CELLS, "req-move", "user-1")
 
 
 async def with_volumes(small: SmallRegion, *, shelved: bool = False, offload: bool = False) -> Server:

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 
 from moorage.sql import Ready
 from moorage.store.cell import actions, hosts, migrations, servers
-from moorage.store.region import quotas
+from moorage.store.region import hidden_records, quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
@@ -17,6 +17,7 @@ EMPTY_REGION = (
     Ready(sa.delete(region_servers.servers)),
     Ready(sa.delete(quotas.quota_usage)),
     Ready(sa.delete(OUTBOX.table)),
+    Ready(sa.delete(hidden_records.hidden_records)),
 )
 EMPTY_CELL = (
     Ready(sa.delete(servers.servers)),

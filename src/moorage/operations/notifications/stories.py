@@ -383,6 +383,7 @@ STORIES: dict[str, Story] = {
 UNTOLD: dict[str, str] = {
     "extend_volume": "Nova says nothing of it; the volume service tells of its volumes itself",
     "snapshot_volumes": "Nova's compute, which tells of snapshots, has no part in those of volumes",
+    "move_record": "it is on no host, and nothing of it changes but which database has its record",
     "assisted_snapshot": "Nova says nothing of it; the volume service tells of its snapshots itself",
 }
 """Sagas of which nothing is said, and why."""

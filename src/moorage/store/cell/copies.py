@@ -103,6 +103,11 @@ def read(tx: Tx, server: ServerId) -> RecordCopy | None:
     return RecordCopy(found, actions.of_server(tx, server), migrations.of_server(tx, server))
 
 
+def has_rows(tx: Tx, server: ServerId) -> bool:
+    """Whether there are actions or moves of it here, be it without a record."""
+    return bool(actions.of_server(tx, server) or migrations.of_server(tx, server))
+
+
 _COPIED_BEFORE = Ready(
     sa.select(*record_columns(servers)).where(
         servers.c.id == sa.bindparam("b_server"),

@@ -1,0 +1,147 @@
+"""The record of an offloaded server goes to another cell: who may begin that, and what is left while a cell is out."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from moorage.model.errors import Conflict, Invalid, NotFound, Unavailable
+from moorage.model.ids import CellId, ConductorId, OperationId
+from moorage.model.operation import Accepted
+from moorage.operations import move_record
+from moorage.operations.all import SAGAS
+from moorage.operations.rooms import Rooms
+from moorage.saga import Paper, Run, Saga, Unwound, first_lines, tell
+from moorage.store.cell import copies
+from moorage.store.region import processes
+from moorage.store.region import servers as region_servers
+from moorage.store.region.processes import Process
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_cells import records_held
+from moorage.testing.small_region import CELLS, SERVER, SmallRegion
+from moorage.testing.small_shelves import moving_record, recorded_elsewhere, shelved
+
+SAGA = SAGAS["move_record/1"]
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+async def held(small: SmallRegion) -> dict[str, Any]:
+    return await records_held(small.region, small.cells, SERVER)
+
+
+async def test_a_copy_that_cannot_be_removed_stays_hidden(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other cell goes out right after the copy: the server is as it was, and nobody waits."""
+    await recorded_elsewhere(small)
+
+    async def refused(run: Run[Any, Any]) -> None:
+        def down(*_: object) -> None:
+            raise Unavailable("the cell's database does not answer")
+
+        monkeypatch.setattr(copies, "remove_record", down)
+        raise Conflict("planted")
+
+    steps = [each.but(do=refused) if each.name == "show_there" else each for each in SAGA.steps]
+    broken = Saga("move_record/1", move_record.MoveRecord, *steps, ended=SAGA.ended)
+    with pytest.raises(Unwound):
+        await tell(broken, PROVED_OPERATION, moving_record(), small.rooms, Paper(first_lines(broken), small.transact))
+    left = await held(small)
+    assert (left["shown in"], left["hidden in"], sorted(left["records"]), left["amiss"]) == (
+        CELLS[0],
+        [CELLS[1]],
+        list(CELLS),
+        [],
+    )
+
+
+async def test_a_cell_that_is_out_after_the_flip_keeps_nobody_up(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recorded_elsewhere(small)
+
+    def down(*_: object) -> None:
+        raise Unavailable("the cell's database does not answer")
+
+    monkeypatch.setattr(copies, "remove_record", down)
+    await tell(SAGA, PROVED_OPERATION, moving_record(), small.rooms, Paper(first_lines(SAGA), small.transact))
+    left = await held(small)
+    assert (left["shown in"], left["hidden in"], left["amiss"]) == (CELLS[1], [CELLS[0]], [])
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.operation is None
+
+
+class Tellers:
+    """Takes what is accepted."""
+
+    def __init__(self) -> None:
+        self.told: list[Accepted] = []
+
+    async def choose(self, saga: str) -> ConductorId:
+        return ConductorId("conductor1")
+
+    async def begun(self, accepted: Accepted) -> None:
+        self.told.append(accepted)
+
+
+@pytest.fixture
+async def rooms(small: SmallRegion) -> Rooms:
+    await shelved(small, offload=True)
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    return dataclasses.replace(small.rooms, tellers=Tellers())  # type: ignore[arg-type]
+
+
+async def begun(rooms: Rooms, to: CellId = CELLS[1]) -> OperationId:
+    return await move_record.begin(rooms, SERVER, to, "admin", "admins", request_id="req-move")
+
+
+async def test_it_is_begun_for_a_server_that_is_offloaded(small: SmallRegion, rooms: Rooms) -> None:
+    with pytest.raises(Invalid, match="no cell elsewhere"):
+        await begun(rooms, CellId("elsewhere"))
+    with pytest.raises(Invalid, match="in cell cell1 already"):
+        await begun(rooms, CELLS[0])
+    operation = await begun(rooms)
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.operation == operation
+    with pytest.raises(Conflict, match="another action is in progress"):
+        await begun(rooms)
+
+
+async def test_a_server_on_a_host_is_not_moved_so(small: SmallRegion) -> None:
+    await shelved(small, offload=False)
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    rooms = dataclasses.replace(small.rooms, tellers=Tellers())  # type: ignore[arg-type]
+    with pytest.raises(Conflict, match="not shelved offloaded"):
+        await begun(rooms)
+    await small.region.write(lambda tx: tx.run(region_servers.servers.delete()))
+    with pytest.raises(NotFound):
+        await begun(rooms)
+
+
+@pytest.mark.parametrize(
+    ("role", "release", "refused"),
+    [
+        ("api", "0.1.0", True),
+        ("up", "", True),
+        ("api", "0.2.0", False),
+        ("api", "0.10.1", False),
+        ("conductor", "0.1.0", False),
+    ],
+)
+async def test_nothing_moves_while_an_earlier_release_answers_lists(
+    small: SmallRegion, rooms: Rooms, role: str, release: str, refused: bool
+) -> None:
+    await small.region.write(lambda tx: processes.tell(tx, Process("p1", role, "box1", release), 600.0))
+    if refused:
+        with pytest.raises(Unavailable, match="earlier release"):
+            await begun(rooms)
+        await small.region.write(lambda tx: processes.leave(tx, "p1"))
+    assert await begun(rooms)
+    await small.region.write(lambda tx: processes.leave(tx, "p1"))
