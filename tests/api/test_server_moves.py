@@ -6,6 +6,8 @@ import msgspec
 import pytest
 from test_server_actions import ID, act
 
+from moorage.api.compute.server_access import CROSS_CELL
+from moorage.api.policy import Policy
 from moorage.model.migration import MigrationStatus
 from moorage.model.server import Moved, Server, TaskState, VmState
 from moorage.operations.resize_request import ResizeWish
@@ -53,6 +55,28 @@ async def test_a_migration_may_name_a_host_since_2_56(servers: Any) -> None:
         assert (await act(servers, body, at=at, by=by)).status_code == status, (body, at)
     assert [wish.host for _, wish in servers.book.moved] == [None, None, "host2", None]
     assert (await act(servers, {"migrate": None}, by=ADMIN, number=2)).status_code == 409
+
+
+async def test_who_may_leave_the_cell_is_asked_for_each_kind_of_move(servers: Any) -> None:
+    """Nobody by default. The rule only widens where a move may go; it refuses none (S4.2, S4.7)."""
+    await servers.keep(a_server(), a_server(2, vm_state=VmState.SHELVED_OFFLOADED))
+    bodies = (RESIZE, {"migrate": None}, LIVE, {"evacuate": {"host": "host2"}})
+    for rule, wanted in ((None, False), ("role:admin and user_id:%(user_id)s", False), ("rule:context_is_admin", True)):
+        if rule is not None:
+            servers.desk.policy = Policy({CROSS_CELL: rule})
+        for body in bodies:
+            assert (await act(servers, body, by=ADMIN)).status_code in {200, 202}
+        assert (await act(servers, {"unshelve": {"host": "host2"}}, by=ADMIN, number=2)).status_code == 202
+        book = servers.book
+        seen = [
+            *(wish for _, wish in book.moved),
+            *(wish for _, wish in book.live),
+            *(wish for _, wish in book.evacuated),
+        ]
+        seen += [wish for *_, wish in book.shelved]
+        assert [wish.cross_cell for wish in seen] == [wanted] * 5, rule
+        for each in (book.moved, book.live, book.evacuated, book.shelved):
+            each.clear()
 
 
 LIVE = {"os-migrateLive": {"host": None, "block_migration": "auto"}}

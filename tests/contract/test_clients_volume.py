@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from volume_ground import Person, VolumeGround, embedded_volume_ground, real_volume_ground
 
+from moorage.clients import volume as volume_client
 from moorage.clients.volume import VolumeClient
-from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota, Problem
+from moorage.model.errors import Conflict, Invalid, NotAcceptable, NotFound, OverQuota, Problem
 from moorage.model.volume import KEY, NewVolume
 
 CONNECTOR = {"host": "h1", "ip": "192.0.2.1", "mountpoint": "/dev/vdb"}
@@ -78,6 +79,18 @@ async def test_volumes_are_made_with_the_users_token_and_found_by_their_server(d
     await desk.ground.gone(who, made.id)
     await client.delete(made.id)
     assert await client.created_for(server) == ()
+
+
+async def test_where_a_volume_is_and_whether_the_service_is_new_enough(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = await desk.volume()
+    assert await desk.client.zone(volume) == (await desk.client.show(volume)).availability_zone
+    with pytest.raises(NotFound):
+        await desk.client.zone(new_id())
+    monkeypatch.setattr(volume_client, "ATTACHMENTS", "3.999")  # as an old service sees 3.44
+    with pytest.raises(NotAcceptable):
+        await desk.client.zone(volume)
 
 
 async def test_types_are_known_by_both_names(desk: Desk) -> None:

@@ -15,7 +15,7 @@ from pictures import Cloud
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import DISABLED_TRAIT
-from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
+from moorage.model.world import Ask, Group, GroupAsk, NicAsk, Unfit, World
 
 EGR, IGR = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC"
 TRAITS = ("CUSTOM_FAST", "CUSTOM_OLD", "HW_CPU_X86_AVX")
@@ -188,6 +188,8 @@ def an_ask(dice: random.Random, fleet: Fleet) -> Ask:
         extra_specs={SPEC: "yes"} if sometimes(0.15) else {},
         min_level=dice.choice((0, 0, 0, 2, 3)),
         cells_out=(dice.choice(CELLS),) if sometimes(0.1) else (),
+        cells_unfit={dice.choice(CELLS): Unfit("not linked", "x")} if sometimes(0.1) else {},
+        prefer_cell=dice.choice(CELLS) if sometimes(0.1) else None,
         seed=dice.getrandbits(32),
     )
 
@@ -255,6 +257,8 @@ def _by_state(ask: Ask, host: Host) -> Iterator[Found]:
         yield "agent_level", frozenset({f"the agent is at level {host.level}, {ask.min_level} is needed"})
     if host.cell in ask.cells_out:
         yield "cell_answers", frozenset({f"the database of its cell {host.cell} does not answer"})
+    if host.cell in ask.cells_unfit:
+        yield "cell_fits", frozenset({f"cell {host.cell}: not linked (x)"})
     if ask.availability_zone not in (None, host.zone):
         yield "availability_zone", frozenset({f"in zone {host.zone}, {ask.availability_zone} was asked for"})
     if host.name in ask.different_host:

@@ -10,7 +10,7 @@ from pictures import Cloud
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.photo import photo_of, world_of
 from moorage.model.verdict import FAULT_CHARACTERS_MAX, LEDGER_BYTES_MAX, cause_of_host, fault_message, pack_codes
-from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
+from moorage.model.world import Ask, Group, GroupAsk, NicAsk, Unfit, World
 from moorage.scheduler.filters.aggregates import matches
 from moorage.scheduler.filters.network import choose_segments
 from moorage.scheduler.profile import Profile
@@ -80,6 +80,26 @@ def test_each_cause_is_named_with_its_numbers() -> None:
     assert best(Ask(resources={}, different_host=(HostId("h1"),)), world) == ["h2", "h3"]
     assert best(Ask(resources={}, nics=(NicAsk("n", physnets=("other",)),)), world) == ["h1", "h3"]
     assert best(Ask(resources={"VGPU": 1}), world) == []
+
+
+def test_a_cell_that_cannot_have_a_server_says_why() -> None:
+    """Who may know sees which volume and which cell; the owner's fault has the cause alone."""
+    cloud = Cloud().host("h1").host("h2", cell="d").host("h3", cell="e").host("h4", cell="e")
+    unfit = {
+        CellId("d"): Unfit("its cell is not linked"),
+        CellId("e"): Unfit("a volume is out of reach", "v1 is in zone z"),
+    }
+    ask = Ask(resources=SMALL, cells_unfit=unfit, not_on=(HostId("h1"),))
+    verdict = rank(ask, cloud.world(), Profile())
+    assert verdict.best == ()
+    assert "h2: cell d: its cell is not linked" in verdict.explain()
+    assert "h4: cell e: a volume is out of reach (v1 is in zone z)" in verdict.explain()
+    assert verdict.fault() == (
+        "No valid host was found. 3 hosts: its cell is not linked; a volume is out of reach; 1 host: tried before"
+    )
+    assert best(msgspec.structs.replace(ask, not_on=()), cloud.world()) == ["h1"]
+    staying = msgspec.structs.replace(ask, host="h2", staying=True, not_on=())
+    assert best(staying, cloud.world()) == ["h2"]
 
 
 def test_two_nics_on_one_segment_need_two_addresses() -> None:

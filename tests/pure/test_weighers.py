@@ -1,10 +1,11 @@
 """Weighers of the network, multipliers of configuration and of aggregates, and what people are told of them."""
 
+import msgspec
 import pytest
 from pictures import Cloud
 
 from moorage.main.config import Scheduler
-from moorage.model.ids import ProviderId
+from moorage.model.ids import CellId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, NicAsk, World
 from moorage.scheduler.profile import WEIGHERS, Profile
@@ -91,6 +92,30 @@ def test_aggregates_set_multipliers_for_their_hosts_and_the_lowest_counts() -> N
     assert first(ask, aggregated(cloud, (wrong, ["h1"]))) == "h1"
     on = aggregated(cloud, ({"cpu_weight_multiplier": "2"}, ["h3", "h1"]))
     assert first(ask, on, cpu=0, ram=0) == "h1", "a weigher that is off counts where an aggregate says so"
+
+
+def test_a_move_that_may_leave_its_cell_stays_unless_it_is_told_to_leave() -> None:
+    """Requests of which no cell is preferred are not touched; a negative multiplier drains a cell, everywhere or host by host (S4.12)."""
+    cloud = Cloud().host("here", 8).host("large", 64, 65536, cell="d").host("mid", 32, 32768, cell="e")
+    world, moves = cloud.world(), Ask(resources=SMALL, prefer_cell=CellId("c"))
+    assert first(Ask(resources=SMALL), world) == "large"
+    assert first(Ask(resources=SMALL), world, cross_cell_move=-10_000) == "large"
+    assert first(moves, world) == "here"
+    assert first(moves, world, cross_cell_move=0) == "large"
+    assert first(moves, world, cross_cell_move=-10_000) == "large"
+    assert first(Ask(resources=SMALL, prefer_cell=CellId("d")), world, cross_cell_move=-10_000) == "mid"
+    drained = aggregated(cloud, ({"cross_cell_move_weight_multiplier": "-1"}, ["here"]))
+    assert first(moves, drained) == "large"
+    told = rank(moves, world, Profile()).ledger.weights
+    assert (told["here"]["cross_cell_move"], told["large"]["cross_cell_move"]) == (10_000.0, 0.0)
+
+
+def test_staying_in_the_cell_leaves_the_other_weighers_their_say() -> None:
+    """Sums are float32: with Nova's million, what other weighers say of hosts of one cell would be below its precision."""
+    cloud = Cloud().host("less", 1000, 8192).host("more", 1020, 8192).host("away", 4000, 8192, cell="d")
+    ask = Ask(resources=SMALL, prefer_cell=CellId("c"))
+    only_cpu = {"ram": 0.0, "disk": 0.0}
+    assert {first(msgspec.structs.replace(ask, seed=seed), cloud.world(), **only_cpu) for seed in range(20)} == {"more"}
 
 
 def test_the_account_says_what_each_weigher_gave_the_best() -> None:

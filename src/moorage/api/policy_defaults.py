@@ -267,7 +267,13 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "os_compute_api:servers:revert_resize": (MEMBER, ("POST /servers/{server_id}/action (revertResize)",)),
     "os_compute_api:servers:reboot": (MEMBER, ("POST /servers/{server_id}/action (reboot)",)),
     "os_compute_api:servers:resize": (MEMBER, ("POST /servers/{server_id}/action (resize)",)),
-    "compute:servers:resize:cross_cell": (NOBODY, ("POST /servers/{server_id}/action (resize)",)),
+    "compute:servers:resize:cross_cell": (
+        NOBODY,
+        tuple(
+            f"POST /servers/{{server_id}}/action ({each})"
+            for each in ("resize", "migrate", "os-migrateLive", "evacuate", "unshelve")
+        ),
+    ),
     "os_compute_api:servers:rebuild": (MEMBER, ("POST /servers/{server_id}/action (rebuild)",)),
     "os_compute_api:servers:rebuild:trusted_certs": (MEMBER, ("POST /servers/{server_id}/action (rebuild)",)),
     "os_compute_api:servers:create_image": (MEMBER, ("POST /servers/{server_id}/action (createImage)",)),

@@ -17,6 +17,7 @@ from moorage.clients.http import Json, Neighbour, Reply
 from moorage.model.errors import (
     Conflict,
     Invalid,
+    NotAcceptable,
     NotFound,
     OverQuota,
     Refusal,
@@ -34,6 +35,8 @@ REIMAGE = "3.68"
 PAGE = 1000
 PAGES_MAX = 1000
 CONNECTIONS_KEPT_MAX = 1000
+NO_SUCH_VERSION = "406 "
+"""How the private part of a refusal begins when the service does not know the version of its API that was asked for."""
 BACK_END_FAILED = "500 "
 """How the private part of a problem begins when the service itself failed, as opposed to not answering."""
 
@@ -53,6 +56,16 @@ class VolumeClient:
         except (NotFound, Invalid) as missing:
             raise NotFound(f"Volume {volume} could not be found.", code="volume_not_found") from missing
         return _volume(reply.body["volume"])
+
+    async def zone(self, volume: str) -> str | None:
+        """The availability zone of a volume. Raises NotFound, and NotAcceptable where the service knows no attachments of 3.44 (D3)."""
+        try:
+            reply = await self._call("GET", f"volumes/{_id(volume)}", ATTACHMENTS)
+        except Invalid as refused:
+            if not refused.private.startswith(NO_SUCH_VERSION):
+                raise
+            raise NotAcceptable(refused.public, private=refused.private) from refused
+        return _volume(reply.body["volume"]).availability_zone
 
     async def snapshot(self, snapshot: str, project: str = "", token: str | None = None) -> Snapshot:
         """As the holder of `token` may see it (None: as we may). Raises NotFound."""

@@ -49,6 +49,8 @@ class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     database: str = ""
+    volume_zones: tuple[str, ...] = ()
+    """Availability zones of the volume service whose volumes its hosts can reach; empty: all. A server with others is not moved into this cell."""
 
 
 class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -252,6 +254,8 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds after which a live migration whose guest is still being sent is aborted."""
     live_migration_permit_post_copy: bool = False
     """Whether a forced live migration may let the guest go on before all of its memory is there (Nova's default: it may not)."""
+    cell_links: tuple[tuple[str, str], ...] = ()
+    """Pairs of cells whose hosts reach one another: a server may be live migrated between them by who may move it across cells."""
     fence_plugin: Literal["", "simulated", "redfish"] = ""
     """What is asked whether a silent host's machine has no power, when a server is evacuated from it; empty: nothing, then an operator says it
     (`openstack compute service set --down`). `simulated`: the dial `fenced` of hosts whose directories are on this machine; `redfish`: the machines' management controllers (`[fence]`)."""
@@ -287,7 +291,8 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bandwidth_weight_multiplier: float = 3.0
     """Let guaranteed bandwidth and compute of a host run out together."""
     build_failure_weight_multiplier: float = 1_000.0
-    cross_cell_move_weight_multiplier: float = 1_000.0
+    cross_cell_move_weight_multiplier: float = 10_000.0
+    """Of moves that may leave their cell: prefer to stay."""
 
     @property
     def multipliers(self) -> dict[str, float]:
@@ -511,6 +516,12 @@ def checked(config: Config) -> Config:
         raise Invalid(f"{len(config.cells)} cells: from 1 to {CELLS_MAX} are possible")
     if len({cell.name for cell in config.cells}) < len(config.cells):
         raise Invalid("two cells have the same name")
+    if strangers := {each for pair in config.compute.cell_links for each in pair} - {
+        each.name for each in config.cells
+    }:
+        raise Invalid(
+            f"[compute] cell_links names {', '.join(sorted(strangers))}, which is no cell of this configuration"
+        )
     waits = config.database
     if min(waits.pool_size, waits.pool_wait_s, waits.connect_s, waits.statement_s, waits.file_wait_s) <= 0:
         raise Invalid("[database] limits are positive numbers")

@@ -179,6 +179,8 @@ async def open_region(
             shelved_offload_time_s=config.compute.shelved_offload_time,
             non_inheritable_image_properties=config.compute.non_inheritable_image_properties,
             cross_az_attach=config.volume.cross_az_attach,
+            volume_zones={CellId(each.name): each.volume_zones for each in config.cells if each.volume_zones},
+            cell_links=frozenset(frozenset(map(CellId, pair)) for pair in config.compute.cell_links),
             volume_wait_s=config.volume.wait_s,
             level_pin=None if config.upgrade_levels.compute == "auto" else config.upgrade_levels.compute,
             max_concurrent_live_migrations=config.compute.max_concurrent_live_migrations,

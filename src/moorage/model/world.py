@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.request_groups import RequestGroup, Subtree
@@ -46,6 +47,19 @@ class GroupAsk(msgspec.Struct, frozen=True):
     max_per_host: int = 1
     own: int = 0
     """So many of its members are the server itself, which is being moved: on the host that it leaves, and where it was tried to put it."""
+
+
+class Unfit(msgspec.Struct, frozen=True):
+    """Why no host of a cell can have a server."""
+
+    cause: str
+    """A few words without names: it is what the owner and the fault are told."""
+    detail: str = ""
+    """Which network, which volume."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.cause} ({self.detail})" if self.detail else self.cause
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +98,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[CellId, ...] | None = None
     cells_out: tuple[CellId, ...] = ()
     """Cells whose databases do not answer: nothing new is begun there."""
+    cells_unfit: dict[CellId, Unfit] = {}
+    """Cells that a server which is moved cannot go to: its volumes or addresses are not there, or the cells are not linked."""
     prefer_cell: CellId | None = None
+    """Of a move that may leave its cell: that one."""
     staying: bool = False
     """More for a server that is on `host` already: whether the host takes new servers does not matter."""
     seed: int = 0

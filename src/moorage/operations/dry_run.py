@@ -24,9 +24,10 @@ from moorage.operations.expected_ports import ports_foreseen
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.resize_asked import Resize
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import moving
+from moorage.operations.steps import moving, other_cells
 from moorage.operations.steps.crossing import Tries
 from moorage.operations.steps.guest_again import Cards, cards_of
+from moorage.operations.steps.other_cells import Takes
 from moorage.operations.unshelve_asked import Unshelve
 from moorage.scheduler.trial import Trial
 
@@ -112,7 +113,11 @@ async def wanted(rooms: Rooms, asked: Any) -> tuple[Cards, Tries | None]:
         raise Unavailable("The instance is in no cell yet; try again.")
     cards = await cards_of(rooms, server)
     asks = build(asked, server, cards, server.cell, ())
-    return cards, asks if isinstance(asks, Tries) else _one(asks)
+    tries = asks if isinstance(asks, Tries) else _one(asks)
+    if asked.cross_cell:
+        reach = await other_cells.reach_of(rooms, server, cards, _TAKES[type(asked)])
+        tries = other_cells.of_all_cells(tries, server.cell, reach, out=rooms.cells.out())
+    return cards, tries
 
 
 def _one(ask: Ask) -> Tries:
@@ -124,6 +129,14 @@ _MOVES: Mapping[type[Any], Callable[..., Ask | Tries]] = {
     LiveMigrate: live_migrate_asked.ask_of,
     Unshelve: unshelve_asked.tries_of,
     Evacuate: resize_asked.tries_of,
+}
+
+
+_TAKES: Mapping[type[Any], Takes] = {
+    Resize: other_cells.RESIZE,
+    LiveMigrate: other_cells.LIVE,
+    Unshelve: other_cells.ANEW,
+    Evacuate: other_cells.ANEW,
 }
 
 

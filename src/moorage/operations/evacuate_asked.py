@@ -36,6 +36,8 @@ class Evacuate(msgspec.Struct, frozen=True):
     by_project: str = ""
     across: bool = False
     """It may be given addresses of other segments."""
+    cross_cell: bool = False
+    """It may go to other cells."""
 
     @property
     def flavor(self) -> FlavorCopy:

@@ -30,6 +30,8 @@ class EvacuateWish(msgspec.Struct, frozen=True):
     shared_storage: bool = False
     """Its disk is said to be where other hosts have it too (until 2.13)."""
     password: str = ""
+    cross_cell: bool = False
+    """Who asks may have servers moved to other cells."""
 
 
 async def begin(

@@ -41,6 +41,8 @@ class LiveMigrate(msgspec.Struct, frozen=True):
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
+    cross_cell: bool = False
+    """It may go to cells that are linked with its own."""
 
 
 def ask_of(

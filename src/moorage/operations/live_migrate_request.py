@@ -53,6 +53,8 @@ class LiveWish(msgspec.Struct, frozen=True):
     """None: `auto`."""
     waits: bool = False
     """The checks before the move are waited for, and their refusal is the answer."""
+    cross_cell: bool = False
+    """Who asks may have servers moved to other cells."""
 
 
 async def begin(

@@ -51,6 +51,8 @@ class Resize(msgspec.Struct, frozen=True):
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
+    cross_cell: bool = False
+    """It may go to other cells."""
 
 
 class AskedMove(Protocol):

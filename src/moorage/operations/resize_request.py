@@ -33,6 +33,8 @@ class ResizeWish(msgspec.Struct, frozen=True):
     host: str | None = None
     disk_config: str | None = None
     sees_all_flavors: bool = False
+    cross_cell: bool = False
+    """Who asks may have servers moved to other cells."""
 
 
 async def begin(

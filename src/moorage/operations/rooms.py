@@ -11,7 +11,7 @@ from moorage.clients.network import NetworkClient
 from moorage.clients.vendor_data import VendorData
 from moorage.clients.volume import VolumeClient
 from moorage.model.fence import FencePlugin
-from moorage.model.ids import ConductorId, NetworkId, OperationId
+from moorage.model.ids import CellId, ConductorId, NetworkId, OperationId
 from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
@@ -66,6 +66,10 @@ class Settings:
     """How long a guest is sent before its live migration is aborted."""
     live_migration_permit_post_copy: bool = False
     """Whether a live migration that is forced may switch before all memory is there; else the guest stands still until it is."""
+    volume_zones: Mapping[CellId, tuple[str, ...]] = field(default_factory=dict)
+    """Zones of the volume service that a cell's hosts reach; a cell that is not named reaches all."""
+    cell_links: frozenset[frozenset[CellId]] = frozenset()
+    """Cells whose hosts reach one another."""
     volume_wait_s: float = 180.0
     """How long a boot waits for volumes that are made for it."""
 

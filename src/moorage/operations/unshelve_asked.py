@@ -44,6 +44,8 @@ class Unshelve(msgspec.Struct, frozen=True):
     """Who binds the ports on an older host."""
     across: bool = False
     """It may be given addresses of other segments."""
+    cross_cell: bool = False
+    """It may go to other cells."""
 
 
 def host_may_bind(gates: Gates) -> bool:

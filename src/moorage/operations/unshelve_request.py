@@ -27,6 +27,8 @@ class UnshelveWish(msgspec.Struct, frozen=True):
     zone: str | msgspec.UnsetType | None = msgspec.UNSET
     """None: it is pinned to no zone any more; unset: to the one it was."""
     host: str | None = None
+    cross_cell: bool = False
+    """Who asks may have servers moved to other cells."""
 
 
 async def begin(

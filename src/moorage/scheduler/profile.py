@@ -11,7 +11,14 @@ from moorage.scheduler.filters.has_traits import has_traits
 from moorage.scheduler.filters.host_state import host_alive, host_enabled
 from moorage.scheduler.filters.named import forced_host, hinted_hosts, host_it_leaves, tried_before
 from moorage.scheduler.filters.network import network_reach, segment_addresses
-from moorage.scheduler.filters.places import agent_level, availability_zone, cell_allowed, cell_answers, cell_enabled
+from moorage.scheduler.filters.places import (
+    agent_level,
+    availability_zone,
+    cell_allowed,
+    cell_answers,
+    cell_enabled,
+    cell_fits,
+)
 from moorage.scheduler.filters.server_group import server_group
 from moorage.scheduler.weighers.addresses import last_addresses
 from moorage.scheduler.weighers.addresses import segment_addresses as most_addresses
@@ -31,6 +38,7 @@ FILTERS: tuple[Filter, ...] = (
     cell_allowed,
     cell_enabled,
     cell_answers,
+    cell_fits,
     availability_zone,
     hinted_hosts,
     tenant_isolation,
@@ -53,6 +61,7 @@ ARRIVING: frozenset[Filter] = frozenset(
         cell_allowed,
         cell_enabled,
         cell_answers,
+        cell_fits,
         availability_zone,
         tenant_isolation,
         flavor_aggregates,
@@ -70,7 +79,7 @@ WEIGHERS: tuple[Weighing, ...] = (
     Weighing(last_addresses, 10.0),
     Weighing(bandwidth, 3.0),
     Weighing(build_failure, 1_000.0),
-    Weighing(cross_cell_move, 1_000.0),
+    Weighing(cross_cell_move, 10_000.0),
 )
 
 

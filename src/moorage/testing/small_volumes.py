@@ -101,6 +101,9 @@ class DictVolumes:
             hosts={each.id: self.hosts[each.id] for each in held if each.id in self.hosts},
         )
 
+    async def zone(self, volume: str) -> str | None:
+        return self._volume(volume).availability_zone
+
     async def with_status(self, status: str) -> tuple[Volume, ...]:
         return tuple([await self.show(each.id) for each in list(self.volumes.values()) if each.status == status])
 

@@ -12,6 +12,7 @@ from moorage.operations.notifications.herald import ChangeEvent, Herald
 from moorage.operations.nouns.servers import Telling
 
 BUSY = "task_state"
+CROSS_CELL = "compute:servers:resize:cross_cell"
 
 
 def target_of(server: Server) -> dict[str, Any]:
@@ -42,6 +43,11 @@ def telling(call: Call[Any], event: ChangeEvent) -> Telling | None:
     """What others are told of a change that is no operation; None when nobody wants to be told."""
     herald: Herald | None = call.desk.nouns.get("herald")
     return None if herald is None else herald.of_change(call.asker, call.request_id, event)
+
+
+def may_cross_cells(call: Call[Any], server: Server) -> bool:
+    """Whether who asks may have this server moved to another cell; the one rule is for moves of every kind."""
+    return call.allows(CROSS_CELL, target_of(server))
 
 
 def not_locked(call: Call[Any], server: Server) -> None:

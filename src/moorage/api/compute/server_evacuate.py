@@ -4,7 +4,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, the_server
+from moorage.api.compute.server_access import doors, in_state, may_cross_cells, the_server
 from moorage.api.compute.server_bodies import NO, Fqdn
 from moorage.api.compute.servers import new_password
 from moorage.api.past import v2_014_servers, v2_095_servers
@@ -50,6 +50,7 @@ async def evacuate(call: Call[EvacuateBody]) -> Reply:
         stopped=call.version >= v2_095_servers.STAYS_STOPPED,
         shared_storage=shared,
         password=password or "",
+        cross_cell=may_cross_cells(call, server),
     )
     await doors(call).evacuate(call.asker, server, wish, check=_check, request_id=call.request_id)
     shown = shows and call.desk.config.enable_instance_password

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from typing_extensions import override
 
 from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
+from moorage.api.compute.server_access import doors, in_state, may_cross_cells, not_locked, target_of, the_server
 from moorage.api.compute.server_bodies import Fqdn
 from moorage.api.past import v2_034_servers
 from moorage.api.routes import Route
@@ -86,7 +86,12 @@ async def resize(call: Call[ResizeBody]) -> Reply:
     if not flavor.strip():
         raise Invalid(f"Invalid input for field/attribute flavorRef. Value: {asked.flavor_ref}. It is no flavor.")
     server = await the_server(call, RULE + "resize")
-    wish = ResizeWish(flavor=flavor, disk_config=asked.disk_config, sees_all_flavors=call.is_admin)
+    wish = ResizeWish(
+        flavor=flavor,
+        disk_config=asked.disk_config,
+        sees_all_flavors=call.is_admin,
+        cross_cell=may_cross_cells(call, server),
+    )
     return await _move(call, server, wish, _check(call, "resize", FROM))
 
 
@@ -94,7 +99,8 @@ async def migrate(call: Call[MigrateBody]) -> Reply:
     server = await the_server(call, None)
     host = None if call.body.migrate is None else call.body.migrate.host
     call.require(f"{MIGRATE}:host" if host else MIGRATE, target_of(server))
-    return await _move(call, server, ResizeWish(host=host or None), _check(call, "migrate", FROM))
+    wish = ResizeWish(host=host or None, cross_cell=may_cross_cells(call, server))
+    return await _move(call, server, wish, _check(call, "migrate", FROM))
 
 
 async def migrate_live(call: Call[MigrateLiveBody]) -> Reply:
@@ -107,7 +113,10 @@ async def migrate_live(call: Call[MigrateLiveBody]) -> Reply:
     check = _check(call, "os-migrateLive", LIVE)
     check(server)
     wish = LiveWish(
-        host=asked.host or None, block=asked.block_migration.wanted, waits=call.version < v2_034_servers.CHECKED_LATER
+        host=asked.host or None,
+        block=asked.block_migration.wanted,
+        waits=call.version < v2_034_servers.CHECKED_LATER,
+        cross_cell=may_cross_cells(call, server),
     )
     await doors(call).live_migrate(call.asker, server, wish, check=check, request_id=call.request_id)
     return Reply(202)

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
+from moorage.api.compute.server_access import doors, in_state, may_cross_cells, not_locked, target_of, the_server
 from moorage.api.routes import Route
 from moorage.api.wire import Body
 from moorage.model.errors import Conflict
@@ -58,6 +58,7 @@ async def unshelve(call: Call[UnshelveBody]) -> Reply:
         )
     if wish.host is not None:
         call.require(RULE + "unshelve_to_host", target_of(server))
+    wish = msgspec.structs.replace(wish, cross_cell=may_cross_cells(call, server))
     await doors(call).unshelve(call.asker, server, wish, check=check, request_id=call.request_id)
     return Reply(202)
 

@@ -60,6 +60,20 @@ def cell_answers(ask: Ask, world: World) -> Refusals | None:
     )
 
 
+def cell_fits(ask: Ask, world: World) -> Refusals | None:
+    """A server that is moved takes volumes, addresses and disks along, and not every cell can have them."""
+    if not ask.cells_unfit:
+        return None
+    unfit = [index for index, cell in enumerate(world.cell_names) if cell in ask.cells_unfit]
+
+    def why(slot: int) -> str:
+        cell = world.cell_names[world.cell[slot]]
+        return f"cell {cell}: {ask.cells_unfit[cell]}"
+
+    known = dict.fromkeys(ask.cells_unfit[world.cell_names[index]].cause for index in unfit)
+    return Refusals(np.isin(world.cell, unfit), why, "; ".join(known))
+
+
 def agent_level(ask: Ask, world: World) -> Refusals | None:
     """A request begun with a newer behaviour needs agents that know it (RULES §13)."""
     if ask.min_level <= 0 and ask.max_level >= ANY_LEVEL:
