@@ -80,3 +80,50 @@ async def test_no_boot_lands_in_a_disabled_cell_and_its_own_servers_move_about_i
     assert [each["disabled"] for each in json.loads(capsys.readouterr().out)] == [False, False]
     back = await admin.active("back", availability_zone=f"nova:{min(first)}")
     assert host_of(back) == min(first)
+
+
+async def test_a_plan_evens_out_the_cells_and_writes_nothing(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The moves are ordinary ones: each goes where the scheduler would put it, and says what it costs."""
+    admin = running.admin
+    first, second = hosts_of(running, "cell1"), hosts_of(running, "cell2")
+    there = [
+        await admin.active(f"full-{n}", availability_zone=f"nova:{host}") for n in range(2) for host in sorted(first)
+    ]
+    stopped = there[0]["id"]
+    assert (await admin.compute("POST", f"/servers/{stopped}/action", {"os-stop": None})).status_code == 202
+    await admin.settled(stopped)
+    for each in there:
+        await running.let_go(each["id"])
+    before = (await admin.compute("GET", "/ext/operations")).json()
+    assert await asyncio.to_thread(cell_command.main, ["balance", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert len(plan["moves"]) == 2, plan
+    assert {each["server"] for each in plan["moves"]} <= {each["id"] for each in there}
+    assert {(each["from_cell"], each["cell"]) for each in plan["moves"]} == {("cell1", "cell2")}
+    assert {each["host"] for each in plan["moves"]} <= second
+    flavor = there[0]["flavor"]
+    for each in plan["moves"]:
+        assert each["send_bytes"] == flavor["disk"] << 30
+        assert each["guest_off"] is (each["server"] != stopped)
+    used = [{row["cell"]: row["memory_used_mib"] for row in plan[when]} for when in ("before", "after")]
+    ram = flavor["ram"]
+    assert used == [{"cell1": 4 * ram, "cell2": 0}, {"cell1": 2 * ram, "cell2": 2 * ram}]
+    uneven = [plan["unevenness"], *(each["unevenness"] for each in plan["moves"])]
+    assert uneven == sorted(uneven, reverse=True)
+    assert (await admin.compute("GET", "/ext/operations")).json() == before
+    assert await asyncio.to_thread(cell_command.main, ["balance", "--dry-run", "--moves", "1"]) == 0
+    table = capsys.readouterr().out
+    assert "to send" in table
+    assert table.count("cell2/host") == 1
+
+    for each in there[1:]:  # those cannot be moved as they are
+        await admin.compute("POST", f"/servers/{each['id']}/action", {"suspend": None})
+        await admin.settled(each["id"])
+    reply = await admin.compute("POST", "/ext/balances", {"balance": {"dry_run": True}})
+    assert [each["server"] for each in reply.json()["balance"]["moves"]] == [stopped]
+    assert (await admin.compute("POST", "/ext/balances", {"balance": {"dry_run": False}})).status_code == 400
+    assert (await admin.compute("POST", "/ext/balances", {"balance": {}})).status_code == 400
+    async with running.person("demo", "demo") as demo:
+        assert (await demo.compute("POST", "/ext/balances", {"balance": {"dry_run": True}})).status_code == 403

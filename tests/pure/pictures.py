@@ -55,9 +55,10 @@ class Cloud:
         level: int = 3,
         cell: str = "c",
         cell_disabled: bool = False,
+        used: int = 0,
     ) -> "Cloud":
         self._provider(name, traits, wired)
-        self.rows["whole"] += [_stock(name, "VCPU", vcpus), _stock(name, "MEMORY_MB", memory)]
+        self.rows["whole"] += [_stock(name, "VCPU", vcpus), _stock(name, "MEMORY_MB", memory, used)]
         facts = {
             "host": name,
             "node": name + ".local",

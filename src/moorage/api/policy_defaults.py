@@ -346,6 +346,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "moorage:cells:show": (ADMIN, ("GET /ext/cells", "GET /ext/cells/{cell}")),
     "moorage:cells:update": (ADMIN, ("PUT /ext/cells/{cell}",)),
     "moorage:cells:delete": (ADMIN, ("DELETE /ext/cells/{cell}",)),
+    "moorage:cells:balance": (ADMIN, ("POST /ext/balances",)),
     "moorage:drains:show": (ADMIN, ("GET /ext/drains", "GET /ext/drains/{id}")),
     "moorage:drains:create": (ADMIN, ("POST /ext/drains",)),
     "moorage:drains:cancel": (ADMIN, ("POST /ext/drains/{id}/action (cancel)",)),

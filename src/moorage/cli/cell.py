@@ -8,13 +8,14 @@ from typing import Any
 from moorage.cli import cloud
 
 DONE, REFUSED = 0, 2
+MOVES = 20
+GIB = 1 << 30
 
 
 def parser() -> argparse.ArgumentParser:
     made = cloud.options("cell", "The cells of the region.")
     verbs = made.add_subparsers(dest="verb", required=True)
     listing = verbs.add_parser("list", help="every cell, what is said of it, and what is in it")
-    listing.add_argument("--json", action="store_true", help="print what the API answered")
     disable = verbs.add_parser(
         "disable", help="no server comes into the cell from elsewhere; its own stay, and move about in it"
     )
@@ -26,6 +27,13 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="although records of deleted servers are in it, which nobody will see again",
     )
+    balance = verbs.add_parser(
+        "balance", help="which moves would even out free addresses and memory, and what each costs"
+    )
+    balance.add_argument("--dry-run", action="store_true", required=True, help="only a plan is made; nothing is begun")
+    balance.add_argument("--moves", type=int, default=MOVES, help="at most so many (default: %(default)s)")
+    for each in (listing, balance):
+        each.add_argument("--json", action="store_true", help="print what the API answered")
     for each in (disable, enable, delete):
         each.add_argument("cell")
     made.epilog = "0: done. 2: it was refused."
@@ -39,6 +47,14 @@ def main(argv: list[str]) -> int:
         found = cloud.get(connection, "/ext/cells")["cells"]
         print(json.dumps(found, indent=2) if arguments.json else "\n".join(lines(found)))
         return DONE
+    if arguments.verb == "balance":
+        wanted = {"balance": {"dry_run": True, "moves": arguments.moves}}
+        reply = connection.compute.post("/ext/balances", json=wanted, microversion=cloud.LATEST)
+        if reply.status_code >= 400:
+            return _refused(reply)
+        plan = reply.json()["balance"]
+        print(json.dumps(plan, indent=2) if arguments.json else "\n".join(plan_lines(plan)))
+        return DONE
     path = f"/ext/cells/{arguments.cell}"
     if arguments.verb == "delete":
         query = {"force": "true"} if arguments.force else {}
@@ -46,14 +62,18 @@ def main(argv: list[str]) -> int:
         said = f"the region has forgotten {arguments.cell}: take it out of the configuration of every process now"
     else:
         disabled = arguments.verb == "disable"
-        wanted = {"disabled": disabled} | ({"disabled_reason": arguments.reason} if disabled else {})
-        reply = connection.compute.put(path, json={"cell": wanted}, microversion=cloud.LATEST)
+        said_of_it = {"disabled": disabled} | ({"disabled_reason": arguments.reason} if disabled else {})
+        reply = connection.compute.put(path, json={"cell": said_of_it}, microversion=cloud.LATEST)
         said = f"{arguments.cell} is {arguments.verb}d"
     if reply.status_code >= 400:
-        print(f"moorage: {cloud.why_not(reply)} ({reply.status_code})", file=sys.stderr)
-        return REFUSED
+        return _refused(reply)
     print(said)
     return DONE
+
+
+def _refused(reply: Any) -> int:
+    print(f"moorage: {cloud.why_not(reply)} ({reply.status_code})", file=sys.stderr)
+    return REFUSED
 
 
 def lines(found: list[dict[str, Any]]) -> list[str]:
@@ -71,3 +91,37 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
         for each in found
     ]
     return [cloud.table(rows, heads)]
+
+
+def plan_lines(plan: dict[str, Any]) -> list[str]:
+    """As people read it: the cells before and after, the moves, and why others stay."""
+    levels = [
+        [
+            before["cell"],
+            *(
+                f"{_part(each[used], each[whole])}"
+                for used, whole in (("memory_used_mib", "memory_mib"), ("addresses_used", "addresses"))
+                for each in (before, after)
+            ),
+        ]
+        for before, after in zip(plan["before"], plan["after"], strict=True)
+    ]
+    said = [cloud.table(levels, ["cell", "memory used", "after", "addresses used", "after"])]
+    rows = [
+        [
+            each["name"] or each["server"],
+            f"{each['from_cell']}/{each['from_host']}",
+            f"{each['cell']}/{each['host']}",
+            "off meanwhile" if each["guest_off"] else "is off",
+            f"{each['send_bytes'] / GIB:.1f} GiB",
+        ]
+        for each in plan["moves"]
+    ]
+    said += ["", cloud.table(rows, ["server", "from", "to", "guest", "to send"])] if rows else ["", "no move helps"]
+    said += ["", *(f"{count} stay: {why}" for why, count in plan["stay"].items())] if plan["stay"] else []
+    said += [f"{cell} is out, and left as it is" for cell in plan["cells_out"]]
+    return said if plan["whole"] else [*said, "there are more servers than were looked at"]
+
+
+def _part(used: int, whole: int) -> str:
+    return f"{100 * used / whole:.0f} %" if whole else "-"

@@ -1,4 +1,4 @@
-"""The door for hosts that are emptied."""
+"""The doors for hosts that are emptied, and for cells that are evened out."""
 
 from typing import Protocol
 
@@ -6,7 +6,8 @@ from moorage.model.asker import Asker
 from moorage.model.drain import SERVERS_MAX, DrainServer
 from moorage.model.errors import Conflict
 from moorage.model.host import Host
-from moorage.operations import drain_moves
+from moorage.operations import balance, drain_moves
+from moorage.operations.balance import BalancePlan
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import moving
 from moorage.store.cell import servers as cell_servers
@@ -18,9 +19,16 @@ class DrainDoorsProtocol(Protocol):
         """Who goes where, and who stays. Raises Conflict: nobody hears the host, or it has more servers than are planned for."""
         ...
 
+    async def balance_plan(self, asker: Asker, moves_max: int) -> BalancePlan:
+        """Which moves would even out the cells. Raises Conflict: the token is of no project."""
+        ...
+
 
 class DrainDoors:
     rooms: Rooms
+
+    async def balance_plan(self, asker: Asker, moves_max: int) -> BalancePlan:
+        return await balance.planned(self.rooms, asker, moves_max)
 
     async def drain_plan(self, asker: Asker, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
         moving.refuse_silent(self.rooms, host.host)

@@ -28,10 +28,14 @@ class Trial:
 
     def place(self, ask: Ask) -> Verdict:
         """Decide, and take the best."""
-        verdict = self._rank(ask, self.world)
+        verdict = self.look(ask)
         if verdict.best:
             self.take(ask, verdict.best[0])
         return verdict
+
+    def look(self, ask: Ask) -> Verdict:
+        """Decide, and take nothing yet."""
+        return self._rank(ask, self.world)
 
     def disable(self, host: str) -> None:
         """No server goes there."""

@@ -3,15 +3,18 @@
 import asyncio
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors
 from moorage.api.gather import cells_of
 from moorage.api.routes import Param, Params, Route
 from moorage.api.when import micros, now_us
 from moorage.api.wire import Body
-from moorage.model.errors import NotFound, Unavailable
+from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import CellId
+from moorage.operations.balance import MOVES, MOVES_MAX
 from moorage.operations.nouns import cells as nouns
 from moorage.operations.nouns.cells import CellSeen
 from moorage.sql import Database
@@ -28,6 +31,15 @@ class ChangedCell(Body):
 
 class UpdateBody(Body):
     cell: ChangedCell
+
+
+class WantedBalance(Body):
+    dry_run: bool
+    moves: Annotated[int, Meta(ge=1, le=MOVES_MAX)] = MOVES
+
+
+class BalanceBody(Body):
+    balance: WantedBalance
 
 
 async def index(call: Call[Any]) -> Reply:
@@ -63,6 +75,16 @@ async def delete(call: Call[Any]) -> Reply:
     force = (call.first("force") or "").lower() == "true"
     await nouns.delete(call.desk.region, CellId(call.path["cell"]), force=force)
     return Reply(204)
+
+
+async def balance(call: Call[BalanceBody]) -> Reply:
+    """A plan: which moves would even out the cells, and what each costs. Nothing is begun."""
+    call.require("moorage:cells:balance")
+    wanted = call.body.balance
+    if not wanted.dry_run:
+        raise Invalid("Only a plan is made: dry_run must be true.")
+    plan = await doors(call).balance_plan(call.asker, wanted.moves)
+    return Reply(200, {"balance": msgspec.to_builtins(plan)}, finished=True)
 
 
 async def _row(call: Call[Any]) -> dict[str, Any]:
@@ -124,5 +146,6 @@ ROUTES = (
     Route("GET", "/ext/cells", index, params=NONE),
     Route("GET", "/ext/cells/{cell}", show, params=NONE),
     Route("PUT", "/ext/cells/{cell}", update, takes=UpdateBody, params=NONE),
+    Route("POST", "/ext/balances", balance, takes=BalanceBody, params=NONE),
     Route("DELETE", "/ext/cells/{cell}", delete, params=FORCE),
 )

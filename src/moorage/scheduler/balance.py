@@ -1,0 +1,224 @@
+"""Which moves between cells would even out their memory and their addresses: found one by one, each where the scheduler would put it.
+
+Greedy: the move that helps most, of those that are cheapest, until none helps enough.  What a move takes is taken from a copy of the
+picture, and nothing is given back there: no move needs room that another one frees, so each fits when they are really done, in
+whatever order and whenever they are confirmed.  How even the cells are is counted with what is given back.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.model.ids import CellId, ProviderId, ServerId
+from moorage.model.verdict import Verdict
+from moorage.model.world import Ask, Choice, World
+from moorage.scheduler.trial import Trial
+
+MEMORY = "MEMORY_MB"
+GAIN_LEAST = 0.01
+"""Of the unevenness at the beginning: who gains less by a move leaves the server where it is."""
+REFUSED_MAX = 5
+"""After so many alike servers for which a cell had no place, it is asked for no further one of them."""
+
+Amounts = NDArray[np.float64]
+Addresses = tuple[tuple[ProviderId, int], ...]
+
+
+class Resident(NamedTuple):
+    """A server that may be moved."""
+
+    server: ServerId
+    cell: CellId
+    memory_mib: int
+    addresses: Addresses
+    """Segment → how many it has of it."""
+    cost: int
+    """Bytes that its move would send."""
+
+
+class Level(msgspec.Struct, frozen=True):
+    """How full one cell is."""
+
+    cell: CellId
+    memory_mib: int
+    memory_used_mib: int
+    addresses: int
+    addresses_used: int
+    """Segments that reach several cells count for each by its part of their hosts."""
+
+
+class Levels:
+    """How full the cells are that are open and answer, by their hosts that are in service."""
+
+    def __init__(self, world: World, out: Collection[CellId] = ()) -> None:
+        here = world.present & world.enabled & world.alive & ~world.cell_disabled
+        index = world.cell
+        self.cells = tuple(
+            cell for number, cell in enumerate(world.cell_names) if cell not in out and np.any(here & (index == number))
+        )
+        self._at = {cell: place for place, cell in enumerate(self.cells)}
+        numbers = [list(world.cell_names).index(cell) for cell in self.cells]
+        self.memory, self.memory_used = self._none(), self._none()
+        if MEMORY in world.capacity:
+            for place, number in enumerate(numbers):
+                mine = here & (index == number)
+                self.memory[place] = world.capacity[MEMORY][mine].sum()
+                self.memory_used[place] = self.memory[place] - world.free[MEMORY][mine].sum()
+        self._parts: dict[ProviderId, Amounts] = {}
+        self.addresses, self.addresses_used = self._none(), self._none()
+        for id, segment in world.segments.items():
+            wired = here & segment.wired
+            hosts = np.array([np.count_nonzero(wired & (index == number)) for number in numbers], dtype=np.float64)
+            if total := hosts.sum():
+                part = self._parts[id] = hosts / total
+                self.addresses += part * segment.total
+                self.addresses_used += part * (segment.total - segment.free)
+
+    def _none(self) -> Amounts:
+        return np.zeros(len(self.cells), dtype=np.float64)
+
+    def told(self) -> tuple[Level, ...]:
+        numbers = zip(
+            self.cells,
+            *(np.rint(each).astype(int).tolist() for each in (self.memory, self.memory_used)),
+            *(np.rint(each).astype(int).tolist() for each in (self.addresses, self.addresses_used)),
+            strict=True,
+        )
+        return tuple(Level(*each) for each in numbers)
+
+    def unevenness(self) -> float:
+        """Nought: all cells are equally full. Of memory and of addresses the variance of the part that is used, weighed by size."""
+        return _variance(self.memory_used, self.memory) + _variance(self.addresses_used, self.addresses)
+
+    def has(self, cell: CellId) -> bool:
+        return cell in self._at
+
+    def moved(self, memory_mib: int, source: CellId, target: CellId, left: Addresses, taken: Addresses) -> "Levels":
+        """As they would be after a move."""
+        after: Levels = object.__new__(Levels)
+        after.__dict__.update(self.__dict__)
+        after.memory_used, after.addresses_used = self.memory_used.copy(), self.addresses_used.copy()
+        for cell, sign in ((source, -1), (target, +1)):
+            if cell in self._at:
+                after.memory_used[self._at[cell]] += sign * memory_mib
+        for addresses, sign in ((left, -1), (taken, +1)):
+            for segment, amount in addresses:
+                if segment in self._parts:
+                    after.addresses_used += sign * amount * self._parts[segment]
+        return after
+
+    def elsewhere(self, addresses: Addresses, target: CellId) -> Addresses:
+        """Which of these would be of other segments in that cell, as its hosts are wired to none of theirs."""
+        at = self._at[target]
+        return tuple(each for each in addresses if each[0] in self._parts and not self._parts[each[0]][at])
+
+    def guess(self, one: Resident, target: CellId) -> float:
+        """The unevenness after a move, before anybody knows which segments it would take."""
+        left = self.elsewhere(one.addresses, target)
+        after = self.moved(one.memory_mib, one.cell, target, left, ())
+        after.addresses_used[self._at[target]] += sum(amount for _, amount in left)
+        return after.unevenness()
+
+
+def _variance(used: Amounts, total: Amounts) -> float:
+    there = total > 0
+    if np.count_nonzero(there) < 2:
+        return 0.0
+    part, weight = used[there] / total[there], total[there] / total[there].sum()
+    mean = float((part * weight).sum())
+    return float((weight * (part - mean) ** 2).sum())
+
+
+class Wish(NamedTuple):
+    """What the scheduler would be asked for one server, one ask after the other; and, NIC by NIC, what it would leave behind."""
+
+    asks: Sequence[Ask]
+    held: Sequence[tuple[ProviderId, int] | None]
+
+
+class Move(NamedTuple):
+    """One of the plan."""
+
+    resident: Resident
+    choice: Choice
+    unevenness: float
+    """After it, and those before it."""
+
+
+@dataclass
+class Balance:
+    """A plan that grows: `best` names the server whose move would help most, `place` puts it there, `leave` passes it over."""
+
+    trial: Trial
+    residents: Sequence[Resident]
+    out: Collection[CellId] = ()
+    """Cells that do not answer."""
+    moves: list[Move] = field(default_factory=list[Move])
+
+    def __post_init__(self) -> None:
+        self.levels = Levels(self.trial.world, self.out)
+        self.before = self.levels.told()
+        self.start = self.levels.unevenness()
+        self._left: dict[tuple[CellId, int, Addresses], list[Resident]] = {}
+        for each in sorted(self.residents, key=lambda each: (each.cost, each.server), reverse=True):
+            if self.levels.has(each.cell):
+                self._left.setdefault((each.cell, each.memory_mib, each.addresses), []).append(each)
+        self._refused: dict[tuple[object, CellId], int] = {}
+        self._passed: set[tuple[ServerId, CellId]] = set()
+
+    def best(self) -> tuple[Resident, CellId] | None:
+        """The server to be moved next, and to where; None: no move helps enough."""
+        found: tuple[float, int, Resident, CellId] | None = None
+        most = self.levels.unevenness() - GAIN_LEAST * self.start
+        for kind, alike in self._left.items():
+            for target in self.levels.cells:
+                if target == kind[0] or self._refused.get((kind, target), 0) >= REFUSED_MAX:
+                    continue
+                one = next((each for each in reversed(alike) if (each.server, target) not in self._passed), None)
+                if one is None or (after := self.levels.guess(one, target)) >= most:
+                    continue
+                if found is None or (after, one.cost, one.server) < (found[0], found[1], found[2].server):
+                    found = after, one.cost, one, target
+        return None if found is None else (found[2], found[3])
+
+    def place(self, one: Resident, target: CellId, wish: Wish) -> Move | Verdict | None:
+        """Its move, when the cell has a place and it helps; else why it has none, or None: it would not help."""
+        verdict: Verdict | None = None
+        for ask in wish.asks:
+            here = msgspec.structs.replace(ask, cells=(target,), host=None)
+            verdict = self.trial.look(here)
+            if verdict.best:
+                return self._placed(one, target, here, verdict.best[0], wish)
+        self._pass(one, target)
+        kind = one.cell, one.memory_mib, one.addresses
+        self._refused[kind, target] = self._refused.get((kind, target), 0) + 1
+        return verdict
+
+    def _placed(self, one: Resident, target: CellId, ask: Ask, choice: Choice, wish: Wish) -> Move | None:
+        left: list[tuple[ProviderId, int]] = []
+        taken: list[tuple[ProviderId, int]] = []
+        for nic, segment, held in zip(ask.nics, choice.segments, wish.held, strict=False):
+            if segment is not None and nic.addresses:
+                taken.append((segment, nic.addresses))
+                left += [] if held is None else [held]
+        after = self.levels.moved(one.memory_mib, one.cell, target, tuple(left), tuple(taken))
+        if after.unevenness() >= self.levels.unevenness() - GAIN_LEAST * self.start:
+            self._pass(one, target)
+            return None
+        self.trial.take(ask, choice)
+        self.levels = after
+        self.leave(one)
+        move = Move(one, choice, after.unevenness())
+        self.moves.append(move)
+        return move
+
+    def leave(self, one: Resident) -> None:
+        """It is moved, or cannot be."""
+        self._left[one.cell, one.memory_mib, one.addresses].remove(one)
+
+    def _pass(self, one: Resident, target: CellId) -> None:
+        self._passed.add((one.server, target))
