@@ -3,24 +3,28 @@
 The region is read first: a boot that ends meanwhile drops its order there only after its cell has the record, so no
 server can slip through between the two reads.  A cell's row wins over an order (RULES §1), and what the operation that
 holds a server is doing (`task`) is laid over the row.  A cell that does not answer is left out and named.
+
+Of a server that moves into another cell there may be two records, of which the region says which one is not shown (`operations/shown_records.py`).
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from moorage.api.desk import Desk
+from moorage.api.when import now_us
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.server import STAGES, Server, TaskState
+from moorage.operations.shown_records import READS_MAX, EveryCell, Hidden, Look
 from moorage.sql import Database, Tx
 from moorage.store.cell import server_lists as cell_lists
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import server_lists as region_lists
 from moorage.store.region import servers as region_servers
 from moorage.store.region.server_lists import Partial
+from moorage.store.region.servers import Whereabouts
 from moorage.store.server_lists import ServerQuery, ServerRow, in_order, sort_values
 
 
@@ -55,27 +59,42 @@ def cells_of(desk: Desk) -> Mapping[str, Database]:
 
 async def find_server(desk: Desk, server_id: str, *, deleted: bool = False) -> Server:
     """The server wherever its record is. Raises NotFound; Unavailable when its cell is out, or has lost the record."""
-    where = await desk.region.glance(lambda tx: region_servers.find(tx, server_id))
-    server: Server | None = None
-    if where is not None:
-        database = cells_of(desk).get(where.cell) if where.cell is not None else None
-        if database is not None:
-            try:
-                server = await database.glance(lambda tx: cell_servers.get(tx, ServerId(server_id)))
-            except Unavailable:
-                if where.order is None:
-                    raise  # else it is being built, perhaps in another cell by now: the order is what is shown
-        server = server or where.order
-        if server is None and database is not None and where.recorded_in is not None:
-            raise Unavailable(
-                f"The record of instance {server_id} is missing in {where.recorded_in}: the cell's database is older than the "
-                "region's, or another one. Nothing was removed; an administrator sees more in `moorage status`."
-            )
-        if server is not None:
-            server = with_task(server, where.task)
+    where, server = await _looked_up(desk, server_id)
+    if where is not None and server is not None:
+        server = with_task(server, where.task)
     if server is None or (server.deleted and not deleted):
         raise NotFound(f"Instance {server_id} could not be found.")
     return server
+
+
+async def _looked_up(desk: Desk, server_id: str) -> tuple[Whereabouts | None, Server | None]:
+    """What the region says, and the record.
+
+    Where the cell has none, the region is asked again: the server may have moved into another cell between the two reads.
+    """
+    looked = None
+    for _ in range(READS_MAX):
+        where = await desk.region.glance(lambda tx: region_servers.find(tx, server_id))
+        if where is None:
+            return None, None
+        database = cells_of(desk).get(where.cell) if where.cell is not None else None
+        if database is None:
+            return where, where.order
+        if where.cell == looked and where.recorded_in is not None:
+            break
+        looked = where.cell
+        try:
+            server = await database.glance(lambda tx: cell_servers.get(tx, ServerId(server_id)))
+        except Unavailable:
+            if where.order is None:
+                raise
+            return where, where.order  # it is being built, perhaps in another cell by now: the order is what is shown
+        if server is not None or where.recorded_in is None:
+            return where, server or where.order
+    raise Unavailable(
+        f"The record of instance {server_id} is missing in {looked}: the cell's database is older than the "
+        "region's, or another one. Nothing was removed; an administrator sees more in `moorage status`."
+    )
 
 
 async def find_partial(desk: Desk, server_id: str) -> Partial | None:
@@ -94,33 +113,52 @@ async def gather(desk: Desk, query: ServerQuery, marker: str | None = None, *, p
     if query.limit == 0:
         return Gathered([], {})
 
-    def of_region(tx: Tx) -> tuple[list[tuple[ServerRow, str | None]], dict[ServerId, TaskState]]:
-        return region_lists.orders(tx, query), region_servers.busy_tasks(tx)
+    cells, placed, recorded = cells_of(desk), dict[str, set[str]](), set[str]()
+    lost: list[Partial] = []
 
-    orders, tasks = await desk.region.read(of_region)
-    cells = cells_of(desk)
-    placed: dict[str, set[str]] = {}
+    async def ask(name: str, database: Database, look: Look) -> list[ServerRow] | None:
+        answer = await _of_cell(database, _looking(query, look), placed.get(name, set()))
+        if answer is None:
+            return None
+        recorded.update(answer[1])
+        return answer[0]
+
+    def in_cells_out(tx: Tx, out: Sequence[str]) -> None:
+        lost[:] = region_lists.in_cells(tx, out, query.project, query.limit or region_lists.PARTIAL_MAX) if out else ()
+
+    every = EveryCell(
+        desk.region,
+        cells,
+        now_us(desk.clock),
+        ask,
+        lambda row: row.id,
+        limit=query.limit,
+        beside=in_cells_out if partial else None,
+    )
+
+    def of_region(tx: Tx) -> tuple[list[tuple[ServerRow, str | None]], dict[ServerId, TaskState], Hidden]:
+        return region_lists.orders(tx, query), region_servers.busy_tasks(tx), every.hidden(tx)
+
+    orders, tasks, hidden = await desk.region.read(of_region)
     for row, cell in orders:
         if cell is not None:
             placed.setdefault(cell, set()).add(row.id)
-    answers = await asyncio.gather(*(_of_cell(cells[name], query, placed.get(name, set())) for name in cells))
-    rows: list[ServerRow] = []
-    recorded: set[str] = set()
-    out = []
-    for name, answer in zip(cells, answers, strict=True):
-        if answer is None:
-            out.append(name)
-            continue
-        rows += answer[0]
-        recorded |= answer[1]
-    recorded |= {row.id for row in rows}
-    rows += [row for row, _ in orders if row.id not in recorded]
-    merged = in_order(rows, query.sort)[: query.limit]
-    lost: Sequence[Partial] = ()
-    if out and partial:
-        room = (query.limit or region_lists.PARTIAL_MAX) - len(merged)
-        lost = await desk.region.read(lambda tx: region_lists.in_cells(tx, out, query.project, max(room, 0)))
-    return Gathered(merged, tasks, tuple(out), lost)
+    shown = await every.rows(hidden)
+    recorded |= {row.id for row in shown.rows}
+    merged = in_order([*shown.rows, *(row for row, _ in orders if row.id not in recorded)], query.sort)[: query.limit]
+    known = {row.id for row in merged}
+    room = (query.limit or region_lists.PARTIAL_MAX) - len(merged)
+    unknown = [each for each in lost if each.id not in known][: max(room, 0)]
+    return Gathered(merged, tasks, shown.out, unknown)
+
+
+def _looking(query: ServerQuery, look: Look) -> ServerQuery:
+    """What one cell is asked for."""
+    if look.only is not None:
+        ids = look.only if query.ids is None else tuple(set(look.only) & set(query.ids))
+        query = msgspec.structs.replace(query, ids=ids)
+    limit = None if query.limit is None else query.limit + look.more
+    return msgspec.structs.replace(query, without=look.without, limit=limit)
 
 
 async def _of_cell(database: Database, query: ServerQuery, orders: set[str]) -> tuple[list[ServerRow], set[str]] | None:

@@ -9,6 +9,8 @@ from moorage.api.call import Call
 from moorage.api.when import now_us
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.host import Host
+from moorage.model.server import Server
+from moorage.operations.shown_records import Ask, EveryCell, Look
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
@@ -98,9 +100,36 @@ async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[d
     """Host → name and id of each of its servers."""
     names = [host.host for host in hosts]
     found: dict[str, list[dict[str, str]]] = {name: [] for name in names}
-    for name, cell in cells_of(call).items():
+
+    async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
         mine = [host.host for host in hosts if host.cell in {"", name}]
-        for host in mine:
-            servers = await cell.read(lambda tx, host=host: cell_servers.on_host(tx, host))  # type: ignore[misc]
-            found[host].extend({"name": each.name, "uuid": each.id} for each in servers)
+        return looked_at(await cell.read(lambda tx: _on_hosts(tx, mine)), look) if mine else []
+
+    shown = await _every_cell(call, ask).rows()
+    for each in shown.rows:
+        found[str(each.host)].append({"name": each.name, "uuid": each.id})
     return found
+
+
+async def servers_of(call: Call[Any], host: Host, cell: Database) -> list[Server]:
+    """The servers that are shown to be on a host of that cell."""
+
+    async def ask(name: str, database: Database, look: Look) -> Sequence[Server]:
+        here = database is cell
+        return looked_at(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if here else []
+
+    return (await _every_cell(call, ask).rows()).rows
+
+
+def looked_at(servers: Sequence[Server], look: Look) -> list[Server]:
+    """Those of them that are asked for."""
+    return [each for each in servers if each.id not in look.without and (look.only is None or each.id in look.only)]
+
+
+def _on_hosts(tx: Tx, hosts: Sequence[str]) -> list[Server]:
+    """Sealed rows too: which record is shown, the region says."""
+    return [each for host in hosts for each in cell_servers.on_host(tx, host, sealed=True)]
+
+
+def _every_cell(call: Call[Any], ask: Ask[Server]) -> EveryCell[Server]:
+    return EveryCell(call.desk.region, cells_of(call), now_us(call.desk.clock), ask, lambda server: server.id)

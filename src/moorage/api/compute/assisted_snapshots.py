@@ -4,6 +4,7 @@ What can be refused is refused as Nova refuses it, with 400.  The answer comes w
 volume service (`os-update_snapshot_status`), also when the host or its driver cannot do it.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -11,11 +12,15 @@ from msgspec import Meta
 from moorage.api.call import Call, Reply
 from moorage.api.compute.server_access import doors
 from moorage.api.gather import cells_of
+from moorage.api.hosts import looked_at
 from moorage.api.routes import Param, Params, Route
+from moorage.api.when import now_us
 from moorage.api.wire import Body, read_json
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.server import Server, VmState
 from moorage.operations.assisted_snapshot import SnapshotWish
+from moorage.operations.shown_records import EveryCell, Look
+from moorage.sql import Database
 from moorage.store.cell import servers as cell_servers
 
 RULE = "os_compute_api:os-assisted-volume-snapshots:"
@@ -43,9 +48,13 @@ class CreateBody(Body):
 async def _with_volume(call: Call[Any], wish: SnapshotWish) -> Server:
     """The server that the volume is attached to. Raises Invalid: there is none, several, or one that is on no host or busy."""
     volume = wish.volume
-    found: list[Server] = []
-    for cell in cells_of(call.desk).values():
-        found += await cell.read(lambda tx: cell_servers.with_volume(tx, volume))
+
+    async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
+        return looked_at(await cell.read(lambda tx: cell_servers.with_volume(tx, volume)), look)
+
+    desk = call.desk
+    cells = EveryCell(desk.region, cells_of(desk), now_us(desk.clock), ask, lambda server: server.id)
+    found = (await cells.rows()).rows
     if not found:
         raise Invalid(f"No volume Block Device Mapping with id {volume}.")
     if len(found) > 1:

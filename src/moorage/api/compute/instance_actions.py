@@ -7,7 +7,7 @@ from typing import Any
 from moorage.api.call import Call, Reply
 from moorage.api.compute.server_access import target_of, the_server
 from moorage.api.compute.server_filters import instant
-from moorage.api.gather import cells_of
+from moorage.api.gather import cells_of, find_server
 from moorage.api.past import v2_021_servers, v2_051_servers, v2_058_servers
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.when import micros
@@ -15,6 +15,7 @@ from moorage.model.action import Action, Event
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import Server
+from moorage.operations.shown_records import READS_MAX
 from moorage.store.cell import actions as cell_actions
 from moorage.store.region import operations as region_operations
 
@@ -49,11 +50,22 @@ async def _server(call: Call[Any], rule: str) -> Server:
 
 
 async def _actions(call: Call[Any], server: Server) -> Sequence[Action]:
-    """From the server's cell; what was done before it had one is told from its operations."""
-    database = cells_of(call.desk).get(server.cell or "")
-    recorded = [] if database is None else await database.read(lambda tx: cell_actions.of_server(tx, server.id))
-    if recorded:
-        return recorded
+    """From the server's cell; what was done before it had one is told from its operations.
+
+    They go along when the server moves into another cell, so where there are none it is looked for again.
+    """
+    id = server.id
+    for _ in range(READS_MAX):
+        cell = server.cell or ""
+        database = cells_of(call.desk).get(cell)
+        if database is None:
+            break
+        recorded = await database.read(lambda tx: cell_actions.of_server(tx, id))
+        if recorded:
+            return recorded
+        server = await find_server(call.desk, id, deleted=True)
+        if server.cell == cell:
+            break
     operations = await call.desk.region.read(lambda tx: region_operations.of_server(tx, server.id))
     return [_told(each) for each in operations]
 

@@ -1,9 +1,9 @@
 """`/os-migrations`: moves of servers, of all cells as one list; `/servers/{id}/migrations`: the live ones under way of one server.
 
-A cell that does not answer is left out, as in lists of servers.
+A cell that does not answer is left out, as in lists of servers.  While a server moves into another cell, its migrations are in both:
+those are listed whose server's record is shown.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,12 +15,13 @@ from moorage.api.compute.server_filters import instant
 from moorage.api.gather import cells_of
 from moorage.api.past import v2_059_servers, v2_065_servers
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
-from moorage.api.when import micros
+from moorage.api.when import micros, now_us
 from moorage.api.wire import TRUE, Body
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
 from moorage.model.server import FlavorCopy, Server, TaskState, VmState
+from moorage.operations.shown_records import Ask, EveryCell, Look
 from moorage.sql import Database
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell.migrations import MigrationQuery, place_of
@@ -46,13 +47,11 @@ async def index(call: Call[Any]) -> Reply:
         call.require(RULE + ":host")
     query, paged = _wanted(call), call.version >= v2_059_servers.PAGED
     marker = call.first("marker")
-    cells = cells_of(call.desk)
     if marker:
         query = msgspec.structs.replace(query, after=place_of(await _marked(call, marker)))
     rows: list[Migration] = []
     if query.limit > 0 and (call.first("hidden") or "").lower() not in TRUE:
-        for answer in await asyncio.gather(*(_of_cell(each, query) for each in cells.values())):
-            rows += answer
+        rows = await _gathered(call, query)
     rows = sorted(rows, key=place_of, reverse=True)[: query.limit]
     hosts = call.allows(RULE + ":host")
     body: dict[str, Any] = {"migrations": [_row(call, each, hosts=hosts) for each in (rows if paged else rows[::-1])]}
@@ -82,27 +81,44 @@ def _wanted(call: Call[Any]) -> MigrationQuery:
     )
 
 
-async def _of_cell(database: Database, query: MigrationQuery) -> Sequence[Migration]:
-    try:
-        return await database.read(lambda tx: cell_migrations.listed(tx, query))
-    except (Unavailable, OSError):
-        return ()
+async def _gathered(call: Call[Any], query: MigrationQuery) -> list[Migration]:
+    """Of the cells that answer, each server's of the record of it that is shown."""
+
+    async def ask(name: str, database: Database, look: Look) -> Sequence[Migration] | None:
+        wanted = msgspec.structs.replace(query, limit=query.limit + look.more, without=look.without, servers=look.only)
+        try:
+            return await database.read(lambda tx: cell_migrations.listed(tx, wanted))
+        except (Unavailable, OSError):
+            return None
+
+    found = await _every_cell(call, ask, query.limit).rows()
+    return found.rows
 
 
 async def _marked(call: Call[Any], marker: str) -> Migration:
     """Raises Invalid when there is no such migration, Unavailable when a cell that may have it is out."""
-    out: Unavailable | None = None
-    for database in cells_of(call.desk).values():
+    silent: list[Unavailable] = []
+
+    async def ask(name: str, database: Database, look: Look) -> Sequence[Migration] | None:
         try:
             found = await database.read(lambda tx: cell_migrations.get(tx, marker))
         except Unavailable as problem:
-            out = problem
-            continue
-        if found is not None:
-            return found
-    if out is not None:
-        raise out
+            silent.append(problem)
+            return None
+        wanted = found is not None and found.server not in look.without
+        return [found] if found is not None and wanted and (look.only is None or found.server in look.only) else []
+
+    found = (await _every_cell(call, ask).rows()).rows
+    if found:
+        return found[0]
+    if silent:
+        raise silent[0]
     raise Invalid(f"Marker {marker} could not be found.")
+
+
+def _every_cell(call: Call[Any], ask: Ask[Migration], limit: int | None = None) -> EveryCell[Migration]:
+    region, cells, now = call.desk.region, cells_of(call.desk), now_us(call.desk.clock)
+    return EveryCell(region, cells, now, ask, lambda each: each.server, limit=limit)
 
 
 def _row(call: Call[Any], migration: Migration, *, hosts: bool) -> dict[str, Any]:

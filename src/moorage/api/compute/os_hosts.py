@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from moorage.api.call import Call, Reply
 from moorage.api.compute.hypervisors import filled
-from moorage.api.hosts import every_host, host_named, zone_of, zones_of
+from moorage.api.hosts import every_host, host_named, servers_of, zone_of, zones_of
 from moorage.api.routes import TEXT, Params, Route
 from moorage.api.when import now_us
 from moorage.api.wire import Body
@@ -14,7 +14,6 @@ from moorage.model.host import Host
 from moorage.model.server import Server
 from moorage.operations.nouns import hosts as writes
 from moorage.sql import Database
-from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 
 RULE = "os_compute_api:os-hosts:"
@@ -77,7 +76,7 @@ async def show(call: Call[None]) -> Reply:
     """All there is, what is used now, what the servers here may use at most, and the same for each project."""
     call.require(RULE + "show", {})
     host, cell = await _host(call)
-    servers = list(await cell.read(lambda tx: cell_servers.on_host(tx, host.host)))
+    servers = await servers_of(call, host, cell)
     fill = (await filled(call, [host]))[0]
     name = host.host
     rows = [

@@ -1,6 +1,6 @@
 """`/os-simple-tenant-usage`: hours that servers ran, times their size."""
 
-import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,8 @@ from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.when import micros, now_us
 from moorage.model.errors import Invalid
 from moorage.model.server import Server
+from moorage.operations.shown_records import EveryCell, Look
+from moorage.sql import Database
 from moorage.store.cell import usage as reads
 
 RULE = "os_compute_api:os-simple-tenant-usage:"
@@ -73,14 +75,17 @@ async def _rows(call: Call[Any], project: str | None) -> tuple[list[dict[str, An
     """(a page of servers, the span, the page's limit): over all cells, by id."""
     start, stop = _span(call)
     limit, marker = call.page() if call.version >= v2_040.PAGED else (call.desk.config.page_max_rows, None)
-    found = await asyncio.gather(
-        *(
-            cell.read(lambda tx: reads.ran_between(tx, start, stop, project, marker, limit))
-            for cell in cells_of(call).values()
+
+    async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
+        most = limit + look.more
+        return await cell.read(
+            lambda tx: reads.ran_between(tx, start, stop, project, marker, most, only=look.only, without=look.without)
         )
-    )
+
     now = now_us(call.desk.clock)
-    servers = sorted((server for each in found for server in each), key=lambda server: server.id)[:limit]
+    cells = EveryCell(call.desk.region, cells_of(call), now, ask, lambda server: server.id, limit=limit)
+    found = await cells.rows()
+    servers = sorted(found.rows, key=lambda server: server.id)[:limit]
     return [_row(server, start, stop, now) for server in servers], start, stop, limit
 
 

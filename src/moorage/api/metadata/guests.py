@@ -1,8 +1,9 @@
 """Servers as the metadata service knows them: read from their cell, and kept for a moment.
 
 A guest that starts asks twenty questions within a second; they cost one SELECT, in the cell's database.  Where a server is, is
-remembered; only of one that is not known, or is no longer there, the region is asked, which is one SELECT more.  Facts of networks
-are asked of the network service only for `network_data.json`; they are kept longer, and used beyond that while it is out.
+remembered; only of one that is not known, is no longer there, or is about to move into another cell, the region is asked, which is one
+SELECT more.  Facts of networks are asked of the network service only for `network_data.json`; they are kept longer, and used beyond that
+while it is out.
 """
 
 import logging
@@ -84,22 +85,25 @@ class Guests:
         return None if holder is None else await self.server(holder)
 
     async def _read(self, server: str) -> Server | None:
+        """A sealed record is about to be that of another cell, or is by now: the region says which."""
         place = await self._places.get(server, lambda: self._place(server))
-        found = await self._in(place, server)
-        if found is None:
+        found, sealed = await self._in(place, server)
+        if found is None or sealed:
             self._places.forget(server)
             moved = await self._places.get(server, lambda: self._place(server))
-            found = None if moved == place else await self._in(moved, server)
+            if moved != place:
+                found, _ = await self._in(moved, server)
         if found is None:
             self._places.forget(server)
         return None if found is None or found.deleted else found
 
-    async def _in(self, cell: str | None, server: str) -> Server | None:
+    async def _in(self, cell: str | None, server: str) -> tuple[Server | None, bool]:
+        """The record there, and whether it is sealed."""
         database = None if cell is None else self._cells.get(cell)
         if database is None:
-            return None
+            return None, False
         with label("metadata"):
-            return await database.read(lambda tx: cell_servers.get(tx, ServerId(server)))
+            return await database.read(lambda tx: cell_servers.look(tx, ServerId(server)))
 
     async def _place(self, server: str) -> str | None:
         with label("metadata"):

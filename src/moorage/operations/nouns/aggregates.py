@@ -143,8 +143,9 @@ def _zone_of(tx: Tx, host: str, *, but: int | None = None) -> str | None:
 
 
 async def _servers_on(cells: Mapping[str, Database], host: str) -> bool:
+    """Those too that are about to be shown in another cell, or are and may come back."""
     for cell in cells.values():
-        if await cell.read(lambda tx: cell_servers.on_host(tx, host)):
+        if await cell.read(lambda tx: cell_servers.on_host(tx, host, sealed=True)):
             return True
     return False
 
@@ -163,9 +164,8 @@ async def _refuse_moving_servers(
     found = await region.read(lambda tx: aggregates.get(tx, number))
     if zone is None or zone == found.zone:
         return
-    for cell in cells.values():
-        for host in found.hosts:
-            if await cell.read(lambda tx, host=host: cell_servers.on_host(tx, host)):  # type: ignore[misc]
-                raise Invalid(
-                    f"Cannot update aggregate {number}. Reason: One or more hosts contain instances in this zone."
-                )
+    for host in found.hosts:
+        if await _servers_on(cells, host):
+            raise Invalid(
+                f"Cannot update aggregate {number}. Reason: One or more hosts contain instances in this zone."
+            )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from moorage.model.errors import Invalid
 from moorage.model.quota import COUNTED, DEFAULT_LIMITS, OF_PROJECTS_ONLY
+from moorage.operations.shown_records import Hidden, unmoved
 from moorage.sql import Database, Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import quotas, server_groups, user_quotas
@@ -27,14 +28,15 @@ async def used_by(region: Database, cells: Cells, project: str, user: str) -> di
 
     kept, orders, groups = await region.read(work)
     if kept is None:
-        kept = await _counted(cells, orders, project, user)
+        kept = await unmoved(region, cells, lambda hidden: _counted(cells, hidden, orders, project, user))
     return {**kept, "server_groups": groups}
 
 
-async def _counted(cells: Cells, orders: Mapping[str, int], project: str, user: str) -> dict[str, int]:
+async def _counted(cells: Cells, hidden: Hidden, orders: Mapping[str, int], project: str, user: str) -> dict[str, int]:
     total = {each: orders.get(each, 0) for each in COUNTED}
-    for cell in cells.values():
-        found = await cell.read(lambda tx: cell_servers.charged_by(tx, project, user))
+    for name, cell in cells.items():
+        without = hidden.of_cell(name)
+        found = await cell.read(lambda tx, of=without: cell_servers.charged_by(tx, project, user, without=of))  # type: ignore[misc]
         total = {each: total[each] + found.get(each, 0) for each in COUNTED}
     return total
 

@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from moorage.model.errors import NotFound, Stale
+from moorage.model.errors import NotFound, Stale, Unavailable
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server, checked_change
 from moorage.operations.rooms import Rooms
@@ -17,6 +17,8 @@ from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
 TRIES_AFTER_STALE = 20
+LOOKS_MAX = 5
+"""A server may move into another cell between the region's word and the look into its cell: so often one looks again."""
 
 
 StateCheck: TypeAlias = Callable[[Server], None]
@@ -51,15 +53,25 @@ def fence(run: Run[AboutServer, Rooms]) -> Fence:
 
 
 async def find(rooms: Rooms, server: ServerId) -> Found:
-    """The record: the cell's row if it is finished or there is no order, else the order."""
-    where = await rooms.region.glance(lambda tx: region_servers.find(tx, server))
-    if where is None:
-        return Found(None)
-    if where.cell is not None:
-        row = await rooms.cells[where.cell].glance(lambda tx: cell_servers.get(tx, server))
+    """The record: the cell's row if it is finished or there is no order, else the order.
+
+    Where the cell has none, the region is asked again before that is said: the server may have moved meanwhile.
+    """
+    looked: CellId | None = None
+    for _ in range(LOOKS_MAX):
+        where = await rooms.region.glance(lambda tx: region_servers.find(tx, server))
+        if where is None:
+            return Found(None)
+        cell = where.cell
+        if cell is None or (cell == looked and where.recorded_in is not None):
+            return Found(where.order, missing_in=where.recorded_in)
+        row = await rooms.cells[cell].glance(lambda tx: cell_servers.get(tx, server))
         if row is not None:
-            return Found(row, where.cell)
-    return Found(where.order, missing_in=where.recorded_in)
+            return Found(row, cell)
+        if where.recorded_in is None:
+            return Found(where.order)
+        looked = cell
+    raise Unavailable(f"instance {server} moves from cell to cell all the time; try again later")
 
 
 async def change(

@@ -120,13 +120,15 @@ _COPIED_BEFORE = Ready(
 def copy(tx: Tx, record: RecordCopy, fence: Fence) -> Server:
     """Put all of it here: the record (not sealed), its actions and its moves. Safe twice: what was written since stays.
 
+    Its generation is the next one, so that nobody takes it for the row that it was copied from: lists keep what they made of a row by that.
     Raises Stale when somebody later wrote or removed it here, be it a later step of ours; then nothing is written.
     """
     cell_servers.leave_fence(tx, record.server.id, fence.rank, 0)
     before = tx.row(_COPIED_BEFORE, {"b_server": record.server.id, "b_rank": fence.rank, "b_line": fence.line})
     if before is not None:
         return server_of(before)
-    written = cell_servers.record(tx, record.server, fence)
+    copied = msgspec.structs.replace(record.server, generation=record.server.generation + 1)
+    written = cell_servers.record(tx, copied, fence)
     actions.write_all(tx, record.actions)
     migrations.put_all(tx, record.migrations)
     return written

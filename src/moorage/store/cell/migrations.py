@@ -56,6 +56,9 @@ class MigrationQuery(msgspec.Struct, frozen=True):
 
     limit: int
     server: str | None = None
+    servers: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
+    """Not of these servers: their records in the cell that is asked are not the ones that are shown."""
     type: str | None = None
     status: str | None = None
     host: str | None = None
@@ -255,6 +258,10 @@ def _conditions(query: MigrationQuery) -> list[sa.ColumnElement[bool]]:
         "project": query.project,
     }
     found: list[sa.ColumnElement[bool]] = [c[name] == value for name, value in equal.items() if value is not None]
+    if query.servers is not None:
+        found.append(c.server.in_(query.servers))
+    if query.without:
+        found.append(c.server.not_in(query.without))
     if query.host is not None:
         found.append(sa.or_(c.source_host == query.host, c.dest_host == query.host))
     if query.changes_since is not None:

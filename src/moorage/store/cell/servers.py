@@ -207,14 +207,27 @@ def get(tx: Tx, server: ServerId) -> Server | None:
     return None if row is None else server_of(row)
 
 
-_on_host = Ready(
-    sa.select(*record_columns(servers)).where(servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None))
+_LOOK = Ready(sa.select(*record_columns(servers), servers.c.hidden).where(servers.c.id == sa.bindparam("b_server")))
+
+
+def look(tx: Tx, server: ServerId) -> tuple[Server | None, bool]:
+    """The record, and whether its row is sealed: another cell's is shown, or is about to be."""
+    row = tx.row(_LOOK, {"b_server": server})
+    return (None, False) if row is None else (server_of(row), bool(row.hidden))
+
+
+_ALL_ON_HOST = sa.select(*record_columns(servers)).where(
+    servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None)
 )
+_on_host, _also_sealed = Ready(_ALL_ON_HOST.where(sa.not_(servers.c.hidden))), Ready(_ALL_ON_HOST)
 
 
-def on_host(tx: Tx, host: str) -> Sequence[Server]:
-    """The servers that are to be on a host and are not deleted."""
-    return [server_of(row) for row in tx.rows(_on_host, {"b_host": host})]
+def on_host(tx: Tx, host: str, *, sealed: bool = False) -> Sequence[Server]:
+    """The servers that are to be on a host and are not deleted.
+
+    `sealed`: also those whose row is sealed, for who knows from the region which records are shown.
+    """
+    return [server_of(row) for row in tx.rows(_also_sealed if sealed else _on_host, {"b_host": host})]
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -390,13 +403,14 @@ def placed(tx: Tx, ids: Sequence[ServerId]) -> frozenset[ServerId]:
 
 
 def charged(tx: Tx) -> dict[str, dict[str, int]]:
-    """What the servers of this cell weigh in their projects' quota."""
-    return charged_to_projects(tx, servers)
+    """What the servers of this cell weigh in their projects' quota; one whose row is sealed weighs in another cell."""
+    return charged_to_projects(tx, servers, sa.not_(servers.c.hidden))
 
 
-def charged_by(tx: Tx, project: str, user: str) -> dict[str, int]:
-    """The same of one user in one project."""
-    return charged_to_user(tx, servers, project, user)
+def charged_by(tx: Tx, project: str, user: str, *, without: Collection[str] | None = None) -> dict[str, int]:
+    """The same of one user in one project. `without`: not of these, by the word of the region, be the others sealed or not."""
+    which = sa.not_(servers.c.hidden) if without is None else servers.c.id.not_in(without)
+    return charged_to_user(tx, servers, project, user, which)
 
 
 _OBSERVE = Ready(

@@ -1,6 +1,6 @@
 """Which servers ran in a span of time, for reports of usage; deleted ones too while their rows are kept."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
@@ -11,9 +11,20 @@ from moorage.store.servers import record_columns, server_of
 
 
 def ran_between(
-    tx: Tx, start_us: int, stop_us: int, project: str | None, after: str | None, limit: int
+    tx: Tx,
+    start_us: int,
+    stop_us: int,
+    project: str | None,
+    after: str | None,
+    limit: int,
+    *,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
 ) -> Sequence[Server]:
-    """Launched before `stop`, not ended before `start`; by id, after the one named."""
+    """Launched before `stop`, not ended before `start`; by id, after the one named.
+
+    `only`: among these; `without`: not these, whose record here is not the one that is shown.
+    """
     query = (
         sa.select(*record_columns(servers))
         .where(
@@ -27,4 +38,8 @@ def ran_between(
         query = query.where(servers.c.project == project)
     if after is not None:
         query = query.where(servers.c.id > after)
+    if only is not None:
+        query = query.where(servers.c.id.in_(only))
+    if without:
+        query = query.where(servers.c.id.not_in(without))
     return [server_of(row) for row in tx.rows(query)]

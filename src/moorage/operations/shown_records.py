@@ -1,0 +1,202 @@
+"""Rows of all cells, each server's of the record that is shown (docs/decisions/0021): one, never two or none, also while a server
+moves from a cell into another one.
+
+No read spans two databases.  So the region is read before and after the cells: where what it says of a server's hidden records is the same,
+the record that was shown was shown throughout, and the hidden one was left out.  A server of which it says something else by then is asked
+for again, by itself, and so on until two reads agree.  With one cell nothing of this is read.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from moorage.model.ids import CellId, ServerId
+from moorage.sql import Database, Tx
+from moorage.store.region import hidden_records
+from moorage.store.region.hidden_records import HiddenRecord
+
+R = TypeVar("R")
+
+RECENT_US = 600 * 1_000_000
+"""Records that were hidden and are no more are read for so long: a list takes less."""
+READS_MAX = 5
+"""So often servers that move, or the whole, are asked for again; then the region's last word counts."""
+WITHOUT_MAX = 5_000
+"""So many servers a cell is told to leave out; of more, it is asked for so many rows more."""
+
+
+class Hidden(msgspec.Struct, frozen=True):
+    """What the region says of records that are not shown, at one moment."""
+
+    rows: Mapping[tuple[ServerId, CellId], HiddenRecord]
+
+    def of_cell(self, cell: str) -> frozenset[str]:
+        """Servers whose record there is not shown."""
+        return frozenset(server for (server, where), row in self.rows.items() if where == cell and row.is_open)
+
+    def moved_since(self, before: "Hidden") -> frozenset[str]:
+        """Servers of which it said something else before."""
+        now = {server for (server, cell), row in self.rows.items() if before.rows.get((server, cell)) != row}
+        lost = {key[0] for key, row in before.rows.items() if row.is_open and key not in self.rows}
+        return frozenset(now | lost)
+
+
+NOTHING_HIDDEN = Hidden({})
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What a cell is asked for, beside the question itself."""
+
+    without: tuple[str, ...] = ()
+    """Servers that are left out."""
+    only: tuple[str, ...] | None = None
+    """Only these servers."""
+    more: int = 0
+    """Of a page: so many rows more than it has, for some are taken out of the answer."""
+
+
+Ask: TypeAlias = Callable[[str, Database, Look], Awaitable[Sequence[R] | None]]
+"""(cell, its database, look) → rows; None: it does not answer."""
+
+
+Beside: TypeAlias = Callable[[Tx, Sequence[str]], None]
+"""Read of the region with the last look at what is hidden; given the cells that did not answer."""
+
+
+@dataclass(slots=True)
+class Shown(Generic[R]):
+    """Rows of all cells that answer, in no order."""
+
+    rows: list[R]
+    out: tuple[str, ...]
+    """Cells that did not answer."""
+
+
+@dataclass(slots=True)
+class _Read(Generic[R]):
+    """One read of the cells, and of the region after it."""
+
+    answers: Mapping[str, Sequence[R] | None]
+    out: tuple[str, ...]
+    """Cells that did not answer, now or before."""
+    seen: Hidden
+    moved: frozenset[str]
+    """Servers of whose rows here nothing follows."""
+
+
+@dataclass(slots=True)
+class EveryCell(Generic[R]):
+    """One question to all cells."""
+
+    region: Database
+    cells: Mapping[str, Database]
+    now_us: int
+    ask: Ask[R]
+    server_of: Callable[[R], str]
+    limit: int | None = None
+    """Rows of a page: a cell that gave so many may have more."""
+    beside: Beside | None = None
+
+    def hidden(self, tx: Tx) -> Hidden:
+        """Read of the region before anything is asked of the cells."""
+        if len(self.cells) < 2:
+            return NOTHING_HIDDEN
+        return _hidden_since(tx, self.now_us - RECENT_US)
+
+    async def rows(self, seen: Hidden | None = None) -> Shown[R]:
+        """`seen`: what `hidden` read, where it was read with something else."""
+        if len(self.cells) < 2:
+            answers = await self._asked(NOTHING_HIDDEN)
+            out = _silent(answers)
+            if out and self.beside is not None:
+                await self._look_again(out)
+            return Shown(_together(answers), out)
+        if seen is None:
+            seen = await self.region.read(self.hidden)
+        last = await self._read(seen, ())
+        tries = 1
+        while tries < READS_MAX and any(self._lost_of_a_full_page(each, last.moved) for each in last.answers.values()):
+            last = await self._read(last.seen, last.out)
+            tries += 1
+        rows = [row for row in _together(last.answers) if self.server_of(row) not in last.moved]
+        for _ in range(READS_MAX):
+            if not last.moved:
+                break
+            last = await self._read(last.seen, last.out, last.moved)
+            rows += [row for row in _together(last.answers) if self.server_of(row) not in last.moved]
+        return Shown(rows + self._by_the_last_word(last), last.out)
+
+    async def _read(self, seen: Hidden, were_out: Collection[str], only: Collection[str] | None = None) -> "_Read[R]":
+        answers = await self._asked(seen, only)
+        out = tuple(sorted({*were_out, *_silent(answers)}))
+        now = await self._look_again(out)
+        moved = now.moved_since(seen)
+        return _Read(answers, out, now, moved if only is None else moved & frozenset(only))
+
+    async def _asked(self, seen: Hidden, only: Collection[str] | None = None) -> dict[str, Sequence[R] | None]:
+        answers = await asyncio.gather(*(self._of_cell(name, seen, only) for name in self.cells))
+        return dict(zip(self.cells, answers, strict=True))
+
+    async def _of_cell(self, name: str, seen: Hidden, only: Collection[str] | None) -> Sequence[R] | None:
+        hidden = seen.of_cell(name) if only is None else seen.of_cell(name) & frozenset(only)
+        told = tuple(sorted(hidden))[:WITHOUT_MAX]
+        chosen = None if only is None else tuple(sorted(only))
+        rows = await self.ask(name, self.cells[name], Look(told, chosen, len(hidden) - len(told)))
+        if rows is None or len(told) == len(hidden):
+            return rows
+        return [row for row in rows if self.server_of(row) not in hidden]
+
+    async def _look_again(self, out: Sequence[str]) -> Hidden:
+        def work(tx: Tx) -> Hidden:
+            if self.beside is not None:
+                self.beside(tx, out)
+            return self.hidden(tx)
+
+        return await self.region.read(work)
+
+    def _lost_of_a_full_page(self, answer: Sequence[R] | None, moved: Collection[str]) -> bool:
+        """What follows on the page would be missing."""
+        full = answer is not None and self.limit is not None and len(answer) >= self.limit
+        return full and any(self.server_of(row) in moved for row in answer or ())
+
+    def _by_the_last_word(self, last: "_Read[R]") -> list[R]:
+        """Of servers that moved between every two reads: what was found where they are now."""
+        found: list[R] = []
+        for cell, answer in last.answers.items():
+            hidden = last.seen.of_cell(cell)
+            moved = [row for row in answer or () if self.server_of(row) in last.moved]
+            found += [row for row in moved if self.server_of(row) not in hidden]
+        return found
+
+
+async def unmoved(region: Database, cells: Mapping[str, Database], count: Callable[[Hidden], Awaitable[R]]) -> R:
+    """What is counted over all cells and cannot be asked again server by server: as a whole, until no server moved meanwhile."""
+    if len(cells) < 2:
+        return await count(NOTHING_HIDDEN)
+
+    def all_that_are_kept(tx: Tx) -> Hidden:
+        return _hidden_since(tx, 0)
+
+    seen = await region.read(all_that_are_kept)
+    counted = await count(seen)
+    for _ in range(READS_MAX):
+        now = await region.read(all_that_are_kept)
+        if not now.moved_since(seen):
+            break
+        seen, counted = now, await count(now)
+    return counted
+
+
+def _hidden_since(tx: Tx, since_us: int) -> Hidden:
+    return Hidden({(row.server, row.cell): row for row in hidden_records.open_or_ended_since(tx, since_us)})
+
+
+def _together(answers: Mapping[str, Sequence[R] | None]) -> list[R]:
+    return [row for answer in answers.values() if answer is not None for row in answer]
+
+
+def _silent(answers: Mapping[str, Sequence[R] | None]) -> tuple[str, ...]:
+    return tuple(name for name, answer in answers.items() if answer is None)

@@ -1,0 +1,489 @@
+"""A server that moves into another cell is in every answer once: never twice, never not at all.
+
+Each question is asked while the move goes on between any two of its reads of databases, by one step, by several, or there and back; and
+from every place of the move on.  A database runs one read at a time here, so that a case is the same each time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from test_hosts import settle
+
+from moorage.api.metadata.guests import Guests
+from moorage.model.action import Action
+from moorage.model.errors import Problem, Unavailable
+from moorage.model.ids import CellId, OperationId
+from moorage.model.migration import MigrationStatus, MigrationType
+from moorage.model.server import BlockDevice, Server, VmState
+from moorage.operations import shown_records
+from moorage.operations.nouns import servers as nouns
+from moorage.operations.steps import servers as records
+from moorage.sql import Database, Tx
+from moorage.store.cell import actions as cell_actions
+from moorage.store.cell import copies
+from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.servers import Fence
+from moorage.store.region import hidden_records
+from moorage.store.region import servers as region_servers
+from moorage.testing.frontdesk import ADMIN, MEMBER, Cells, Client, cells_in, front_desk
+from moorage.testing.servers import OrderBook, a_migration, a_server, keep
+
+CELLS = (CellId("cell1"), CellId("cell2"))
+HERE = 4
+"""The number of the server that moves: others are before and behind it in every order."""
+ID = a_server(HERE).id
+OTHERS = (1, 2, 3, 5, 6, 7)
+VOLUME = "7d2f3f3e-4d6f-4a07-9dd1-3f1e8f7a2f60"
+OPERATION = OperationId("a move")
+STEPS = 6
+"""Of a move one way; as many lead back."""
+PARTS = ((0, 3), (3, 2), (6, 3), (9, 2))
+"""(how far it is, so many steps): a second record comes to be; the other one is shown, and the first is removed; there, and back."""
+Question = Callable[["Moving"], Awaitable[None]]
+
+
+class Between:
+    """A database of whose reads each waits for what is to happen before it; one at a time."""
+
+    def __init__(self, under: Database, moving: "Moving") -> None:
+        self._under, self._moving = under, moving
+        self._turn = moving.turn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._under, name)
+
+    async def read(self, work: Any) -> Any:
+        async with self._turn:
+            await self._moving.before_a_read()
+            if self._under.name in self._moving.out:
+                raise Unavailable("the database is out")
+            return await self._under.read(work)
+
+    async def glance(self, work: Any) -> Any:
+        async with self._turn:
+            await self._moving.before_a_read()
+            return await self._under.glance(work)
+
+
+class Moving(Client):
+    """A front desk of two cells, and a server on its way."""
+
+    region: Database
+    cells: dict[str, Database]
+
+    def begin(self) -> None:
+        self.turn = asyncio.Lock()
+        self.done = 0
+        self.line = 0
+        self.reads = 0
+        self.out: set[str] = set()
+        self.steps_at: dict[int, int] = {}
+        """Number of a read → so many steps before it."""
+        self.book = OrderBook(self.desk.region)
+        self.desk.operations = self.book
+
+    async def before_a_read(self) -> None:
+        for _ in range(self.steps_at.get(self.reads, 0)):
+            await self.step()
+        self.reads += 1
+
+    async def step(self) -> None:
+        """The next one, of a move from the cell that shows the server into the other, or what is left behind of it."""
+        there = self.done // STEPS % 2
+        left, shown = (CELLS[1], CELLS[0]) if there else CELLS
+        self.line += 1
+        fence = Fence(OPERATION, 2, 0, self.line // STEPS * STEPS)  # steps of one intent have one line
+        await (self._open, self._seal, self._copy, self._flip, self._remove, self._end)[self.done % STEPS](
+            left, shown, fence
+        )
+        self.done += 1
+
+    async def _open(self, left: CellId, shown: CellId, fence: Fence) -> None:
+        await self.region.write(lambda tx: hidden_records.open_row(tx, ID, shown))
+
+    async def _seal(self, left: CellId, shown: CellId, fence: Fence) -> None:
+        await self.cells[left].write(lambda tx: copies.seal(tx, ID, fence))
+
+    async def _copy(self, left: CellId, shown: CellId, fence: Fence) -> None:
+        """A host's name says in which cell it is."""
+        found = await self.cells[left].read(lambda tx: copies.read(tx, ID))
+        assert found is not None
+        there = msgspec.structs.replace(found.server, cell=shown, host=f"host-{shown}")
+        copy = msgspec.structs.replace(found, server=there)
+        await self.cells[shown].write(lambda tx: copies.copy(tx, copy, fence))
+
+    async def _flip(self, left: CellId, shown: CellId, fence: Fence) -> None:
+        def work(tx: Tx) -> None:
+            assert region_servers.show_in(tx, ID, OPERATION, left, shown)
+            hidden_records.end_row(tx, ID, shown, int(self.desk.clock.now() * 1e6))
+            hidden_records.open_row(tx, ID, left)
+
+        await self.region.write(work)
+
+    async def _remove(self, left: CellId, shown: CellId, fence: Fence) -> None:
+        await self.cells[left].write(lambda tx: copies.remove_record(tx, ID, fence))
+
+    async def _end(self, left: CellId, shown: CellId, fence: Fence) -> None:
+        now = int(self.desk.clock.now() * 1e6)
+        await self.region.write(lambda tx: hidden_records.end_row(tx, ID, left, now))
+
+    async def to(self, done: int) -> None:
+        """On, or round, until the move has got so far."""
+        while self.done % (2 * STEPS) != done:
+            await self.step()
+
+    async def ids(self, path: str, *, by: Any = MEMBER) -> list[str]:
+        answer = await self.get(path, at="latest", by=by)
+        assert answer.status_code == 200, answer.text
+        return [row["id"] for row in answer.json()["servers"]]
+
+
+def mover() -> Server:
+    volume = BlockDevice("volume", "volume", volume=VOLUME, device="/dev/vdb", attachment="a", bdm="b")
+    return server(HERE, CELLS[0], block_devices=(volume,), tags=("moves",))
+
+
+def server(number: int, cell: CellId, **fields: Any) -> Server:
+    return a_server(number, cell=cell, host=f"host-{cell}", node=None, **fields)
+
+
+@pytest.fixture
+async def moving(tmp_path: Path) -> AsyncIterator[Moving]:
+    async with cells_in(tmp_path, *CELLS) as opened, front_desk(tmp_path) as client:
+        found = Moving(client.desk, client.http)
+        found.region = client.desk.region
+        found.cells = {name: opened.all()[name] for name in CELLS}
+        found.begin()
+        for name, numbers in zip(CELLS, (OTHERS[::2], OTHERS[1::2]), strict=True):
+            await keep(found.region, found.cells[name], *(server(each, name) for each in numbers))
+        await keep(found.region, found.cells[CELLS[0]], mover())
+        hold = region_servers.servers.update().where(region_servers.servers.c.id == ID).values(operation=OPERATION)
+        await found.region.write(lambda tx: tx.run(hold))
+        await _history(found)
+        client.desk.region = Between(found.region, found)  # type: ignore[assignment]
+        client.desk.cells = Cells({name: Between(each, found) for name, each in found.cells.items()})  # type: ignore[dict-item]
+        yield found
+        client.desk.region = found.region
+
+
+async def _history(found: Moving) -> None:
+    """Migrations of two servers in either cell, so that the copy's number is another one; and an action."""
+    other = a_migration(9, MigrationType.MIGRATION, MigrationStatus.CONFIRMED, server=a_server(2).id)
+    mine = [a_migration(n, MigrationType.RESIZE, MigrationStatus.FINISHED, server=ID) for n in (3, 5)]
+    for name in CELLS:
+        theirs = [msgspec.structs.replace(other, uuid=f"{name}-{n}", created_at=n) for n in (0, 4_000_000_000_000_000)]
+
+        def write(tx: Tx, rows: Any = (*theirs, *(mine if name == CELLS[0] else ()))) -> None:
+            cell_migrations.put_all(tx, rows)
+
+        await found.cells[name].write(write)
+    begun = Action(ID, "create", "req-1", "1" * 32, "2" * 32, 1, 2)
+    await found.cells[CELLS[0]].write(lambda tx: cell_actions.write(tx, begun))
+
+
+# --------------------------------------------------------------------------------------------------- the questions
+
+DELETED = "/servers?deleted=true&all_tenants=1"
+ALL = {a_server(n).id for n in (*OTHERS, HERE)}
+
+
+async def in_lists(moving: Moving) -> None:
+    assert sorted(await moving.ids("/servers")) == sorted(ALL)
+
+
+async def in_pages(moving: Moving) -> None:
+    """From the newest to the oldest, three at a time: the server is the first of a page, where a second row of it is not behind the marker."""
+    found: list[str] = []
+    while page := await moving.ids(f"/servers/detail?limit=3{f'&marker={found[-1]}' if found else ''}"):
+        assert len(page) == 3 or len(found) == 6, (found, page)
+        found += page
+    assert found == sorted(ALL, reverse=True)
+
+
+async def by_marker(moving: Moving) -> None:
+    """It is the marker itself."""
+    found = await moving.ids(f"/servers?limit=3&marker={ID}&sort_key=display_name&sort_dir=asc")
+    assert found == [a_server(n).id for n in (5, 6, 7)]
+
+
+async def by_filters(moving: Moving) -> None:
+    assert await moving.ids("/servers?name=web4&status=ACTIVE&limit=1") == [ID]
+
+
+async def on_the_host_that_it_leaves(moving: Moving) -> None:
+    """A page is full though the server is not on it any more."""
+    found = await moving.ids("/servers?host=host-cell1&limit=2&all_tenants=1", by=ADMIN)
+    assert found in [[a_server(6).id, a_server(n).id] for n in (3, HERE)]
+
+
+async def by_tags_and_changes(moving: Moving) -> None:
+    assert await moving.ids("/servers?tags=moves&changes-since=2000-01-01T00:00:00Z") == [ID]
+
+
+async def not_among_the_deleted(moving: Moving) -> None:
+    assert await moving.ids(DELETED, by=ADMIN) == []
+
+
+async def shown(moving: Moving) -> None:
+    assert (await moving.get(f"/servers/{ID}", by=MEMBER)).status_code == 200
+
+
+async def with_its_actions(moving: Moving) -> None:
+    answer = await moving.get(f"/servers/{ID}/os-instance-actions", by=MEMBER)
+    assert [row["action"] for row in answer.json()["instanceActions"]] == ["create"]
+
+
+async def in_migrations(moving: Moving) -> None:
+    answer = await moving.get(f"/os-migrations?instance_uuid={ID}", at="latest")
+    assert [row["uuid"][-1] for row in answer.json()["migrations"]] == ["5", "3"]
+
+
+async def in_pages_of_migrations(moving: Moving) -> None:
+    found: list[str] = []
+    while True:
+        marker = f"&marker={found[-1]}" if found else ""
+        rows = (await moving.get(f"/os-migrations?limit=2{marker}", at="latest")).json()["migrations"]
+        if not rows:
+            break
+        found += [row["uuid"] for row in rows]
+    assert len(found) == len(set(found)) == 6
+    assert [each[-1] for each in found if each.startswith("1000")] == ["5", "3"]
+
+
+async def in_usage(moving: Moving) -> None:
+    span = "start=2026-01-01T00:00:00&end=2026-01-02T00:00:00"
+    answer = await moving.get(f"/os-simple-tenant-usage/{'2' * 32}?{span}", at="latest")
+    assert sorted(row["instance_id"] for row in answer.json()["tenant_usage"]["server_usages"]) == sorted(ALL)
+
+
+async def in_pages_of_usage(moving: Moving) -> None:
+    found: list[str] = []
+    while True:
+        span = f"start=2026-01-01T00:00:00&end=2026-01-02T00:00:00&limit=2&marker={found[-1] if found else ''}"
+        usage = (await moving.get(f"/os-simple-tenant-usage/{'2' * 32}?{span}", at="latest")).json()["tenant_usage"]
+        if not usage:
+            break
+        found += [row["instance_id"] for row in usage["server_usages"]]
+    assert found == sorted(ALL)
+
+
+async def in_the_users_quota(moving: Moving) -> None:
+    answer = await moving.get(f"/os-quota-sets/{'2' * 32}/detail?user_id={'1' * 32}", at="latest")
+    assert answer.json()["quota_set"]["cores"]["in_use"] == len(ALL)
+
+
+async def with_its_volume(moving: Moving) -> None:
+    body = {"snapshot": {"volume_id": VOLUME, "create_info": {"snapshot_id": "s", "type": "qcow2", "new_file": "f"}}}
+    answer = await moving.ask("POST", "/os-assisted-volume-snapshots", body)
+    assert answer.status_code == 200, answer.text
+
+
+async def to_its_own_guest(moving: Moving) -> None:
+    region, cells = moving.desk.region, moving.desk.cells
+    assert cells is not None
+
+    async def no_network(network: str) -> Any:
+        raise AssertionError(network)
+
+    guests = Guests(region, cells.all(), network=no_network, clock=lambda: 0.0, now_us=lambda: 0, kept_s=-1)
+    for _ in range(2):  # known before, and remembered
+        found = await guests.server(ID)
+        assert found is not None
+        assert found.id == ID
+
+
+async def to_an_operation(moving: Moving) -> None:
+    class Rooms:
+        region = moving.desk.region
+        cells = moving.desk.cells.all()  # type: ignore[union-attr]
+
+    found = await records.find(Rooms, ID)  # type: ignore[arg-type]
+    assert found.server is not None
+    assert found.missing_in is None
+
+
+QUESTIONS: tuple[Question, ...] = (
+    in_lists,
+    in_pages,
+    by_marker,
+    by_filters,
+    on_the_host_that_it_leaves,
+    by_tags_and_changes,
+    not_among_the_deleted,
+    shown,
+    with_its_actions,
+    in_migrations,
+    in_pages_of_migrations,
+    in_usage,
+    in_pages_of_usage,
+    in_the_users_quota,
+    with_its_volume,
+    to_its_own_guest,
+    to_an_operation,
+)
+
+
+LONG = (in_pages, in_pages_of_migrations, in_pages_of_usage, in_the_users_quota)
+"""They read often: what matters most is enough."""
+
+
+def scripts(reads: int, *, short: bool) -> Iterator[tuple[int, dict[int, int]]]:
+    """(how far the move is, what happens before which read): the move goes on by a step, by all, and there and back."""
+    for at in range(reads):
+        for begin, steps in PARTS[:2] if short else (*PARTS, (3, 1), (9, 1), (0, STEPS), (3, 2 * STEPS)):
+            yield begin, {at: steps}
+        if not short:
+            yield 0, dict.fromkeys(range(at, at + STEPS), 1)
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.__name__)
+async def test_it_is_there_once(question: Question, moving: Moving) -> None:
+    moving.reads = 0
+    await question(moving)
+    reads = moving.reads
+    assert reads >= 2, "nothing could happen in between"
+    for begin, steps_at in scripts(reads, short=question in LONG):
+        moving.steps_at = {}
+        await moving.to(begin)
+        moving.steps_at, moving.reads, before = steps_at, 0, moving.done
+        try:
+            await question(moving)
+        except (AssertionError, Problem) as wrong:
+            raise AssertionError(f"from step {begin} on, by {steps_at}: {wrong}") from wrong
+        assert moving.done > before, (begin, steps_at, "nothing happened")
+    assert moving.done > 4 * STEPS
+
+
+async def test_what_is_shown_is_the_record_that_the_region_says(moving: Moving) -> None:
+    """Rows of lists are kept as they were written: the copy is another row, though nobody wrote to it since the seal."""
+    for done in range(2 * STEPS):
+        await moving.to(done)
+        host = f"host-{CELLS[0 if done < 4 or done >= 10 else 1]}"
+        for path in ("/servers/detail?name=web4&all_tenants=1", f"/servers/{ID}"):
+            body = (await moving.get(path, at="latest")).json()
+            row = body["servers"][0] if "servers" in body else body["server"]
+            assert row["OS-EXT-SRV-ATTR:host"] == host, (done, path)
+
+
+async def test_what_users_write_meanwhile_is_in_the_record_that_is_shown_then(moving: Moving) -> None:
+    """A tag is put, and one taken away, from every place of the move on, which goes on by a step whenever somebody reads."""
+    for number, begin in enumerate((*range(STEPS), *range(STEPS))):
+        moving.steps_at = {}
+        await moving.to(begin + STEPS * (number // STEPS))
+        moving.steps_at, moving.reads = dict.fromkeys(range(number // STEPS, 100), 1), 0
+        answer = await moving.ask("PUT", f"/servers/{ID}/tags/tag{number}", at="latest", by=MEMBER)
+        assert answer.status_code == 201, (begin, answer.text)
+        moving.steps_at = {}
+        await moving.to(0)
+        tags = (await moving.get(f"/servers/{ID}/tags", at="latest", by=MEMBER)).json()["tags"]
+        assert f"tag{number}" in tags, begin
+        assert (
+            await moving.ask("DELETE", f"/servers/{ID}/tags/tag{number}", at="latest", by=MEMBER)
+        ).status_code == 204
+
+
+async def test_a_write_waits_for_the_flip_so_long_and_is_then_refused(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nouns, "BUILT_SOON_S", 0.001)
+    await moving.to(2)
+    answer = await moving.ask("PUT", f"/servers/{ID}/tags/late", at="latest", by=MEMBER)
+    assert answer.status_code == 409
+    await moving.to(0)
+    assert (await moving.get(f"/servers/{ID}/tags", at="latest", by=MEMBER)).json()["tags"] == ["moves"]
+
+
+async def test_hosts_have_it_once(moving: Moving) -> None:
+    """On the host where it is shown to be, and on no other."""
+    for name in CELLS:
+        await settle(moving, Cells(moving.cells), f"host-{name}", name)
+
+    async def once(moving: Moving) -> None:
+        rows = (await moving.get("/os-hypervisors/detail?with_servers=true", at="latest")).json()["hypervisors"]
+        assert sum(each["uuid"] == ID for row in rows for each in row["servers"]) == 1, rows
+
+    await once(moving)
+    reads = moving.reads
+    for at in range(reads):
+        for begin, steps in PARTS:
+            moving.steps_at = {}
+            await moving.to(begin)
+            moving.steps_at, moving.reads = {at: steps}, 0
+            await once(moving)
+    moving.steps_at = {}
+    await moving.to(4)
+    for name, cores in ((CELLS[0], 3), (CELLS[1], 4)):
+        body = (await moving.get(f"/os-hosts/host-{name}", at="2.42")).json()["host"]
+        assert [row["resource"]["cpu"] for row in body if row["resource"]["project"] == "(used_max)"] == [cores]
+
+
+async def test_a_cell_that_is_out_has_it_once_as_well(moving: Moving) -> None:
+    """Of the servers that the region has there, what the region knows is shown: not of one that is shown elsewhere by then."""
+
+    async def once(moving: Moving) -> None:
+        for path in ("/servers/detail", "/servers?limit=7"):
+            found = await moving.ids(path)
+            assert sorted(found) == sorted(ALL)
+
+    for name in CELLS:
+        moving.out = {name}
+        moving.reads = 0
+        await once(moving)
+        reads = moving.reads
+        for at in range(reads):
+            for begin, steps in PARTS:
+                moving.steps_at = {}
+                await moving.to(begin)
+                moving.steps_at, moving.reads = {at: steps}, 0
+                await once(moving)
+
+
+async def test_who_was_deleted_is_so_wherever_an_older_record_is_left(moving: Moving) -> None:
+    await moving.to(4)
+    gone = msgspec.structs.replace(mover(), cell=CELLS[1], vm_state=VmState.DELETED, deleted_at=2_000_000_000_000_000)
+    await moving.cells[CELLS[1]].write(lambda tx: cell_servers.record(tx, gone, Fence(OPERATION, 3, 0, 0)))
+    rest = sorted(ALL - {ID})
+    assert sorted(await moving.ids("/servers")) == rest
+    assert await moving.ids(DELETED, by=ADMIN) == [ID]
+    assert sorted(await moving.ids("/servers?changes-since=2020-01-01T00:00:00Z")) == sorted(ALL)
+    assert (await moving.get(f"/servers/{ID}")).status_code == 404
+    await moving.cells[CELLS[0]].write(lambda tx: copies.remove_record(tx, ID, Fence(OPERATION, 3, 0, 1)))
+    assert await moving.ids(DELETED, by=ADMIN) == [ID]
+
+
+async def test_many_that_are_hidden_are_taken_out_of_what_a_cell_gave(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell is told so many only; of more, its page is longer."""
+    monkeypatch.setattr(shown_records, "WITHOUT_MAX", 1)
+    hidden = [a_server(n).id for n in (1, 3)]
+
+    def hide(tx: Tx) -> None:
+        for each in hidden:
+            hidden_records.open_row(tx, each, CELLS[0])
+
+    await moving.region.write(hide)
+    assert set(await moving.ids("/servers")) == ALL - set(hidden)
+    assert await moving.ids("/servers?limit=2&sort_key=display_name&sort_dir=asc") == [a_server(2).id, ID]
+
+
+async def test_a_list_costs_one_read_of_the_region_more_where_there_are_two_cells(moving: Moving) -> None:
+    """Statements and reads of a page: the region's, and one a cell."""
+    costs = []
+    two = moving.desk.cells
+    assert two is not None
+    for cells in (dict(list(two.all().items())[:1]), two.all()):
+        moving.desk.cells = Cells(cells)
+        moving.reads = 0
+        for each in (moving.region, *moving.cells.values()):
+            each.meter.reset()
+        await moving.ids("/servers")
+        statements = [sum(each.meter.statements.values()) for each in (moving.region, *moving.cells.values())]
+        costs.append((moving.reads, statements))
+    moving.desk.cells = two
+    assert costs == [(2, [2, 1, 0]), (4, [4, 1, 1])]
