@@ -8,7 +8,7 @@ from grounds import Ground, asks, embedded_ground, server_id
 from moorage.clients.network.bindings import ALREADY_ACTIVE, ALREADY_EXISTS, BINDING_IS_ACTIVE
 from moorage.clients.network.wire import BINDING_FAILED_KIND
 from moorage.model.errors import Conflict, Invalid, NotFound, Refusal, Stale, UnknownOutcome
-from moorage.model.network import Binding, BindRefused, Port
+from moorage.model.network import Binding, BindRefused, NicAsk, Port
 
 SLOT = {"card": {"serial": "one"}}
 OTHER = {"card": {"serial": "two"}}
@@ -155,6 +155,32 @@ async def test_a_port_that_was_let_go_has_no_bindings_and_gets_none(bound: Bound
         await network.activate_binding(bound.server, "cmp2", bound.ports[:1])
     await network.delete_binding(bound.server, "cmp2", bound.ids[:1])
     assert await bound.seen(1) == [("cmp1", True), ("cmp2", False)]
+
+
+async def test_a_users_port_is_let_go_without_the_bindings_of_a_move_that_nobody_remembers(ground: Ground) -> None:
+    """Afterwards nobody could delete them, and the next server with that port would find them on its way."""
+    tenant, network = await ground.tenant(), ground.network
+    mine = await ground.make("port", tenant.token, network_id=(await ground.flat(tenant))["id"])
+    wish = [NicAsk(index=0, network="", port=mine["id"])]
+    nics = (await network.check(tenant.token, tenant.project, wish)).nics
+    for way in ("deleted", "detached", "taken back"):
+        server = server_id()
+        here = await network.bind_ports(
+            server, "cmp1", "nova", await network.ensure_ports(server, tenant.project, nics)
+        )
+        assert [each.host for each in await network.bindings(mine["id"])] == ["cmp1"], way
+        await network.bind_inactive(server, "cmp2", here)
+        for _ in range(2):
+            if way == "deleted":
+                await network.release_ports(server)
+            elif way == "detached":
+                await network.drop_port(server, mine["id"], ours=False)
+            else:
+                await network.unbind_ports(server, here)
+        assert (await ground.show(mine["id"]))["device_id"] == ""
+    last = server_id()
+    (bound,) = await network.bind_ports(last, "cmp2", "nova", await network.ensure_ports(last, tenant.project, nics))
+    assert [(each.host, each.active) for each in await network.bindings(bound.id)] == [("cmp2", True)]
 
 
 async def test_a_deleted_port_takes_its_bindings_with_it(bound: Bound) -> None:

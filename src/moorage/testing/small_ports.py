@@ -113,6 +113,10 @@ class DictBindings:
                 raise Conflict(f"the binding of port {port} on host {host} is the active one", code=BINDING_IS_ACTIVE)
             self.inactive.pop((port, host), None)
 
+    def forget_inactive(self, port: str) -> None:
+        """A port is let go without the bindings that a move left."""
+        self.inactive = {key: binding for key, binding in self.inactive.items() if key[0] != port}
+
     async def leave_addresses(self, server: str, left: Mapping[str, Collection[str]]) -> None:
         for port, addresses in left.items():
             if port in self.ports and self.ports[port].device_id == server:

@@ -158,6 +158,8 @@ class DictNetwork(DictBindings):
             if port.id in self.ports:
                 now = self.ports[port.id]
                 device = now.device_id if now.ours else ""
+                if not now.ours:
+                    self.forget_inactive(port.id)
                 self.ports[port.id] = msgspec.structs.replace(
                     now, host="", vif_type="unbound", device_id=device, profile={}, revision=now.revision + 1
                 )
@@ -176,6 +178,7 @@ class DictNetwork(DictBindings):
                 self.ports[key] = self._let_go(port)
 
     def _let_go(self, port: Port) -> Port:
+        self.forget_inactive(port.id)
         return msgspec.structs.replace(
             port, device_id="", host="", vif_type="unbound", profile={}, revision=port.revision + 1
         )

@@ -85,6 +85,25 @@ class Bindings(Ports):
                 await self.delete_binding(server, host, [port.id for port in ports])
             raise
 
+    @override
+    async def _let_go(self, server: str, known: Port | None, row: Json) -> None:
+        """The same; inactive bindings, left by a move that nobody remembers, go first: of a port of no server they cannot be deleted."""
+        await self._delete_inactive(row["id"])
+        await super()._let_go(server, known, row)
+
+    async def _delete_inactive(self, port: str) -> None:
+        try:
+            found = await self.bindings(port)
+        except NotFound:  # the port is gone, or the service knows one binding of each
+            return
+        for each in found:
+            if not each.active:
+                try:
+                    await self._delete_binding(each.host, port)
+                except Conflict as chosen:  # it has become the active one, which goes with the port
+                    if chosen.code != BINDING_IS_ACTIVE:
+                        raise
+
     async def bind_inactive(
         self,
         server: str,
