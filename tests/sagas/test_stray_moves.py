@@ -1,25 +1,40 @@
-"""What a move holds on the host that its server leaves: given back when the move's record says that it ended, and not before."""
+"""What a move holds on the host that its server leaves: given back when the move's record says that it ended, and not before.
+
+Meanwhile it is nobody else's, the server's neither.
+"""
 
 import types
 from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
+import sqlalchemy as sa
 
+from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.model.ids import OperationId
+from moorage.model.ids import ConductorId, OperationId
 from moorage.model.migration import MigrationStatus, MigrationType
+from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.server import Server
 from moorage.model.verdict import Claimed
 from moorage.model.world import Ask
+from moorage.operations import port_truth
+from moorage.operations.accept import accepted
 from moorage.operations.all import SAGAS
+from moorage.operations.port_truth import Found
 from moorage.operations.steps import servers as records
 from moorage.saga import Paper, first_lines, tell
+from moorage.sql import Tx
 from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
+from moorage.store.servers import replace_server
+from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.servers import a_migration
-from moorage.testing.small_region import PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.small_moved import MOVE, recorded, resizing
+from moorage.testing.small_region import PROJECT, SEGMENTS, SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 
@@ -99,3 +114,51 @@ async def test_the_claim_of_a_move_at_work_is_left_alone(small: SmallRegion) -> 
     await small.hand_to(OperationId("somebody"))
     assert (await StrayClaims(small.rooms).run()).released == ()
     assert await small.region.read(partial(claims.held, consumer=uuid))
+
+
+async def moved_across(small: SmallRegion) -> Server:
+    """The server waits to be confirmed on a host of another segment, and nobody holds it; its record as it was before."""
+    asked, saga = await resizing(small, routed=True, across=True), SAGAS["resize/1"]
+    before, conductor = await recorded(small), ConductorId("conductor")
+    new = accepted(saga, PROVED_OPERATION, before, asked, owner=conductor, user="u", seq=2, request_id="req-1")
+    await small.region.write(lambda tx: region_operations.accept(tx, [new]))
+    await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact))
+    return before
+
+
+async def put_back(small: SmallRegion, before: Server) -> None:
+    """The cell's database is of before the move."""
+    now = await recorded(small)
+    assert now.cell is not None
+
+    def work(tx: Tx) -> None:
+        assert replace_server(tx, cell_servers.servers, before, was=now.generation)
+        tx.run(sa.delete(cell_migrations.migrations))
+
+    await small.cells[now.cell].write(work)
+
+
+async def test_an_address_that_only_its_move_knows_to_be_kept_is_not_claimed_for_the_server_too(
+    small: SmallRegion,
+) -> None:
+    """Each of the two that its port has is claimed once, whatever the record of a cell that was put back says."""
+    own, other = SEGMENTS
+    before = await moved_across(small)
+    addresses = [each.address for each in (await recorded(small)).nics[-1].addresses]
+    await put_back(small, before)
+    assert [each.address for each in (await recorded(small)).nics[-1].addresses] != addresses
+
+    async def each_has_its_own() -> None:
+        rows = await small.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS))
+        assert rows == {SERVER: {(other, IPV4_ADDRESS): 1}, MOVE: {(own, IPV4_ADDRESS): 1}}
+        assert await small.region.read(claims.drift) == []
+
+    await each_has_its_own()
+    done = await PortDrift(small.rooms).run()
+    assert (done.mended, done.amiss, done.waiting) == ((SERVER,), (), ())
+    await each_has_its_own()
+    shown = (await recorded(small)).nics[-1]
+    assert ([each.address for each in shown.addresses], shown.segment) == (addresses, other)
+    assert (await PortDrift(small.rooms).run()).mended == ()
+    assert await port_truth.look(small.rooms, SERVER) is Found.TRUE, "as when the network service tells of it"
+    await each_has_its_own()

@@ -13,6 +13,8 @@ here.  A server that an operation holds is left to that operation, and looked at
 That a list shows a port no more is not enough for that: who lost a role is shown empty lists.  It takes the event that names the
 port, or the service's word on that very id while it shows us that we may see it (RULES §22).
 
+An address that a port only keeps for a revert is its move's, and not the server's.
+
 What is in use is counted though it be more than there is: nobody else is to be promised it.  A guarantee cannot be mended where the
 binding names no provider for it, or one that is not below the server's host: then the claim stays as it is, and the operator is told.
 """
@@ -26,7 +28,7 @@ from enum import StrEnum
 import msgspec
 
 from moorage.model.errors import Conflict, NotFound
-from moorage.model.ids import HostId, ServerId
+from moorage.model.ids import HostId, ProviderId, ServerId
 from moorage.model.network import Port
 from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
@@ -40,6 +42,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.ports import guarantees_of, held_by_all, nic_of, segment_of, unnamed_guarantees
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
+from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import Key
@@ -87,7 +90,7 @@ async def look(
     )  # before the ports: what changes meanwhile shows
     carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
     seen = crossing.shown(server, await rooms.network.ports_of(server_id))
-    ports = {port.id: port for port in seen if port.id in carded}
+    ports = {port.id: await _but_kept(rooms, server, port, segments) for port in seen if port.id in carded}
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _lost(rooms, server, lost, deleted)
     amiss = _amiss(rooms, server, ports)
@@ -137,6 +140,27 @@ async def _let_go(rooms: Rooms, server: Server, lost: Sequence[Nic]) -> Found:
         except (Conflict, NotFound):  # held by something else now, or forgotten meanwhile: the next look decides
             return Found.BUSY
     return Found.MENDED
+
+
+async def _but_kept(rooms: Rooms, server: Server, port: Port, segments: Mapping[str, str | None] | None) -> Port:
+    """Without the addresses that it only keeps for a revert, where the record cannot say so.
+
+    A cell that was put back to before a move across segments knows nothing of it: the move holds the old addresses, and the server is
+    not to claim them too.  Nothing else gives a port addresses of two segments.
+    """
+    subnets = {ip.subnet for ip in port.fixed_ips if ":" not in ip.address}
+    if len(subnets) < 2:
+        return port
+    if segments is None or not subnets <= segments.keys():
+        segments = {each.id: each.segment for each in (await rooms.network.network(port.network)).subnets}
+    its_own = {ProviderId(segment) for subnet in subnets if (segment := segments.get(subnet)) is not None}
+    if len(its_own) < 2:
+        return port
+    known = None if server.moved is None else server.moved.migration
+    kept = await rooms.region.read(
+        lambda tx: region_operations.held_by_moves(tx, server.id, IPV4_ADDRESS, its_own, but=known)
+    )
+    return crossing.but_of_segments(port, segments, kept) if its_own - kept else port
 
 
 def addresses_differ(nic: Nic, port: Port, segments: Mapping[str, str | None]) -> bool:

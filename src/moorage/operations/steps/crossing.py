@@ -175,6 +175,11 @@ def held_addresses(server: Server) -> frozenset[str]:
     return frozenset(old.address for each in changes for old in each.old)
 
 
+def but_of_segments(port: Port, segments: Mapping[str, str | None], left: Collection[str]) -> Port:
+    """Without its addresses on these; `segments`: of subnets."""
+    return _without(port, {ip.address for ip in port.fixed_ips if segments.get(ip.subnet) in left})
+
+
 def _without(port: Port, addresses: Collection[str]) -> Port:
     if not addresses:
         return port

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from moorage.model.ids import ConductorId, OperationId, ServerId, new_uuid
+from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId, new_uuid
 from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
 from moorage.sql import Ready, Tx
 from moorage.store.region import conductors
 from moorage.store.region.placement.claims import MIGRATION
-from moorage.store.region.placement.tables import consumers
+from moorage.store.region.placement.tables import allocations, consumers
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
 
@@ -368,6 +368,21 @@ def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
     if gone:
         tx.run(operation_lines.delete().where(operation_lines.c.operation.in_([row[0] for row in gone])))
     return len(gone)
+
+
+def held_by_moves(
+    tx: Tx, server: ServerId, resource: str, providers: Collection[ProviderId], *, but: str | None = None
+) -> frozenset[ProviderId]:
+    """Of these providers, those of which a move of the server holds something of this class; `but` that move."""
+    a, c, o = allocations.c, consumers.c, operations.c
+    query = (
+        sa.select(a.provider)
+        .select_from(allocations.join(consumers, c.uuid == a.consumer).join(operations, o.id == c.operation))
+        .where(a.provider.in_(providers), a["class"] == resource, c.type == MIGRATION, o.server == server)
+    )
+    if but is not None:
+        query = query.where(c.uuid != but)
+    return frozenset(ProviderId(row.provider) for row in tx.rows(query))
 
 
 def raise_epoch(tx: Tx, operation: OperationId, epoch: int) -> None:
