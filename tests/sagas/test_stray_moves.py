@@ -109,6 +109,30 @@ async def test_what_no_cell_has_a_record_of_goes_with_its_server(
     assert done.drifted == 0
 
 
+@pytest.mark.parametrize(
+    ("status", "deleted", "gone"),
+    [
+        (MigrationStatus.MIGRATING, True, True),
+        (MigrationStatus.MIGRATING, False, False),
+        (MigrationStatus.DONE, True, False),
+    ],
+)
+async def test_what_is_said_to_be_under_way_goes_with_its_server(
+    small: SmallRegion, status: MigrationStatus, deleted: bool, gone: bool
+) -> None:
+    """By a cell that was put back to its midst; what a dead host may keep stays until that is back."""
+    uuid = await moved(small, status)
+    deleting = OperationId("deleting")
+    if deleted:
+        await small.hand_to(deleting)
+        await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
+        assert (await StrayClaims(small.rooms).run()).released == (), "its delete is under way"
+        await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, deleting))
+    done = await StrayClaims(small.rooms).run()
+    assert (uuid in done.released) is gone
+    assert bool(await small.region.read(partial(claims.held, consumer=uuid))) is not gone
+
+
 async def test_the_claim_of_a_move_at_work_is_left_alone(small: SmallRegion) -> None:
     uuid = await moved(small, MigrationStatus.REVERTED)
     await small.hand_to(OperationId("somebody"))

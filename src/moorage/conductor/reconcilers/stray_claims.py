@@ -5,11 +5,11 @@ shelved, which is on no host.
 
 A move holds what its server had on the host that it leaves, until it is confirmed or reverted.  Such a claim is stray when its cell has
 the move's record, and the record says that it ended.  One that nobody has a record of, as of a cell that was put back to before the move,
-stays until its server is deleted: that is a word that names it.
+stays until its server is deleted: that is a word that names it.  So does one whose record was put back to when it was under way.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -23,6 +23,7 @@ from moorage.operations.steps import servers as records
 from moorage.sql import Tx
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
+from moorage.store.region import audited
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
@@ -76,6 +77,7 @@ class StrayClaims:
         """Moves that hold something, of which a cell's record says that they ended."""
         left = set(await self._rooms.region.read(claims.moves_consumers))
         ended: dict[str, ServerId] = {}
+        open_ones: dict[str, ServerId] = {}
         out = False
         for cell in self._rooms.cells.ids if left else ():
             try:
@@ -89,11 +91,23 @@ class StrayClaims:
             for page in told:
                 left -= page.keys()
                 ended |= {uuid: each.server for uuid, each in page.items() if not each.is_open}
+                open_ones |= {
+                    uuid: each.server for uuid, each in page.items() if each.is_open and not each.waits_for_host
+                }
+        gone = await self._deleted(set(open_ones.values()))
+        ended |= {uuid: server for uuid, server in open_ones.items() if server in gone}
         if out:
             return _Moves(ended, len(left))
         for unknown in _pages(left):
             ended |= await self._rooms.region.read(partial(_of_deleted, moves=unknown))
         return _Moves(ended, 0)
+
+    async def _deleted(self, servers: Collection[ServerId]) -> frozenset[ServerId]:
+        """Those of them whose delete has ended: nobody will end their moves."""
+        if not servers:
+            return frozenset()
+        mapped = await self._rooms.region.read(partial(audited.mapped_among, ids=servers))
+        return frozenset(each.id for each in mapped if each.deleted and each.operation is None)
 
     async def release_move(self, move: str, server: ServerId) -> bool:
         """An operation that holds the server may be about to take it back: it is looked at once that is over."""

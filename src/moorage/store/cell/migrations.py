@@ -138,13 +138,18 @@ class Told(msgspec.Struct, frozen=True):
 
     server: ServerId
     is_open: bool
+    waits_for_host: bool = False
+    """It is over but for a host that was dead, which may keep something of the server until it is back."""
 
 
 def told(tx: Tx, uuids: Sequence[str]) -> dict[str, Told]:
     """Of those of these moves that are recorded here: whose they are, and whether they have ended."""
     c = migrations.c
-    rows = tx.rows(sa.select(c.uuid, c.server, c.is_open).where(c.uuid.in_(uuids)))
-    return {row.uuid: Told(ServerId(row.server), bool(row.is_open)) for row in rows}
+    rows = tx.rows(sa.select(c.uuid, c.server, c.is_open, c.status).where(c.uuid.in_(uuids)))
+    return {
+        row.uuid: Told(ServerId(row.server), bool(row.is_open), row.status == MigrationStatus.DONE.value)
+        for row in rows
+    }
 
 
 class Leaving(msgspec.Struct, frozen=True):
