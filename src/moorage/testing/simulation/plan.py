@@ -30,7 +30,7 @@ NEAR_AN_ORDER = 0.7
 ON_TOP = 0.1
 """Of all plans: something of `SCENES_BESIDE` too."""
 ACROSS = 0.1
-"""Of all plans in which no database is restored: servers may leave their segments, most have one, and one of `MOVES` comes on top."""
+"""Of all plans: servers may leave their segments, most have one, and one of `MOVES` comes on top."""
 MOVES = (
     "a_move_breaks_at_its_switch", "a_neighbour_or_a_store_fails_in_a_move", "a_source_returns_during_a_revert",
     "an_evacuated_host_returns", "conductors_die_in_a_move", "servers_move", "what_is_around_an_evacuation_breaks",
@@ -148,9 +148,7 @@ def drawn(seed: int, scene: str | None = None) -> Plan:
     Whether servers may leave their segments has dice of its own: all other plans are what they would be without.
     """
     plan, dice = _with_what_is_on_top(seed, scene), random.Random(f"across {seed}")
-    if scene is not None or dice.random() >= ACROSS or any(each.what == "restore" for each in plan.events):
-        return plan  # what a restored region has forgotten of moves leaves bindings on users' ports
-    return across(plan, dice)
+    return plan if scene is not None or dice.random() >= ACROSS else across(plan, dice)
 
 
 def across(plan: Plan, dice: random.Random) -> Plan:
