@@ -25,11 +25,12 @@ from moorage.saga import Killed, Paper, Unwound, first_lines, tell
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
-from moorage.testing import small_region, small_stories
+from moorage.testing import small_network, small_region, small_stories
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_evacuated import evacuating
 from moorage.testing.small_moved import about_moved, recorded, resizing, wired_apart
-from moorage.testing.small_region import SERVER, SUBNET, SmallRegion
+from moorage.testing.small_network import SUBNET
+from moorage.testing.small_region import SERVER, SmallRegion
 from moorage.testing.small_shelves import shelved, unshelving
 from moorage.testing.stage import HeldClock
 
@@ -271,13 +272,13 @@ async def test_addresses_on_no_segment_stay_where_others_of_the_network_are_on_o
 ) -> None:
     """A network that is half-way to being routed: its ports are offered any segment, for the wires, and leave none."""
     flat = SubnetFacts(SUBNET, "10.0.0.0/24")
-    before = msgspec.structs.replace(small_region.ROUTED_FACTS, subnets=(flat,), segments=())
-    half = msgspec.structs.replace(small_region.ROUTED_FACTS, subnets=(flat, *small_region.ROUTED_FACTS.subnets))
-    for module in (small_region, small_stories):
+    before = msgspec.structs.replace(small_network.ROUTED_FACTS, subnets=(flat,), segments=())
+    half = msgspec.structs.replace(small_network.ROUTED_FACTS, subnets=(flat, *small_network.ROUTED_FACTS.subnets))
+    for module in (small_network, small_stories):
         monkeypatch.setattr(module, "ROUTED_FACTS", before)
     asked = msgspec.structs.replace(await resizing(small, routed=True), across=across)
     had = addresses(small)
-    monkeypatch.setattr(small_region, "ROUTED_FACTS", half)
+    monkeypatch.setattr(small_network, "ROUTED_FACTS", half)
     await told(small, "resize/1", asked)
     server = await recorded(small)
     assert server.moved is not None
@@ -291,7 +292,7 @@ async def test_a_server_resized_where_it_is_has_an_address_of_the_segment_its_ho
 ) -> None:
     """The old one is held beside it, as for a move, and the port is never without any."""
     asked = await resizing(small, same_host=True, routed=True, across=True)
-    own, other = small_region.SEGMENTS
+    own, other = small_network.SEGMENTS
     hosts = tuple(host for host, _ in small_region.ALL_HOSTS)
     for segment, wired in ((own, ()), (other, hosts)):
         report = SegmentReport(segment=SegmentId(segment), name=segment, total=100, hosts=wired)
@@ -337,7 +338,7 @@ async def test_who_finds_room_on_its_own_segment_after_all_has_its_own_address(
     assert (server.vm_state, server.host not in {*failed, None}) == (VmState.ACTIVE, True)
     assert addresses(small) == had
     held = await small.held()
-    own, _ = small_region.SEGMENTS
+    own, _ = small_network.SEGMENTS
     assert (held["claimed"], held["shown"]) == ([(own, IPV4_ADDRESS, 1)], held["addresses"])
 
 

@@ -18,7 +18,8 @@ from moorage.saga import Paper, Unwound, first_lines, tell
 from moorage.testing.old_hosts import OldRegion
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
 from moorage.testing.small_moved import recorded, wired_apart
-from moorage.testing.small_region import SEGMENTS, SERVER, USERS_PORT, a_boot, a_server
+from moorage.testing.small_network import SEGMENTS
+from moorage.testing.small_region import SERVER, USERS_PORT, a_boot, a_server
 from moorage.testing.small_shelves import shelved, unshelving
 
 BOOTED = OperationId("booted")

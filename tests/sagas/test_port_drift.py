@@ -33,7 +33,8 @@ from moorage.store.region.placement import claims
 from moorage.store.servers import replace_server
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_guarantees import BANDWIDTH, PACKETS
-from moorage.testing.small_region import NETWORK, SEGMENTS, SERVER, SmallRegion, a_server
+from moorage.testing.small_network import NETWORK, SEGMENTS
+from moorage.testing.small_region import SERVER, SmallRegion, a_server
 from moorage.testing.small_stories import INDEX, attached
 
 HOST1S_SEGMENT = next(iter(SEGMENTS))

@@ -54,7 +54,8 @@ from moorage.store.region import aggregates, quotas, server_lists, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
-from moorage.testing.small_region import HOSTS, NETWORK, PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.small_network import NETWORK
+from moorage.testing.small_region import HOSTS, PROJECT, SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.stage import HeldClock
 from moorage.testing.waiting import PATIENCE_S, until
 

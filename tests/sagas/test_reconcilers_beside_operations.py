@@ -29,7 +29,8 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.testing.interleave import Turns, together, waiting
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import NETWORK, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.small_network import NETWORK
+from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.small_stories import attached, attaching, booted, detaching
 
 OPERATION, RECONCILER = "operation", "reconciler"

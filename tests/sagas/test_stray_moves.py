@@ -34,7 +34,8 @@ from moorage.store.servers import replace_server
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.servers import a_migration
 from moorage.testing.small_moved import MOVE, recorded, resizing
-from moorage.testing.small_region import PROJECT, SEGMENTS, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.small_network import SEGMENTS
+from moorage.testing.small_region import PROJECT, SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 

@@ -23,7 +23,8 @@ from moorage.model.resources import Inventory
 from moorage.model.server import Server
 from moorage.operations.gates import ConductorCredentials, Credentials, GateFacts, Gates, HostLevel, decide
 from moorage.placement.inventory import HostReport
-from moorage.testing.small_region import HOSTS, DictHosts, DictNetwork, SmallRegion
+from moorage.testing.small_network import DictNetwork
+from moorage.testing.small_region import HOSTS, DictHosts, SmallRegion
 
 FIRST_READS = frozenset({Verb.CONSOLE_OUTPUT})
 FIRST_VERBS = FIRST_READS | {

@@ -18,7 +18,8 @@ from moorage.placement.inventory import SegmentReport
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.region import quotas
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import ALL_HOSTS, PROJECT, SEGMENTS, SERVER, SmallRegion
+from moorage.testing.small_network import SEGMENTS
+from moorage.testing.small_region import ALL_HOSTS, PROJECT, SERVER, SmallRegion
 from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
 
 RESIZED = OperationId("resized")

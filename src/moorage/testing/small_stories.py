@@ -28,17 +28,8 @@ from moorage.operations.swap_volume import SwapVolume
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell.servers import Fence
 from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import (
-    NETWORK,
-    NETWORK_FACTS,
-    ROUTED,
-    ROUTED_FACTS,
-    SERVER,
-    SPARE_PORT,
-    SmallRegion,
-    a_boot,
-    a_server,
-)
+from moorage.testing.small_network import NETWORK, NETWORK_FACTS, ROUTED, ROUTED_FACTS
+from moorage.testing.small_region import SERVER, SPARE_PORT, SmallRegion, a_boot, a_server
 from moorage.testing.small_volumes import MIGRATING, OTHER_VOLUME, VOLUME
 
 BOOTED = OperationId("booted")

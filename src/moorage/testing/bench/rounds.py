@@ -26,7 +26,8 @@ from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
 from moorage.testing.bench.table import Row, Table
-from moorage.testing.small_region import CELLS, NETWORK, SUBNET, SmallRegion, a_server
+from moorage.testing.small_network import NETWORK, SUBNET
+from moorage.testing.small_region import CELLS, SmallRegion, a_server
 
 SIZES = (500, 2_000, 8_000)
 CPU_MS_MOST = 0.1
