@@ -95,7 +95,7 @@ async def test_the_newest_is_for_a_server_that_has_more(small: SmallRegion) -> N
     assert [each.saga for each in book.begun_] == ["delete/4"]
 
 
-@pytest.mark.parametrize("unknown", [(), ("delete/4",)])
+@pytest.mark.parametrize("unknown", [(), ("delete/5", "delete/4")])
 async def test_a_server_that_has_nothing_more_is_deleted_by_the_shortest(
     small: SmallRegion, unknown: tuple[str, ...]
 ) -> None:
@@ -106,7 +106,7 @@ async def test_a_server_that_has_nothing_more_is_deleted_by_the_shortest(
 
 
 async def test_a_move_that_ended_since_the_record_was_read_is_not_forgotten(small: SmallRegion) -> None:
-    read, book = await recorded(small), Book("delete/4")
+    read, book = await recorded(small), Book("delete/5", "delete/4")
     await changed(small, was_moved)
     await delete_request.begin(with_(small, book), WHO, read)
     assert [each.saga for each in book.begun_] == ["delete/3"]
@@ -123,14 +123,17 @@ async def test_one_that_an_operation_had_in_between_may_have_anything(
         return number - 1, found
 
     monkeypatch.setattr(delete_request, "_seen", earlier)
-    for book, wanted in ((Book("delete/4"), "delete/3"), (Book("delete/4", "delete/3"), "delete/2")):
+    for book, wanted in (
+        (Book("delete/5", "delete/4"), "delete/3"),
+        (Book("delete/5", "delete/4", "delete/3"), "delete/2"),
+    ):
         await delete_request.begin(with_(small, book), WHO, await recorded(small))
         assert [each.saga for each in book.begun_] == [wanted]
         await small.region.write(lambda tx, new=book.begun_[0]: region_servers.let_go(tx, SERVER, new.id))
 
 
 async def test_one_that_was_moved_waits_until_every_conductor_knows_moves(small: SmallRegion) -> None:
-    book = Book("delete/4", "delete/3")
+    book = Book("delete/5", "delete/4", "delete/3")
     await changed(small, was_moved)
     with pytest.raises(Unavailable, match="before all conductors are of this release"):
         await delete_request.begin(with_(small, book), WHO, await recorded(small))

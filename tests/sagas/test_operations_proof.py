@@ -22,6 +22,7 @@ from moorage.operations.soft_delete import Restore, SoftDelete
 from moorage.operations.unshelve_asked import Unshelve
 from moorage.saga import Paper, first_lines, tell
 from moorage.testing.sagas import PROVED_OPERATION, Part, prove
+from moorage.testing.small_crossed import about_crossed, crossed
 from moorage.testing.small_evacuated import evacuable, evacuating
 from moorage.testing.small_kept import Kept
 from moorage.testing.small_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
@@ -132,6 +133,9 @@ def plots(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, World]]
             lambda: evacuating(small, routed=True, across=True),
             lambda: evacuable(small, routed=True, across=True),
         ),
+        "confirm_resize/2": (lambda: about_crossed(small, "confirm_resize/2"), lambda: crossed(small)),
+        "revert_resize/2": (lambda: about_crossed(small, "revert_resize/2"), lambda: crossed(small)),
+        "delete/5": (lambda: about_crossed(small, "delete/5"), lambda: crossed(small)),
         "move_record/1": (moving_record(), lambda: recorded_elsewhere(small)),
     }
 
@@ -448,6 +452,47 @@ def test_every_saga_has_a_plan_that_was_agreed() -> None:
             "release_claims",
             "finish_volumes",
             "delete_shelved_image",
+        ],
+        "delete/5": [
+            "find_server",
+            "destroy_guest",
+            "confirm_move",
+            "end_move",
+            "release_ports",
+            "release_volumes",
+            "release_all_claims",
+            "mark_deleted",
+            "finish_volumes",
+            "delete_shelved_image",
+            "remove_record",
+            "forget_hidden",
+        ],
+        "confirm_resize/2": [
+            "begin_confirm",
+            "clear_source",
+            "drop_source_bindings",
+            "release_source",
+            "record_confirmed",
+            "remove_record",
+            "forget_hidden",
+        ],
+        "revert_resize/2": [
+            "begin_revert",
+            "check_source",
+            "open_cell",
+            "read_ports",
+            "stop_destination",
+            "clear_destination",
+            "take_claim_back",
+            "return_volumes",
+            "return_ports",
+            "start_source",
+            "seal_record",
+            "copy_record",
+            "show_there",
+            "drop_bindings_there",
+            "remove_record",
+            "forget_hidden",
         ],
         "delete/4": [
             "find_server",

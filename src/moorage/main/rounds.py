@@ -8,6 +8,7 @@ from moorage.conductor.audit.rounds import Audits
 from moorage.conductor.drains import Drains
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.conductor.reconcilers.devices import Devices
+from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
@@ -37,6 +38,7 @@ IMAGES_EVERY_S = 300.0
 TOKENS_EVERY_S = 60.0
 RECLAIM_EVERY_S, RECLAIM_SOONEST_S = 60.0, 0.5
 SHELVED_EVERY_S = 60.0
+HIDDEN_EVERY_S = 60.0
 CONFIRM_EVERY_S, CONFIRM_SOONEST_S = 60.0, 0.5
 TIDY_EVERY_S = 600.0
 
@@ -61,6 +63,8 @@ def add_rounds(rounds: Rounds, region: Region, asked_every_s: float | None = Non
     if window_s > 0:
         every_s = min(CONFIRM_EVERY_S, max(CONFIRM_SOONEST_S, window_s / 4))
         rounds.add("unconfirmed", every_s, ConfirmResizes(region.rooms, region.clock).run)
+    if len(region.rooms.cells.ids) > 1:
+        rounds.add("hidden_records", HIDDEN_EVERY_S, HiddenRecords(region.rooms, region.clock).run)
     rounds.add("stray_images", IMAGES_EVERY_S, StrayImages(region.rooms, region.clock).run)
     if region.config.network.backend != "flat":  # addresses of flat networks are ours to know
         rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.rooms).run)

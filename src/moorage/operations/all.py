@@ -7,9 +7,15 @@ from moorage.operations.assisted_snapshot import ASSISTED_SNAPSHOT
 from moorage.operations.attach_interface import ATTACH_INTERFACE, ATTACH_INTERFACE_1
 from moorage.operations.attach_volume import ATTACH_VOLUME
 from moorage.operations.boot import BOOT, BOOT_WITH_VOLUMES
-from moorage.operations.confirm_resize import CONFIRM_RESIZE
+from moorage.operations.confirm_resize import CONFIRM_IN_OTHER_CELL, CONFIRM_RESIZE
 from moorage.operations.crash_dump import CRASH_DUMP
-from moorage.operations.delete import DELETE, DELETE_BEFORE_SHOWN, DELETE_WITH_MOVES, DELETE_WITH_VOLUMES
+from moorage.operations.delete import (
+    DELETE,
+    DELETE_BEFORE_SHOWN,
+    DELETE_IN_ALL_CELLS,
+    DELETE_WITH_MOVES,
+    DELETE_WITH_VOLUMES,
+)
 from moorage.operations.detach_interface import DETACH_INTERFACE
 from moorage.operations.detach_volume import DETACH_VOLUME
 from moorage.operations.evacuate import EVACUATE, EVACUATE_ACROSS
@@ -20,7 +26,7 @@ from moorage.operations.power import POWER
 from moorage.operations.rebuild import REBUILD
 from moorage.operations.rescue import RESCUE, UNRESCUE
 from moorage.operations.resize import RESIZE
-from moorage.operations.revert_resize import REVERT_RESIZE
+from moorage.operations.revert_resize import REVERT_RESIZE, REVERT_TO_OTHER_CELL
 from moorage.operations.shelve import SHELVE_OFFLOAD, SHELVE_SAGA
 from moorage.operations.snapshot import SNAPSHOT
 from moorage.operations.snapshot_volumes import SNAPSHOT_STILL, SNAPSHOT_VOLUMES
@@ -69,5 +75,8 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         EVACUATE,
         EVACUATE_ACROSS,
         MOVE_RECORD,
+        CONFIRM_IN_OTHER_CELL,
+        REVERT_TO_OTHER_CELL,
+        DELETE_IN_ALL_CELLS,
     )
 }

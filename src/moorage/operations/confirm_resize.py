@@ -1,6 +1,9 @@
 """Confirm a resize or migration: what the server left on its old host is let go, guest, bindings and claim.
 
 From the first thing that goes it only goes forward; a host that has fallen silent destroys its guest when it returns.
+
+Of a server that came from another cell the record there goes last (`confirm_resize/2`).  A database that is out holds nobody up: the round
+`hidden_records` removes it when it is back.
 """
 
 from collections.abc import Callable
@@ -11,14 +14,14 @@ from moorage.bus.messages import OfMove, Verb
 from moorage.clients.http import request_id as carried
 from moorage.clients.network.bindings import BINDING_IS_ACTIVE
 from moorage.model.errors import BusOut, Conflict, HostFailed, Unavailable
-from moorage.model.ids import OperationId, ServerId
+from moorage.model.ids import OperationId
 from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
 from moorage.model.server import PowerState, Server, VmState
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import doing, moving, slot
+from moorage.operations.steps import doing, moving, second_records, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
 from moorage.operations.steps.servers import AboutServer, Found, StateCheck
@@ -48,8 +51,7 @@ ConfirmRun = Run[ConfirmResize, Rooms]
 @step(patience_s=HOST_PATIENCE_S)
 async def begin_confirm(run: ConfirmRun) -> Found:
     """Refused while the new host says that it has no such guest: what its old host keeps may be all there is of it."""
-    found = await doing.begun(run, ACTION)
-    await moving.show_moved(run, found, MigrationStatus.CONFIRMING)
+    found = await moving.begun_after(run, ACTION, MigrationStatus.CONFIRMING)
     server = found.server
     if server is None or moving.on_one_host(server) or await _was_cleared(run, server):
         return found
@@ -108,7 +110,7 @@ async def drop_source_bindings(run: ConfirmRun) -> None:
     await drop_bindings(run, server)
     left = {str(each.port): [old.address for old in each.old] for each in moving.moved_of(server).readdressed}
     if left:
-        await moving.not_overtaken(run, moving.source_of(server).cell)
+        await moving.not_overtaken(run, moving.here(server).cell)
         await run.rooms.network.leave_addresses(server.id, left)
 
 
@@ -182,6 +184,19 @@ def confirmed(now: int) -> Callable[[Server], Server]:
     return change
 
 
+@step(needs=(begin_confirm, record_confirmed), no_undo=FORWARD_ONLY)
+async def remove_record(run: ConfirmRun) -> bool:
+    """Of the cell that it left, in one try; False: its database is out."""
+    return await second_records.removed(run, moving.source_of(_server(run)).cell)
+
+
+@step(region=True, needs=(begin_confirm, remove_record), no_undo=FORWARD_ONLY)
+async def forget_hidden(run: ConfirmRun) -> None:
+    """Nothing is hidden any more, where that record is gone."""
+    if run[remove_record]:
+        await second_records.forget(run, moving.source_of(_server(run)).cell)
+
+
 def _server(run: ConfirmRun) -> Server:
     server = run[begin_confirm].server
     assert server is not None
@@ -203,19 +218,40 @@ CONFIRM_RESIZE = Saga(
     ended=_ended,
 )
 
+CONFIRM_IN_OTHER_CELL = Saga(
+    "confirm_resize/2",
+    ConfirmResize,
+    begin_confirm,
+    clear_source,
+    drop_source_bindings,
+    release_source,
+    record_confirmed,
+    remove_record,
+    forget_hidden,
+    ended=_ended,
+)
+"""For servers that came from another cell."""
+
 
 async def begin(
-    rooms: Rooms, server: ServerId, user: str, project: str, *, check: StateCheck, request_id: str = ""
+    rooms: Rooms, server: Server, user: str, project: str, *, check: StateCheck, request_id: str = ""
 ) -> None:
     """Accept a confirm. Raises Conflict (also while the host that was left is silent, as in Nova, or the one that lost it) and NotFound."""
-    owner = await rooms.tellers.choose(CONFIRM_RESIZE.name)
+    saga = _version(server)
+    owner = await rooms.tellers.choose(saga.name)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
+        if _version(now) is not saga:
+            raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
         moving.refuse_silent(rooms, moving.source_of(now).name)
         if moving.moved_of(now).live:  # the new host had lost it: nothing goes before it says that it has it again
             moving.refuse_silent(rooms, moving.here(now).name)
         asked = ConfirmResize(now, seq, request_id, user, carried.get(), project)
-        return accepted(CONFIRM_RESIZE, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
 
-    await tell_later(rooms, await slot.accept(rooms, server, ACTION, make))
+    await tell_later(rooms, await slot.accept(rooms, server.id, ACTION, make))
+
+
+def _version(server: Server) -> Saga[ConfirmResize, Rooms]:
+    return CONFIRM_RESIZE if moving.cell_left(server) is None else CONFIRM_IN_OTHER_CELL

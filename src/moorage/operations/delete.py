@@ -12,6 +12,7 @@ import msgspec
 
 from moorage.model.action import Action, Event
 from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
 from moorage.model.server import PowerState, Server, VmState
 from moorage.model.verdict import Row
@@ -19,7 +20,7 @@ from moorage.operations import confirm_resize
 from moorage.operations.gates import OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.late_ports import release_order
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import moving
+from moorage.operations.steps import moving, second_records
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave
 from moorage.operations.steps.servers import Found
@@ -27,7 +28,7 @@ from moorage.operations.steps.volumes import release_all
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
-from moorage.store.region import quotas, server_groups
+from moorage.store.region import hidden_records, quotas, server_groups
 from moorage.store.region import servers as region_servers
 
 logger = logging.getLogger(__name__)
@@ -242,6 +243,28 @@ async def release_all_claims(run: DeleteRun) -> None:
     await _give_back(run, of_move=True)
 
 
+@step(no_undo=FORWARD_ONLY, needs=(find_server, mark_deleted), patience_s=PATIENCE_S)
+async def remove_record(run: DeleteRun) -> tuple[CellId, ...]:
+    """Records of it in other cells, which are not shown: each in one try. Those that are gone; the round removes the others."""
+    server = run.asked.server.id
+    hidden = await run.rooms.region.read(lambda tx: hidden_records.open_of(tx, [server]))
+    cells = sorted(hidden.get(server, ()))
+    return tuple([cell for cell in cells if await second_records.removed(run, cell)])
+
+
+@step(no_undo=FORWARD_ONLY, needs=(remove_record,), region=True)
+async def forget_hidden(run: DeleteRun) -> None:
+    """Nothing is hidden any more, where those records are gone."""
+    gone = run[remove_record]
+
+    def work(tx: Tx) -> None:
+        for cell in gone:
+            hidden_records.end_row(tx, run.asked.server.id, cell, _now())
+
+    if gone:
+        await run.commit(work)
+
+
 def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
     records.let_go(tx, run)
 
@@ -319,8 +342,26 @@ A volume service that is out holds up neither: volumes are tried once before, an
 """
 
 
+DELETE_IN_ALL_CELLS = Saga(
+    "delete/5",
+    Delete,
+    *DELETE_BEFORE_SHOWN.steps,
+    remove_record,
+    forget_hidden,
+    ended=_ended,
+    forward_only=True,
+)
+"""For servers that have records in other cells, or may have."""
+
+
 DeleteSaga: TypeAlias = Saga[Delete, Rooms]
-VERSIONS: tuple[DeleteSaga, ...] = (DELETE, DELETE_WITH_VOLUMES, DELETE_WITH_MOVES, DELETE_BEFORE_SHOWN)
+VERSIONS: tuple[DeleteSaga, ...] = (
+    DELETE,
+    DELETE_WITH_VOLUMES,
+    DELETE_WITH_MOVES,
+    DELETE_BEFORE_SHOWN,
+    DELETE_IN_ALL_CELLS,
+)
 """From the one that takes away least to the one that takes away all."""
 
 

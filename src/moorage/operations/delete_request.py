@@ -10,6 +10,7 @@ from moorage.operations.accept import accepted, keep, newest_known, tell_later
 from moorage.operations.delete import (
     DELETE,
     DELETE_BEFORE_SHOWN,
+    DELETE_IN_ALL_CELLS,
     DELETE_WITH_MOVES,
     DELETE_WITH_VOLUMES,
     VERSIONS,
@@ -17,13 +18,17 @@ from moorage.operations.delete import (
     DeleteSaga,
 )
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps.moving import DELETED
+from moorage.operations.steps import moving
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
-MOVES = frozenset({"resize/1", "live_migrate/1", "confirm_resize/1", "revert_resize/1"})
+ACROSS_CELLS = frozenset(
+    {"resize/2", "live_migrate/2", "confirm_resize/2", "revert_resize/2", "unshelve/3", "evacuate/3", "move_record/1"}
+)
+"""Of a server that one of these holds there may be a record in another cell."""
+MOVES = ACROSS_CELLS | {"resize/1", "live_migrate/1", "confirm_resize/1", "revert_resize/1"}
 WITHOUT_VOLUMES = frozenset(
     {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
 )
@@ -50,7 +55,7 @@ async def begin(rooms: Rooms, asker: Asker, server: Server, *, force: bool = Fal
             holder = region_operations.get(tx, held.holder)
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
-            region_operations.ask_to_cancel(tx, held.holder, DELETED)
+            region_operations.ask_to_cancel(tx, held.holder, moving.DELETED)
         saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
         asked = Delete(
             server,
@@ -108,10 +113,16 @@ def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, ov
         wanted = DELETE_WITH_VOLUMES
     else:
         return DELETE
-    if newest is DELETE_BEFORE_SHOWN:
+    if newest is DELETE_IN_ALL_CELLS and (moving.cell_left(server) is not None or _crosses(holder)):
         return newest
+    if VERSIONS.index(newest) >= VERSIONS.index(DELETE_BEFORE_SHOWN):
+        return DELETE_BEFORE_SHOWN  # a record that a move left in another cell meanwhile goes with a round
     if VERSIONS.index(newest) >= VERSIONS.index(wanted):
         return wanted
     if overtaken:
         return newest  # nobody can have begun what a living conductor does not know
     raise Unavailable(NOT_YET)
+
+
+def _crosses(holder: Operation | None) -> bool:
+    return holder is not None and holder.saga in ACROSS_CELLS

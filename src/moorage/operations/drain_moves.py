@@ -97,7 +97,7 @@ async def let_go(rooms: Rooms, server: Server, request_id: str = "") -> None:
         if now.vm_state is not VmState.RESIZED or move is None or seen is None or move != seen.migration:
             raise Conflict(f"instance {now.id} waits for no confirmation any more")
 
-    await confirm_resize.begin(rooms, server.id, user, project, check=check, request_id=request_id)
+    await confirm_resize.begin(rooms, server, user, project, check=check, request_id=request_id)
 
 
 # ------------------------------------------------------------------------------------------------------ the plan

@@ -70,7 +70,7 @@ class MoveDoors:
 
     async def confirm_resize(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
         who = asker.user, asker.project or ""
-        await confirm_resize.begin(self.rooms, server.id, *who, check=check, request_id=request_id)
+        await confirm_resize.begin(self.rooms, server, *who, check=check, request_id=request_id)
 
     async def revert_resize(self, asker: Asker, server: Server, *, check: StateCheck, request_id: str) -> None:
         await revert_resize.begin(self.rooms, asker, server, check=check, request_id=request_id)

@@ -5,6 +5,10 @@ stop_destination                 the new guest is off: until here it can be take
 clear_destination                the new guest goes (point of no return)
 take_claim_back                  what the move held is the server's again: there is room by construction (N16)
 return_volumes, return_ports, start_source, record_reverted, drop_destination_bindings
+
+One that came from another cell goes back with the record that it has by now, so what was attached or detached meanwhile stays so
+(`revert_resize/2`): `open_cell` asks before anything is touched whether that cell takes writes, and in place of `record_reverted` there are
+`seal_record`, `copy_record` and `show_there`.  The row of the region that hides the old cell's record is open since the move.
 """
 
 import msgspec
@@ -12,7 +16,7 @@ import msgspec
 from moorage.bus.messages import OfMove, Verb
 from moorage.clients.http import request_id as carried
 from moorage.model.asker import Asker
-from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.errors import Conflict, HostFailed, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId
 from moorage.model.migration import MigrationStatus
@@ -23,7 +27,7 @@ from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.confirm_resize import difference
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import crossing, doing, moving, offload, slot
+from moorage.operations.steps import crossing, doing, moving, offload, record_copies, second_records, slot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
@@ -34,6 +38,7 @@ from moorage.operations.steps.ports import nics_after
 from moorage.operations.steps.servers import Found, StateCheck
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
+from moorage.store.cell.copies import RecordCopy
 from moorage.store.region import quotas
 
 PATIENCE_S = 24 * 3600.0
@@ -59,9 +64,7 @@ RevertRun = Run[RevertResize, Rooms]
 
 @step
 async def begin_revert(run: RevertRun) -> Found:
-    found = await doing.begun(run, ACTION)
-    await moving.show_moved(run, found, MigrationStatus.REVERTING)
-    return found
+    return await moving.begun_after(run, ACTION, MigrationStatus.REVERTING)
 
 
 @begin_revert.undo
@@ -236,10 +239,70 @@ def reverted(run: RevertRun, server: Server, moved: Moved, now: int) -> Server:
 @step(needs=(begin_revert, read_ports, record_reverted), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def drop_destination_bindings(run: RevertRun) -> None:
     """The inactive bindings on the host that was left."""
+    await _drop_bindings(run)
+
+
+async def _drop_bindings(run: RevertRun) -> None:
     server = _server(run)
     ports = [port.id for port in run[read_ports].ports]
     if moving.moved_of(server).second_bindings and ports and not moving.on_one_host(server):
         await run.rooms.network.delete_binding(server.id, moving.here(server).name, ports)
+
+
+@step(needs=(begin_revert, check_source), no_undo=second_records.A_FENCE, patience_s=HOST_PATIENCE_S)
+async def open_cell(run: RevertRun) -> None:
+    """The cell that it goes back to takes writes: else it is refused, and nothing was touched."""
+    await second_records.open_cell(run, _old_cell(run))
+
+
+@step(needs=(begin_revert, read_ports, start_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def seal_record(run: RevertRun) -> None:
+    """Requests wait for the record of the old cell."""
+    await second_records.seal(run, _cell(run))
+
+
+@step(needs=(begin_revert, read_ports, seal_record), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def copy_record(run: RevertRun) -> None:
+    """Where and as it was, and the end of the action, with all that was written meanwhile: in the old cell, and not shown yet."""
+    now, moved = doing.now_us(), moving.moved_of(_server(run))
+    events = tuple(doing.ended_event(each, now, moved.host) for each in EVENTS)
+
+    def rewritten(record: RecordCopy) -> RecordCopy:
+        there = record_copies.with_status(record, moved.migration, MigrationStatus.REVERTED, now)
+        there = record_copies.finished(there, doing.request_of(run), events, now)
+        return msgspec.structs.replace(there, server=reverted(run, record.server, moved, now))
+
+    await second_records.copy(run, _cell(run), _old_cell(run), rewritten)
+
+
+@step(region=True, needs=(begin_revert, copy_record), no_undo=FORWARD_ONLY)
+async def show_there(run: RevertRun) -> None:
+    """From this commit on it is in the old cell."""
+    await second_records.show(run, _cell(run), _old_cell(run))
+    run.rooms.hosts.start_counts(moving.moved_of(_server(run)).host, run.asked.server.id, run.asked.seq)
+
+
+@step(needs=(begin_revert, read_ports, show_there), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def drop_bindings_there(run: RevertRun) -> None:
+    """As `drop_destination_bindings`."""
+    await _drop_bindings(run)
+
+
+@step(needs=(begin_revert, show_there), no_undo=FORWARD_ONLY)
+async def remove_record(run: RevertRun) -> bool:
+    """Of the cell that it had gone to, in one try; False: its database is out."""
+    return await second_records.removed(run, _cell(run))
+
+
+@step(region=True, needs=(begin_revert, remove_record), no_undo=FORWARD_ONLY)
+async def forget_hidden(run: RevertRun) -> None:
+    """Nothing is hidden any more, where that record is gone."""
+    if run[remove_record]:
+        await second_records.forget(run, _cell(run))
+
+
+def _old_cell(run: RevertRun) -> CellId:
+    return moving.source_of(_server(run)).cell
 
 
 def _server(run: RevertRun) -> Server:
@@ -275,18 +338,46 @@ REVERT_RESIZE = Saga(
     ended=_ended,
 )
 
+REVERT_TO_OTHER_CELL = Saga(
+    "revert_resize/2",
+    RevertResize,
+    begin_revert,
+    check_source,
+    open_cell,
+    read_ports,
+    stop_destination,
+    clear_destination,
+    take_claim_back,
+    return_volumes,
+    return_ports,
+    start_source,
+    seal_record,
+    copy_record,
+    show_there,
+    drop_bindings_there,
+    remove_record,
+    forget_hidden,
+    ended=_ended,
+)
+"""For servers that came from another cell."""
+
 
 async def begin(rooms: Rooms, asker: Asker, server: Server, *, check: StateCheck, request_id: str = "") -> None:
     """Accept a revert. Raises Conflict and NotFound."""
-    owner = await rooms.tellers.choose(REVERT_RESIZE.name)
+    saga = _version(server)
+    owner = await rooms.tellers.choose(saga.name)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         moving.moved_of(now)
+        if _version(now) is not saga:
+            raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
         asked = RevertResize(now, seq, request_id, asker.user, carried.get(), asker.project or "")
-        return accepted(
-            REVERT_RESIZE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id
-        )
+        return accepted(saga, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 
     new = await slot.accept(rooms, server.id, ACTION, make, task=TaskState.RESIZE_REVERTING)
     await tell_later(rooms, new)
+
+
+def _version(server: Server) -> Saga[RevertResize, Rooms]:
+    return REVERT_RESIZE if moving.cell_left(server) is None else REVERT_TO_OTHER_CELL

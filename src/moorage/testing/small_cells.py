@@ -11,7 +11,7 @@ from moorage.store.region import servers as region_servers
 
 
 async def records_held(region: Database, cells: Mapping[CellId, Database], server: ServerId) -> dict[str, Any]:
-    """Which cell's record is shown, where others are, what each has, and which are sealed.
+    """Which cell's record is shown, where others are, what each has (actions that went well, moves), and which are sealed.
 
     `amiss`: what must never be, whoever died: a shown record that is sealed or not there, another one of which the region says nothing,
     a row of the region about a cell that has none.
@@ -26,7 +26,8 @@ async def records_held(region: Database, cells: Mapping[CellId, Database], serve
         copy = await database.read(lambda tx: copies.read(tx, server))
         sealed = await database.read(lambda tx: copies.is_sealed(tx, server))
         if copy is not None:
-            found[cell] = len(copy.actions), len(copy.migrations)
+            well = [each for each in copy.actions if each.finished_at is not None and each.message is None]
+            found[cell] = len(well), len(copy.migrations)
             if copy.server.cell != cell and not copy.server.deleted:
                 amiss.append(f"the record in {cell} says that it is in {copy.server.cell}")
         if cell == shown and (copy is None or sealed or cell in hidden):

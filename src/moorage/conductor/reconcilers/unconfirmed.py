@@ -80,7 +80,7 @@ class ConfirmResizes:
             return False
         try:
             await confirm_resize.begin(
-                self._rooms, server.id, server.user, server.project, check=still_waiting, request_id=""
+                self._rooms, server, server.user, server.project, check=still_waiting, request_id=""
             )
         except (Conflict, NotFound, Unavailable) as problem:
             logger.info("the resize of server %s is not confirmed now: %s", server.id, problem)

@@ -98,6 +98,12 @@ def source_of(server: Server) -> End:
     return End(cell, moved.host, moved.availability_zone or "")
 
 
+def cell_left(server: Server) -> CellId | None:
+    """The other cell that it was moved from, and may go back to; None: it was moved within its cell, or that is over."""
+    cell = None if server.moved is None else server.moved.cell
+    return None if cell == server.cell else cell
+
+
 def here(server: Server) -> End:
     """The host that it is on."""
     assert server.cell is not None
@@ -170,6 +176,21 @@ async def show(
     also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
     changed = as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
     await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), changed, also)
+
+
+async def begun_after(run: Run[doing.Asked, Rooms], word: str, status: MigrationStatus) -> Found:
+    """The action `word` of what comes after a move, and how far that move is, show from here on. Raises NotFound, Stale."""
+    found = await records.find(run.rooms, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    move = moved_of(found.server).migration
+
+    def also(tx: Tx) -> None:
+        with_status(tx, move, status)
+        actions.write(tx, doing.action_of(run, word))
+
+    written = await records.change(run.rooms, found.cell, found.server.id, records.fence(run), as_it_is, also)
+    return Found(written, found.cell)
 
 
 async def show_moved(run: MoveRun, found: Found, status: MigrationStatus) -> None:

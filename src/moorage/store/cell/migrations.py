@@ -118,6 +118,13 @@ def open_of(tx: Tx, server: ServerId) -> Sequence[Migration]:
     return [_migration(row) for row in tx.rows(query)]
 
 
+def open_among(tx: Tx, servers: Collection[ServerId]) -> Sequence[Migration]:
+    """The moves of these servers that have not ended."""
+    c = migrations.c
+    query = sa.select(c.number, c.doc).where(c.server.in_(sorted(servers)), c.is_open).order_by(c.number)
+    return [_migration(row) for row in tx.rows(query)] if servers else []
+
+
 def of_server(tx: Tx, server: ServerId) -> Sequence[Migration]:
     """All moves of one server, oldest first (the newest 1,000)."""
     c = migrations.c

@@ -319,9 +319,13 @@ def living(tx: Tx, after: str, limit: int) -> Sequence[Server]:
 
 
 def in_state(tx: Tx, state: VmState, after: str, limit: int) -> Sequence[Server]:
-    """The servers of this cell that are in this state, in the order of their ids, from behind one id on."""
+    """The servers of this cell that are in this state, in the order of their ids, from behind one id on; not those that are shown in
+    another cell."""
     query = sa.select(*record_columns(servers)).where(
-        servers.c.id > after, servers.c.deleted_at.is_(None), servers.c.vm_state == state.value
+        servers.c.id > after,
+        servers.c.deleted_at.is_(None),
+        servers.c.vm_state == state.value,
+        sa.not_(servers.c.hidden),
     )
     return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
 

@@ -1,0 +1,140 @@
+"""Records of servers in other cells than the one that is shown: those that nobody needs any more go.
+
+A move across cells leaves a record in the cell that the server left, for as long as the move may be reverted; whoever confirms, reverts or
+deletes removes it, in one try.  What is left then (that cell's database was out, or an operation took back a copy that it could not
+reach) is removed here, with the region's row that hides it.
+
+Needed are the records of cells that a server may go back to: the one that its shown record says it was moved from, and those that an
+open migration of it says so of.  It is removed in the name of the last operation, so the next one is refused nothing; and the row is ended only
+if none has begun since.  Of a server whose cell is out, or has lost its record, nothing is known, and nothing goes (RULES §22).
+"""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from moorage.conductor.glance import glance
+from moorage.model.clock import Clock, SystemClock
+from moorage.model.errors import Problem
+from moorage.model.ids import CellId, OperationId, ServerId
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import moving
+from moorage.sql import Tx
+from moorage.store.cell import copies, migrations
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
+from moorage.store.region import hidden_records
+from moorage.store.region import servers as region_servers
+from moorage.store.region.servers import Whereabouts
+
+NAME = "hidden_records"
+PAGE_ROWS = 500
+LOOKED_AT_MAX = 100_000
+LAST_LINE = 2**31 - 1
+
+logger = logging.getLogger(__name__)
+
+
+class HiddenRecordsDone(msgspec.Struct, frozen=True):
+    looked_at: int = 0
+    """Rows of the region."""
+    removed: tuple[str, ...] = ()
+    """Servers, each once for each record that is gone."""
+    waiting: int = 0
+    """Servers and records whose cell did not answer."""
+
+
+class HiddenRecords:
+    def __init__(self, rooms: Rooms, clock: Clock | None = None) -> None:
+        self._rooms, self._clock = rooms, clock or SystemClock()
+
+    async def run(self) -> HiddenRecordsDone:
+        """One round. The rows are read first: who holds a server by then has not finished with them."""
+        rows = await self._rows()
+        seen = await glance(self._rooms, dict.fromkeys(server for server, _ in rows), _may_go_back)
+        removed, waiting = list[str](), len(seen.waiting)
+        for server in seen.suspects:
+            try:
+                gone, left = await self._look(server)
+            except Problem as out:  # the cell of its shown record
+                logger.info("hidden records of server %s wait: %s", server, out)
+                gone, left = 0, 1
+            removed += [server] * gone
+            waiting += left
+        return HiddenRecordsDone(len(rows), tuple(removed), waiting)
+
+    async def _rows(self) -> list[tuple[ServerId, CellId]]:
+        found: list[tuple[ServerId, CellId]] = []
+        after = ("", "")
+        while len(found) < LOOKED_AT_MAX:
+            page = await self._rooms.region.read(partial(hidden_records.open_ones, after=after, limit=PAGE_ROWS))
+            found += [(each.server, each.cell) for each in page]
+            if len(page) < PAGE_ROWS:
+                break
+            after = (page[-1].server, page[-1].cell)
+        return found
+
+    async def _look(self, server: ServerId) -> tuple[int, int]:
+        """How many of its records are gone now, and of how many the cell is out. Raises Unavailable."""
+
+        def read(tx: Tx) -> tuple[Whereabouts | None, frozenset[CellId]]:
+            hidden = hidden_records.open_of(tx, [server]).get(server, frozenset())
+            return region_servers.find(tx, server), hidden
+
+        where, hidden = await self._rooms.region.read(read)
+        if where is None or where.operation is not None or where.cell is None:
+            return 0, 0
+        needed = await self._needed(where)
+        if needed is None:
+            return 0, 0
+        gone = left = 0
+        for cell in sorted(hidden - needed - {where.cell}):
+            try:
+                gone += await self._remove(where, cell)
+            except Problem as out:
+                logger.info("the hidden record of server %s in %s waits: %s", server, cell, out)
+                left += 1
+        return gone, left
+
+    async def _needed(self, where: Whereabouts) -> frozenset[CellId] | None:
+        """Cells whose record of it stays; None: nobody can say. Raises Unavailable."""
+        if where.deleted:
+            return frozenset()
+        assert where.cell is not None
+        server, shown_in = where.id, where.cell
+
+        def read(tx: Tx) -> frozenset[CellId] | None:
+            shown = cell_servers.get(tx, server)
+            if shown is None:
+                return None
+            if shown.deleted:
+                return frozenset()
+            left = {moving.cell_left(shown), *(each.source_cell for each in migrations.open_of(tx, server))}
+            return frozenset(cell for cell in left if cell is not None)
+
+        return await self._rooms.cells[shown_in].read(read)
+
+    async def _remove(self, where: Whereabouts, cell: CellId) -> bool:
+        """False: an operation has begun on it since. Raises Problem: it is out, or was written by an operation that began since."""
+        server, now_us = where.id, int(self._clock.now() * 1_000_000)
+        last = Fence(OperationId(NAME), where.op_seq, EPOCHS_PER_OPERATION - 1, LAST_LINE)
+        await self._rooms.cells[cell].write(lambda tx: copies.remove_record(tx, server, last))
+
+        def end(tx: Tx) -> bool:
+            held = region_servers.find_and_hold(tx, server)
+            if held is None or held.operation is not None or held.op_seq != where.op_seq:
+                return False
+            hidden_records.end_row(tx, server, cell, now_us)
+            return True
+
+        ended = await self._rooms.region.write(end)
+        if ended:
+            logger.info("the record of server %s in %s, which was not shown, is removed", server, cell)
+        return ended
+
+
+def _may_go_back(tx: Tx, servers: Sequence[ServerId]) -> list[ServerId]:
+    """Of these, those that have an open move: nothing is to be done about most of them until somebody confirms or reverts it."""
+    return [each.server for each in migrations.open_among(tx, servers) if each.source_cell is not None]

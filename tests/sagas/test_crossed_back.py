@@ -1,0 +1,299 @@
+"""A server that was moved to another cell is confirmed, reverted or deleted: what survives, who waits for nobody, and the round."""
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from moorage.conductor.reconcilers.hidden_records import HiddenRecords, HiddenRecordsDone
+from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes
+from moorage.model.asker import Asker
+from moorage.model.clock import SystemClock
+from moorage.model.errors import Conflict, Unavailable
+from moorage.model.guest import PowerState
+from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.migration import MigrationStatus
+from moorage.model.operation import Accepted
+from moorage.model.server import Server, VmState
+from moorage.operations import confirm_resize, delete_request, revert_resize
+from moorage.operations.all import SAGAS
+from moorage.operations.rooms import Rooms
+from moorage.operations.steps import servers as records
+from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.store.cell import actions, copies, migrations
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.servers import Fence
+from moorage.store.region import hidden_records
+from moorage.store.region import servers as region_servers
+from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_cells import records_held
+from moorage.testing.small_crossed import about_crossed, crossed, let_go
+from moorage.testing.small_moved import MOVE, RESIZED, recorded
+from moorage.testing.small_region import CELLS, PROJECT, SERVER, SmallRegion
+from moorage.testing.small_stories import ATTACHED, attaching_volume
+
+LEFT, THERE = CELLS
+OUT = Unavailable("the cell's database does not answer")
+WHO = Asker(user="user-1", project=PROJECT)
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+async def told(small: SmallRegion, name: str, asked: Any, operation: OperationId = PROVED_OPERATION) -> None:
+    saga = SAGAS[name]
+    await tell(saga, operation, asked, small.rooms, Paper(first_lines(saga), small.transact))
+
+
+async def held(small: SmallRegion) -> dict[str, Any]:
+    return await records_held(small.region, small.cells, SERVER)
+
+
+async def in_cell(small: SmallRegion, cell: CellId) -> Server | None:
+    return await small.cells[cell].read(lambda tx: cell_servers.get(tx, SERVER))
+
+
+class Out:
+    """That cell takes no writes."""
+
+    def __init__(self, small: SmallRegion, cell: CellId, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.away, self.write = True, small.cells[cell].write
+        monkeypatch.setattr(small.cells[cell], "write", self)
+
+    async def __call__(self, work: Callable[[Any], Any]) -> Any:
+        if self.away:
+            raise OUT
+        return await self.write(work)
+
+
+class Tellers:
+    """Takes what is accepted."""
+
+    def __init__(self, *unknown: str) -> None:
+        self.told, self.unknown = list[Accepted](), unknown
+
+    async def choose(self, saga: str) -> ConductorId:
+        if saga in self.unknown:
+            raise Unavailable(saga)
+        return ConductorId("conductor1")
+
+    async def begun(self, accepted: Accepted) -> None:
+        self.told.append(accepted)
+
+
+def with_tellers(small: SmallRegion, tellers: Tellers, **settings: Any) -> Rooms:
+    rooms = dataclasses.replace(small.rooms, tellers=cast("Any", tellers))
+    return dataclasses.replace(rooms, settings=dataclasses.replace(rooms.settings, **settings))
+
+
+# ------------------------------------------------------------------------------------------------ confirm and revert
+
+
+async def test_what_was_written_and_attached_while_it_waited_survives_a_revert(small: SmallRegion) -> None:
+    await crossed(small)
+    before = await recorded(small)
+    assert (before.cell, before.host, before.vm_state) == (THERE, "host2", VmState.RESIZED)
+    await let_go(small)
+    await small.hand_to(ATTACHED)
+    await told(small, "attach_volume/1", msgspec.structs.replace(attaching_volume(ATTACHED), seq=3), ATTACHED)
+
+    def renamed(server: Server) -> Server:
+        return msgspec.structs.replace(server, name="renamed", tags=("new",))
+
+    await records.change(small.rooms, THERE, SERVER, Fence(ATTACHED, 3, 1, 99), renamed)
+    await small.hand_to(PROVED_OPERATION)
+    asked = revert_resize.RevertResize(await recorded(small), 4, "req-revert", "user-1")
+    await told(small, "revert_resize/2", asked)
+    after = await recorded(small)
+    assert (after.cell, after.host, after.vm_state, after.moved) == (LEFT, "host1", VmState.ACTIVE, None)
+    assert (after.name, after.tags, after.flavor.id) == ("renamed", ("new",), "1")
+    [volume] = after.volumes
+    assert small.volumes.hosts[str(volume.attachment)] == "host1"
+    assert {(host, state) for (host, _), state in small.hosts.guests.items()} == {("host1", PowerState.RUNNING)}
+    done = await small.cells[LEFT].read(lambda tx: actions.of_server(tx, SERVER))
+    assert {each.action: (each.finished_at is not None, each.message) for each in done} == dict.fromkeys(
+        ("create", "resize", "attach_volume", "revertResize"), (True, None)
+    )
+    moved = await small.cells[LEFT].read(lambda tx: migrations.get(tx, MOVE))
+    assert moved is not None
+    assert (moved.status, moved.source_cell, moved.dest_cell) == (MigrationStatus.REVERTED, LEFT, THERE)
+    assert await held(small) == {
+        "shown in": LEFT,
+        "records": {LEFT: (4, 1)},
+        "hidden in": [],
+        "amiss": [],
+        "left rows": [],
+    }
+
+
+async def test_a_revert_is_refused_while_the_cell_it_goes_back_to_takes_no_writes(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guest was not touched."""
+    asked = await about_crossed(small, "revert_resize/2")
+    before = await small.held()
+    Out(small, LEFT, monkeypatch)
+    saga, impatient = SAGAS["revert_resize/2"], revert_resize.open_cell.but()
+    impatient.patience_s = 0.0
+    paper = Paper(first_lines(saga), small.transact)
+    with pytest.raises(Unwound, match="does not answer"):
+        await tell(saga.but(impatient), PROVED_OPERATION, asked, small.rooms, paper)
+    assert small.hosts.guests["host2", SERVER] is PowerState.RUNNING
+    after = await small.held()
+    assert {key: after[key] for key in ("claims", "shown in", "hidden in", "guests", "runs")} == {
+        key: before[key] for key in ("claims", "shown in", "hidden in", "guests", "runs")
+    }
+
+
+@pytest.mark.parametrize("name", ["confirm_resize/2", "delete/5"])
+async def test_a_cell_that_is_out_holds_nobody_up_and_the_round_does_the_rest(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    asked = await about_crossed(small, name)
+    out = Out(small, LEFT, monkeypatch)
+    await told(small, name, asked)
+    left = await held(small)
+    assert (left["shown in"], left["hidden in"], left["amiss"]) == (THERE if "confirm" in name else None, [LEFT], [])
+    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1, waiting=1)
+    out.away = False
+    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1, removed=(SERVER,))
+    assert await in_cell(small, LEFT) is None
+    left = await held(small)
+    assert (left["hidden in"], left["left rows"]) == ([], [])
+    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone()
+
+
+# -------------------------------------------------------------------------------------------------------- the round
+
+
+async def test_hidden_records_already_fine(small: SmallRegion) -> None:
+    """One that waits to be confirmed or reverted needs both of its records, and so does what an operation holds."""
+    await crossed(small)
+    before = await held(small)
+    nothing = HiddenRecordsDone(looked_at=1)
+    assert await HiddenRecords(small.rooms).run() == nothing
+    await let_go(small)
+    assert await HiddenRecords(small.rooms).run() == nothing
+
+    def ended(tx: Any) -> None:
+        move = migrations.get(tx, MOVE)
+        assert move is not None
+        migrations.put(tx, msgspec.structs.replace(move, status=MigrationStatus.ERROR))
+
+    await small.cells[THERE].write(ended)
+    assert await HiddenRecords(small.rooms).run() == nothing, "its record says where it may go back to"
+    assert await held(small) == before
+
+
+async def test_nothing_is_concluded_of_a_server_whose_record_is_lost(small: SmallRegion) -> None:
+    await let_go(await crossed(small))
+    await small.cells[THERE].write(lambda tx: tx.run(cell_servers.servers.delete()))
+    await small.cells[THERE].write(lambda tx: tx.run(migrations.migrations.delete()))
+    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1)
+    assert await in_cell(small, LEFT) is not None
+
+
+async def test_the_record_that_is_shown_is_never_removed(small: SmallRegion) -> None:
+    """Whatever a row says."""
+    await let_go(await crossed(small))
+    await small.region.write(lambda tx: hidden_records.open_row(tx, SERVER, THERE))
+    await HiddenRecords(small.rooms).run()
+    assert await in_cell(small, THERE) is not None
+
+
+async def test_an_operation_that_begins_meanwhile_is_refused_nothing(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes to the cell while the round removes what was there: the row of the region stays for it."""
+    asked, later = await about_crossed(small, "confirm_resize/2"), OperationId("later")
+    out = Out(small, LEFT, monkeypatch)
+    await told(small, "confirm_resize/2", asked)
+    out.away = False
+    remove = copies.remove_record
+
+    def removed(tx: Any, server: ServerId, fence: Fence) -> None:
+        remove(tx, server, fence)
+        monkeypatch.setattr(copies, "remove_record", remove)
+
+    round_ = HiddenRecords(small.rooms)
+    whole = round_._remove
+
+    async def taken(where: Any, cell: CellId) -> bool:
+        await small.hand_to(later)
+        return await whole(where, cell)
+
+    monkeypatch.setattr(copies, "remove_record", removed)
+    monkeypatch.setattr(round_, "_remove", taken)
+    assert await round_.run() == HiddenRecordsDone(looked_at=1)
+    assert (await held(small))["hidden in"] == [LEFT]
+    server = await recorded(small)
+    by = Fence(later, asked.seq + 1, 1, 1)
+    await small.cells[LEFT].write(lambda tx: copies.copy(tx, copies.RecordCopy(server), by))
+    assert await in_cell(small, LEFT) is not None
+
+
+# -------------------------------------------------------------------------------------------------- which version
+
+
+@pytest.mark.parametrize("across", [True, False])
+async def test_the_version_is_that_of_the_move(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, across: bool
+) -> None:
+    await let_go(await crossed(small))
+    if not across:
+        await records.change(
+            small.rooms, THERE, SERVER, Fence(RESIZED, 3, 1, 1),
+            lambda now: msgspec.structs.replace(now, moved=msgspec.structs.replace(cast("Any", now.moved), cell=None)),
+        )  # fmt: skip
+    server, tellers = await recorded(small), Tellers()
+    rooms = with_tellers(small, tellers, resize_confirm_window_s=3600)
+
+    async def freed() -> str:
+        new = tellers.told.pop()
+        await let_go(small, new.id)
+        return new.saga
+
+    await confirm_resize.begin(rooms, server, "user-1", PROJECT, check=lambda _: None)
+    assert await freed() == ("confirm_resize/2" if across else "confirm_resize/1")
+    await revert_resize.begin(rooms, WHO, server, check=lambda _: None)
+    assert await freed() == ("revert_resize/2" if across else "revert_resize/1")
+    await delete_request.begin(rooms, WHO, server)
+    assert await freed() == ("delete/5" if across else "delete/4")
+    old = Tellers("delete/5")
+    await delete_request.begin(with_tellers(small, old), WHO, server)
+    assert [each.saga for each in old.told] == ["delete/4"], "what it leaves goes with the round"
+    await let_go(small, old.told[0].id)
+    if across:
+        elsewhere = msgspec.structs.replace(server, moved=None)
+        for begin in (
+            confirm_resize.begin(rooms, elsewhere, "user-1", PROJECT, check=lambda _: None),
+            revert_resize.begin(rooms, WHO, elsewhere, check=lambda _: None),
+        ):
+            with pytest.raises(Conflict, match="moved once more"):
+                await begin
+
+    class Later(SystemClock):
+        def now(self) -> float:
+            return super().now() + 7200.0
+
+    done = await ConfirmResizes(rooms, Later()).run()
+    assert (done.looked_at, done.begun) == (1, (SERVER,)), "one of the two records is shown"
+    assert tellers.told[0].saga == ("confirm_resize/2" if across else "confirm_resize/1")
+
+
+async def test_a_sealed_record_is_in_no_state_that_a_round_looks_for(small: SmallRegion) -> None:
+    await crossed(small)
+    found = {
+        cell: await small.cells[cell].read(lambda tx, state=state: cell_servers.in_state(tx, state, "", 10))
+        for cell, state in ((LEFT, VmState.ACTIVE), (THERE, VmState.RESIZED))
+    }
+    assert {cell: len(each) for cell, each in found.items()} == {LEFT: 0, THERE: 1}
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.cell == THERE
