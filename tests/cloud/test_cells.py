@@ -8,7 +8,9 @@ import pytest
 import pytest_asyncio
 from conftest import Running, Shared
 from test_administrators_changes import keep_pictures_old
+from test_drain import disabled, services
 from test_resize import asked, host_of
+from test_shelve import done
 
 from moorage.cli import cell as cell_command
 from moorage.main.config import Hosts
@@ -38,6 +40,8 @@ async def running(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         for cell in {str(plan.cell) for plan in found.cloud.plans}:
             reply = await found.admin.compute("PUT", f"/ext/cells/{cell}", {"cell": {"disabled": False}})
             assert reply.status_code == 200, reply.text
+        for service in await services(found):
+            await disabled(found, service, wanted=False)
 
 
 def hosts_of(running: Running, cell: str) -> set[str]:
@@ -127,3 +131,42 @@ async def test_a_plan_evens_out_the_cells_and_writes_nothing(
     assert (await admin.compute("POST", "/ext/balances", {"balance": {}})).status_code == 400
     async with running.person("demo", "demo") as demo:
         assert (await demo.compute("POST", "/ext/balances", {"balance": {"dry_run": True}})).status_code == 403
+
+
+async def test_a_cell_is_left_by_its_offloaded_servers(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan says where everybody would go; records go to the other cell, where their servers are unshelved."""
+    admin = running.admin
+    first, second = hosts_of(running, "cell1"), hosts_of(running, "cell2")
+    here = [await admin.active(f"here-{host}", availability_zone=f"nova:{host}") for host in sorted(first)]
+    away = (await admin.active("away", availability_zone=f"nova:{min(first)}"))["id"]
+    await done(running, away, {"shelve": None}, "SHELVED_OFFLOADED")
+    await running.let_go(away)
+
+    assert await asyncio.to_thread(cell_command.main, ["drain", "cell1", "--plan", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["status"] == "planned"
+    rows = {row["server"]: row for each in plan["hosts"] for row in each["servers"]}
+    assert {row["planned"] for row in rows.values()} <= second
+    assert set(rows) == {each["id"] for each in here}
+    assert [(row["server"], row["cell"]) for row in plan["offloaded"]] == [(away, "cell2")]
+    listed = {row["name"]: row for row in (await admin.compute("GET", "/ext/cells")).json()["cells"]}
+    assert not listed["cell1"]["disabled"]
+    for each in here:
+        await admin.gone(each["id"])
+
+    assert await asyncio.to_thread(cell_command.main, ["drain", "cell1"]) == 0
+    assert "drain of cell1: done" in capsys.readouterr().out
+    assert await asyncio.to_thread(cell_command.main, ["show-drain", "cell1"]) == 0
+    assert await asyncio.to_thread(cell_command.main, ["cancel-drain", "cell1"]) == 2
+    assert await asyncio.to_thread(cell_command.main, ["drain", "nowhere"]) == 2
+    listed = {row["name"]: row for row in (await admin.compute("GET", "/ext/cells")).json()["cells"]}
+    assert [(each, listed[each]["disabled"], listed[each]["servers"]) for each in ("cell1", "cell2")] == [
+        ("cell1", True, 0),
+        ("cell2", False, 1),
+    ]
+    back = await done(running, away, {"unshelve": None}, "ACTIVE")
+    assert host_of(back) in second
+    async with running.person("demo", "demo") as demo:
+        assert (await demo.compute("GET", "/ext/cell-drains")).status_code == 403
+        body = {"cell_drain": {"cell": "cell1", "dry_run": True}}
+        assert (await demo.compute("POST", "/ext/cell-drains", body)).status_code == 403

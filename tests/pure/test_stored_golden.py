@@ -15,6 +15,7 @@ import pytest
 from grown import broken, described
 
 from moorage.model.action import Event
+from moorage.model.cell_drain import CellDrainAsked, HostPart, RecordRow
 from moorage.model.drain import DrainAsked, DrainServer
 from moorage.model.host import Host, HostTroubles
 from moorage.model.network import NetworkFacts, Port
@@ -45,6 +46,9 @@ def stored() -> dict[str, Any]:
         "cause": Cause,
         "drain.asked": DrainAsked,
         "drain.server": DrainServer,
+        "cell_drain.asked": CellDrainAsked,
+        "cell_drain.host": HostPart,
+        "cell_drain.record": RecordRow,
     }
     for name, saga in SAGAS.items():
         plain = name.replace("/", "_")

@@ -11,7 +11,7 @@ from moorage.model.resources import Inventory
 from moorage.operations.nouns import cells as nouns
 from moorage.placement.inventory import HostReport, host_id, report_host
 from moorage.sql import Database, Tx
-from moorage.store.region import identity
+from moorage.store.region import hidden_records, identity
 from moorage.store.region.identity import KnownCell
 from moorage.store.region.placement import cells, placement_metadata, providers
 from moorage.store.region.placement.tables import hosts, stamp
@@ -87,6 +87,10 @@ async def test_only_an_empty_cell_is_forgotten_and_then_stays_so(database: Datab
     with pytest.raises(Conflict, match="has 1 servers"):
         await nouns.delete(database, A, force=True)
     await database.write(lambda tx: tx.run(servers.update().values(deleted_at=1)))
+    await database.write(lambda tx: hidden_records.open_row(tx, a_server(1).id, A))
+    with pytest.raises(Conflict, match="1 servers that were moved"):
+        await nouns.delete(database, A, force=True)
+    await database.write(lambda tx: hidden_records.end_row(tx, a_server(1).id, A, 1))
     with pytest.raises(Conflict, match="1 deleted servers"):
         await nouns.delete(database, A, force=False)
     await nouns.delete(database, A, force=True)

@@ -46,7 +46,7 @@ from moorage.api.compute import (
     volumes,
     volumes_boot,
 )
-from moorage.api.ext import audits, cells, databases, drains, dry_run, gates, moves, neighbours, operations
+from moorage.api.ext import audits, cell_drains, cells, databases, drains, dry_run, gates, moves, neighbours, operations
 from moorage.api.ext import hosts as troubled_hosts
 from moorage.api.routes import Route
 
@@ -72,6 +72,7 @@ TABLE: tuple[Route, ...] = (
     *migrations.ROUTES,
     *multinic.ROUTES,
     *audits.ROUTES,
+    *cell_drains.ROUTES,
     *cells.ROUTES,
     *databases.ROUTES,
     *drains.ROUTES,

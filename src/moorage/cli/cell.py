@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from moorage.cli import cloud
+from moorage.cli.cell_drain import DRAINS, PATIENCE_S
 
 DONE, REFUSED = 0, 2
 MOVES = 20
@@ -32,11 +33,33 @@ def parser() -> argparse.ArgumentParser:
     )
     balance.add_argument("--dry-run", action="store_true", required=True, help="only a plan is made; nothing is begun")
     balance.add_argument("--moves", type=int, default=MOVES, help="at most so many (default: %(default)s)")
-    for each in (listing, balance):
+    drain = verbs.add_parser("drain", help="move every server of a cell to other cells; the cell is disabled first")
+    drain.add_argument("--plan", action="store_true", help="say who would go where, and who cannot, and do nothing")
+    drain.add_argument("--concurrency", type=int, default=2, help="hosts emptied at once (default: %(default)s)")
+    drain.add_argument(
+        "--servers", type=int, default=2, help="servers on their way at once on each (default: %(default)s)"
+    )
+    drain.add_argument("--no-confirm", action="store_true", help="leave it to the owners to confirm cold moves")
+    drain.add_argument(
+        "--cold", action="store_true", help="running servers are off while they are moved, linked cells or not"
+    )
+    drain.add_argument("--partial", action="store_true", help="begin, though some servers have no place elsewhere")
+    drain.add_argument("--no-wait", action="store_true", help="do not wait for its end: 0 says that it was accepted")
+    show = verbs.add_parser("show-drain", help="how far a drain is, and wait for its end with --wait")
+    show.add_argument("--wait", action="store_true")
+    stop = verbs.add_parser("cancel-drain", help="begin no further move")
+    for each in (listing, balance, drain, show):
         each.add_argument("--json", action="store_true", help="print what the API answered")
-    for each in (disable, enable, delete):
+    for each in (drain, show):
+        each.add_argument("--timeout", type=float, default=PATIENCE_S, metavar="S", help="how long to wait")
+    for each in (disable, enable, delete, drain):
         each.add_argument("cell")
-    made.epilog = "0: done. 2: it was refused."
+    for each in (show, stop):
+        each.add_argument("cell", help="the cell, or the drain's id")
+    made.epilog = (
+        "0: done; of a drain: nothing is left in the cell, or would be (with --no-wait: it was accepted). 1: something is left, so "
+        "far. 2: it was refused."
+    )
     return made
 
 
@@ -55,6 +78,8 @@ def main(argv: list[str]) -> int:
         plan = reply.json()["balance"]
         print(json.dumps(plan, indent=2) if arguments.json else "\n".join(plan_lines(plan)))
         return DONE
+    if arguments.verb in DRAINS:
+        return DRAINS[arguments.verb](connection, arguments)
     path = f"/ext/cells/{arguments.cell}"
     if arguments.verb == "delete":
         query = {"force": "true"} if arguments.force else {}

@@ -252,6 +252,7 @@ class Drains:
                 drain.asked_by,
                 drain.project,
                 live=drain.asked.live,
+                across=drain.asked.across,
                 request_id=_request(drain),
             )
         except NotFound:

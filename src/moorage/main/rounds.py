@@ -5,6 +5,7 @@ from functools import partial
 from moorage.conductor.audit.auditor import Auditor
 from moorage.conductor.audit.heard import Heard
 from moorage.conductor.audit.rounds import Audits
+from moorage.conductor.cell_drains import CellDrains
 from moorage.conductor.drains import Drains
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.conductor.reconcilers.devices import Devices
@@ -83,6 +84,7 @@ def add_rounds(rounds: Rounds, region: Region, asked_every_s: float | None = Non
         every_s = min(RECLAIM_EVERY_S, max(RECLAIM_SOONEST_S, reclaim_s / 4))
         rounds.add("reclaim", every_s, Reclaim(region.rooms, region.clock).run)
     rounds.add("drains", asked_every_s, Drains(region.rooms, region.clock).run)
+    rounds.add("cell_drains", asked_every_s, CellDrains(region.rooms, region.clock).run)
     rounds.add("audits", asked_every_s, audits_of(region).run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.rooms, region.clock).run)
 

@@ -75,6 +75,8 @@ class DrainAsked(msgspec.Struct, frozen=True):
     """Begin, though some have no other place."""
     live: bool = True
     """Running servers are moved while they run; else they are off meanwhile."""
+    across: bool = False
+    """They may go to other cells: the host is emptied with its cell."""
 
 
 class Drain(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Server, VmState
 from moorage.model.verdict import Verdict
 from moorage.model.world import World
-from moorage.operations import dry_run, resize_request
+from moorage.operations import drain_moves, dry_run, resize_request
 from moorage.operations.all import SAGAS
 from moorage.operations.previewed import Previewed, previewing
 from moorage.operations.resize_request import ResizeWish
@@ -165,11 +165,11 @@ async def _wish(rooms: Rooms, asker: Asker, server: Server) -> Wish:
 
     asked: Any = None
     try:
-        await resize_request.begin(previewing(rooms), asker, server, ResizeWish(), check=check)
+        await resize_request.begin(previewing(rooms), asker, server, ResizeWish(cross_cell=True), check=check)
     except Previewed as previewed:
         (new,) = previewed.accepted
         asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
-    cards, tries = await dry_run.wanted(rooms, asked)
+    cards, tries = await dry_run.wanted(rooms, drain_moves.of_all_cells(asked))
     if tries is None:
         raise Conflict("it cannot be migrated")
     return Wish(tries.asks, _held(cards))

@@ -3,10 +3,12 @@
 from typing import Protocol
 
 from moorage.model.asker import Asker
+from moorage.model.cell_drain import CellPlan
 from moorage.model.drain import SERVERS_MAX, DrainServer
 from moorage.model.errors import Conflict
 from moorage.model.host import Host
-from moorage.operations import balance, drain_moves
+from moorage.model.ids import CellId
+from moorage.operations import balance, cell_drain_moves, drain_moves
 from moorage.operations.balance import BalancePlan
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import moving
@@ -19,6 +21,10 @@ class DrainDoorsProtocol(Protocol):
         """Who goes where, and who stays. Raises Conflict: nobody hears the host, or it has more servers than are planned for."""
         ...
 
+    async def cell_drain_plan(self, asker: Asker, cell: CellId, *, live: bool, begins: bool) -> CellPlan:
+        """Who of the cell goes where, and who stays. Raises Conflict: it has more servers than are planned for; NotBuilt where it `begins`."""
+        ...
+
     async def balance_plan(self, asker: Asker, moves_max: int) -> BalancePlan:
         """Which moves would even out the cells. Raises Conflict: the token is of no project."""
         ...
@@ -26,6 +32,14 @@ class DrainDoorsProtocol(Protocol):
 
 class DrainDoors:
     rooms: Rooms
+
+    async def cell_drain_plan(self, asker: Asker, cell: CellId, *, live: bool, begins: bool) -> CellPlan:
+        if asker.project is None:
+            raise Conflict("A drain is asked for with a token of a project.")
+        plan = await cell_drain_moves.planned(self.rooms, cell, asker.user, asker.project, wants_live=live)
+        if begins and any(each.servers for each in plan.hosts):
+            drain_moves.refuse_if_not_built()
+        return plan
 
     async def balance_plan(self, asker: Asker, moves_max: int) -> BalancePlan:
         return await balance.planned(self.rooms, asker, moves_max)

@@ -6,7 +6,7 @@ import msgspec
 
 from moorage.model.asker import Asker
 from moorage.model.drain import SERVERS_MAX, Drain, DrainServer, Progress, Way
-from moorage.model.errors import Conflict, Problem
+from moorage.model.errors import Conflict, NotBuilt, Problem
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server, VmState
 from moorage.operations import confirm_resize, dry_run, live_migrate_request, resize_request, shelve
@@ -29,6 +29,7 @@ _COLD = {
 _LIVE = {**_COLD, VmState.ACTIVE: Way.LIVE, VmState.PAUSED: Way.LIVE, VmState.BUILDING: Way.LIVE}
 
 
+COLD_ACROSS = "resize/2"
 OWNERS_MOVE = "its owner moved it, and must confirm or revert that"
 UNDECIDED = (
     "what it left on the host may be all there is of it: its move waits to be reverted, or the server to be deleted"
@@ -47,11 +48,21 @@ def why_none(server: Server) -> str:
 
 
 async def leave(
-    rooms: Rooms, server: Server, host: str, user: str, project: str, *, live: bool, request_id: str = ""
+    rooms: Rooms,
+    server: Server,
+    host: str,
+    user: str,
+    project: str,
+    *,
+    live: bool,
+    across: bool = False,
+    request_id: str = "",
 ) -> None:
-    """Begin its move away from that host. Raises what its acceptance raises: Conflict (also when it left the host meanwhile), Unavailable,
+    """Begin its move away from that host; `across`: to a host of any cell. Raises what its acceptance raises: Conflict (also when it left the host meanwhile), Unavailable,
     Invalid."""
     way, asker = way_of(server, live=live), Asker(user, project=project)
+    if across and not rooms.preview and way is not Way.OFFLOAD:
+        refuse_if_not_built()
 
     def check(now: Server) -> None:
         if now.host != host:  # its owner moved it since it was looked at: a second move would be for nothing
@@ -62,9 +73,17 @@ async def leave(
     if way is Way.OFFLOAD:
         await shelve.begin_offloading(rooms, server.id, user, project, check=check, request_id=request_id)
     elif way is Way.LIVE:
-        await live_migrate_request.begin(rooms, asker, server, LiveWish(), check=check, request_id=request_id)
+        wish = LiveWish(cross_cell=across)
+        await live_migrate_request.begin(rooms, asker, server, wish, check=check, request_id=request_id)
     else:
-        await resize_request.begin(rooms, asker, server, ResizeWish(), check=check, request_id=request_id)
+        cold = ResizeWish(cross_cell=across)
+        await resize_request.begin(rooms, asker, server, cold, check=check, request_id=request_id)
+
+
+def refuse_if_not_built() -> None:
+    """Raises NotBuilt: this release moves no server that is on a host to another cell."""
+    if COLD_ACROSS not in SAGAS:
+        raise NotBuilt("Servers on hosts are not moved to other cells yet: only a plan can be made.")
 
 
 async def left_before(rooms: Rooms, cell: CellId, host: str, known: Collection[ServerId]) -> list[DrainServer]:
@@ -124,26 +143,36 @@ async def planned(
     for other in others:
         await _placed(rooms, trial, other)
     order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
-    return tuple([await _planned(rooms, trial, each, host, user, project, live=live) for each in order])
+    return tuple([await planned_one(rooms, trial, each, host, user, project, live=live) for each in order])
 
 
 async def _placed(rooms: Rooms, trial: Trial, drain: Drain) -> None:
     """Room for those of another drain that have not begun to move."""
     for row in drain.servers:
         if row.progress is Progress.WAITING and (found := (await records.find(rooms, row.server)).server) is not None:
-            await _planned(rooms, trial, found, drain.host, drain.asked_by, drain.project, live=drain.asked.live)
+            by, asked = (drain.asked_by, drain.project), drain.asked
+            await planned_one(rooms, trial, found, drain.host, *by, live=asked.live, across=asked.across)
 
 
-async def _planned(
-    rooms: Rooms, trial: Trial, server: Server, host: str, user: str, project: str, *, live: bool
+async def planned_one(
+    rooms: Rooms,
+    trial: Trial,
+    server: Server,
+    host: str,
+    user: str,
+    project: str,
+    *,
+    live: bool,
+    across: bool = False,
 ) -> DrainServer:
+    """Where it would go from that host, taken from the trial; or why it stays."""
     row = DrainServer(server.id, server.name, way_of(server, live=live))
     if row.way is Way.NONE:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
     asks: Tries | None = None
     asked: msgspec.Struct | None = None
     try:
-        await leave(previewing(rooms), server, host, user, project, live=live)
+        await leave(previewing(rooms), server, host, user, project, live=live, across=across)
     except Previewed as previewed:
         (new,) = previewed.accepted
         asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
@@ -153,7 +182,7 @@ async def _planned(
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     try:
         if asked is not None:
-            _, asks = await dry_run.wanted(rooms, asked)
+            _, asks = await dry_run.wanted(rooms, of_all_cells(asked) if across else asked)
     except Problem as refused:  # one server whose ports cannot be read is no reason to refuse the plan of the others
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     if asks is None:  # it needs no other host
@@ -162,6 +191,13 @@ async def _planned(
     if not verdict.best:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=verdict.fault())
     return msgspec.structs.replace(row, planned=verdict.best[0].name)
+
+
+def of_all_cells(asked: msgspec.Struct) -> msgspec.Struct:
+    """The same as who may move servers to other cells asks it."""
+    if "cross_cell" not in asked.__struct_fields__:
+        return asked
+    return msgspec.structs.replace(asked, cross_cell=True)
 
 
 def stays(rows: Sequence[DrainServer]) -> list[DrainServer]:

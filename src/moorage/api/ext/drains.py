@@ -100,7 +100,7 @@ async def _drain(call: Call[Any]) -> Drain:
 
 
 def _whole(drain: Drain) -> dict[str, Any]:
-    return _row(drain) | {"servers": [_server(each) for each in drain.servers]}
+    return _row(drain) | {"servers": [server_row(each) for each in drain.servers]}
 
 
 def _row(drain: Drain) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _row(drain: Drain) -> dict[str, Any]:
     }
 
 
-def _server(row: DrainServer) -> dict[str, Any]:
+def server_row(row: DrainServer) -> dict[str, Any]:
     return {
         "server": row.server,
         "name": row.name,

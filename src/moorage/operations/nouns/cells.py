@@ -8,7 +8,7 @@ import msgspec
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId
 from moorage.sql import Database, Tx
-from moorage.store.region import identity
+from moorage.store.region import hidden_records, identity
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import cells
 from moorage.store.region.placement.cells import CellSaid
@@ -97,6 +97,10 @@ def _in_use(tx: Tx, cell: CellId, *, force: bool) -> Conflict | None:
     count = region_servers.counts_by_cell(tx).get(cell, NOTHING)
     if count.servers:
         return Conflict(f"Cell {cell} has {count.servers} servers. Move or delete them first.")
+    if hidden := hidden_records.count_open(tx, cell):
+        return Conflict(
+            f"Cell {cell} has the records of {hidden} servers that were moved. They go when that is confirmed."
+        )
     if count.deleted and not force:
         return Conflict(
             f"Cell {cell} has the records of {count.deleted} deleted servers, which lists and usage would lack. They are "

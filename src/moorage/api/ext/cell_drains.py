@@ -1,0 +1,170 @@
+"""`/ext/cell-drains`: cells that are emptied: the plan first, then how far it is; the conductor that leads does it (N7)."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.compute.server_access import doors
+from moorage.api.ext.drains import server_row
+from moorage.api.gather import cells_of
+from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
+from moorage.api.when import micros, now_us
+from moorage.api.wire import Body
+from moorage.model.cell_drain import HOSTS_AT_ONCE_MAX, CellDrain, CellDrainAsked, CellPlan, HostPart, RecordRow
+from moorage.model.drain import CONCURRENCY_MAX, DrainServer, DrainStatus, Progress
+from moorage.model.errors import Conflict, NotFound
+from moorage.model.ids import CellId, new_uuid
+from moorage.store.region import cell_drains
+
+LISTED_MAX = 100
+NAMED_MAX = 5
+"""Servers without another place that a refusal names."""
+
+
+class NewDrain(Body):
+    cell: Annotated[str, Meta(min_length=1, max_length=64)]
+    hosts: Annotated[int, Meta(ge=1, le=HOSTS_AT_ONCE_MAX)] = CellDrainAsked().hosts
+    concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = CellDrainAsked().concurrency
+    confirm: bool = True
+    partial: bool = False
+    live: bool = True
+    dry_run: bool = False
+
+
+class CreateBody(Body):
+    cell_drain: NewDrain
+
+
+async def create(call: Call[CreateBody]) -> Reply:
+    """The plan; and, unless it is a dry run or somebody has no place elsewhere, 202: the cell takes nobody from soon on."""
+    call.require("moorage:cell_drains:create")
+    wanted = call.body.cell_drain
+    if wanted.cell not in cells_of(call.desk):
+        raise NotFound(f"Cell {wanted.cell} could not be found.")
+    cell, project = CellId(wanted.cell), call.project
+    plan = await doors(call).cell_drain_plan(call.asker, cell, live=wanted.live, begins=not wanted.dry_run)
+    asked = CellDrainAsked(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
+    new = CellDrain(
+        id=new_uuid(),
+        cell=cell,
+        asked_at=now_us(call.desk.clock),
+        asked_by=call.asker.user,
+        project=project,
+        asked=asked,
+        status=DrainStatus.WAITING,
+        hosts=tuple(HostPart(each.host, servers=_counts(each.servers)) for each in plan.hosts),
+    )
+    if wanted.dry_run:
+        shown = msgspec.structs.replace(new, records=plan.records)
+        return Reply(200, {"cell_drain": _whole(shown, plan) | {"id": None, "status": "planned"}}, finished=True)
+    stays = _stays(plan)
+    if stays and not wanted.partial:
+        raise Conflict(_refusal(cell, stays))
+    if (refused := await call.desk.region.write(lambda tx: cell_drains.ask(tx, new))) is not None:
+        raise refused
+    return Reply(202, {"cell_drain": _whole(new, plan)}, finished=True)
+
+
+def _stays(plan: CellPlan) -> list[DrainServer | RecordRow]:
+    every: list[DrainServer | RecordRow] = [row for each in plan.hosts for row in each.servers]
+    every += plan.records
+    return [each for each in every if each.progress is Progress.LEFT]
+
+
+def _counts(rows: Sequence[DrainServer]) -> dict[str, int]:
+    return {each.value: n for each in Progress if (n := sum(row.progress is each for row in rows))}
+
+
+def _refusal(cell: CellId, left: Sequence[DrainServer | RecordRow]) -> str:
+    named = "; ".join(f"{each.name or each.server} ({each.server}): {each.why}" for each in left[:NAMED_MAX])
+    more = f"; and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
+    return f"{len(left)} servers of cell {cell} cannot be moved: {named}{more}"
+
+
+async def index(call: Call[Any]) -> Reply:
+    """The newest, without their hosts."""
+    call.require("moorage:cell_drains:show")
+    limit, _ = call.page()
+    cell = call.first("cell")
+    found = await call.desk.region.read(lambda tx: cell_drains.listed(tx, cell, min(limit, LISTED_MAX)))
+    return Reply(200, {"cell_drains": [_row(each) for each in found]}, finished=True)
+
+
+async def show(call: Call[Any]) -> Reply:
+    call.require("moorage:cell_drains:show")
+    return Reply(200, {"cell_drain": _whole(await _drain(call))}, finished=True)
+
+
+async def cancel(call: Call[Any]) -> Reply:
+    """What is on its way comes to its end; nothing more is begun, and the cell stays disabled."""
+    call.require("moorage:cell_drains:cancel")
+    drain = await _drain(call)
+    if not await call.desk.region.write(lambda tx: cell_drains.cancel(tx, drain.id)):
+        raise Conflict(f"Drain {drain.id} is over: it is {drain.status.value}.")
+    return Reply(202)
+
+
+async def _drain(call: Call[Any]) -> CellDrain:
+    wanted = call.path["id"]
+    found = await call.desk.region.read(lambda tx: cell_drains.get(tx, wanted))
+    if found is None:
+        raise NotFound(f"Drain {wanted} could not be found.")
+    return found
+
+
+def _whole(drain: CellDrain, plan: CellPlan | None = None) -> dict[str, Any]:
+    """With the plan's servers, host by host, where there is one; later each host's drain has them."""
+    planned = {} if plan is None else {each.host: [server_row(row) for row in each.servers] for each in plan.hosts}
+    hosts = [
+        {
+            "host": each.host,
+            "drain": each.drain or None,
+            "progress": each.progress.value,
+            "counts": each.servers,
+            "why": each.why,
+        }
+        | ({"servers": planned[each.host]} if each.host in planned else {})
+        for each in drain.hosts
+    ]
+    records = drain.records if plan is None else plan.records
+    return _row(drain) | {"hosts": hosts, "offloaded": [_record(each) for each in records]}
+
+
+def _record(row: RecordRow) -> dict[str, Any]:
+    return {
+        "server": row.server,
+        "name": row.name,
+        "cell": row.to or None,
+        "progress": row.progress.value,
+        "attempts": row.attempts,
+        "why": row.why,
+    }
+
+
+def _row(drain: CellDrain) -> dict[str, Any]:
+    return {
+        "id": drain.id,
+        "cell": drain.cell,
+        "status": drain.status.value,
+        "why": drain.why,
+        "cancel": drain.cancel,
+        "asked": msgspec.to_builtins(drain.asked),
+        "asked_by": drain.asked_by,
+        "asked_at": micros(drain.asked_at),
+        "began_at": micros(drain.began_at),
+        "ended_at": micros(drain.ended_at),
+        "counts": drain.counts(),
+    }
+
+
+NONE = Params({}, strict=(2, 1))
+
+ROUTES = (
+    Route("POST", "/ext/cell-drains", create, takes=CreateBody, params=NONE),
+    Route("GET", "/ext/cell-drains", index, params=Params({"limit": Param(form=NUMBER), "cell": TEXT}, strict=(2, 1))),
+    Route("GET", "/ext/cell-drains/{id}", show, params=NONE),
+    Route("POST", "/ext/cell-drains/{id}/action", cancel, action="cancel"),
+)

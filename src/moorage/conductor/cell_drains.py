@@ -1,0 +1,263 @@
+"""Cells that are emptied, by one round of the conductor that leads (N7).
+
+A drain of a cell is a row.  Each round opens drains of its hosts, as many as may be emptied at once, whose servers may go to any cell; they are
+carried out as others are (`drains.py`).  The records of offloaded servers go by operations of their own.  How far all of it is follows from those
+drains, from the region's word on each server and from who holds it, so a process that dies loses nothing, and the next leader goes on.
+
+The cell is disabled first: nobody comes into it, and who may leave it is given no host of it.
+"""
+
+import logging
+import uuid
+from collections.abc import Mapping
+
+import msgspec
+
+from moorage.model.cell_drain import RECORDS_AT_ONCE, CellDrain, HostPart, RecordRow
+from moorage.model.clock import Clock
+from moorage.model.drain import Drain, DrainAsked, DrainStatus, Progress
+from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
+from moorage.model.ids import ServerId
+from moorage.model.server import Server
+from moorage.operations import cell_drain_moves
+from moorage.operations.nouns import cells as cell_writes
+from moorage.operations.rooms import Rooms
+from moorage.sql import Tx
+from moorage.store.region import cell_drains, drains, operations
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import cells
+
+NAME = "cell_drains"
+ATTEMPTS_MAX = 3
+AGAIN_AFTER_US = 5_000_000
+"""After a move that failed; twice as long after the second."""
+BUSY = "another action on it is under way"
+US = 1_000_000
+GOING = (Progress.WAITING, Progress.MOVING, Progress.CONFIRMING)
+
+logger = logging.getLogger(__name__)
+changed = msgspec.structs.replace
+
+
+class CellDrainsDone(msgspec.Struct, frozen=True):
+    looked_at: int = 0
+    ended: int = 0
+
+
+class CellDrains:
+    def __init__(self, rooms: Rooms, clock: Clock) -> None:
+        self._rooms, self._clock = rooms, clock
+
+    async def run(self) -> CellDrainsDone:
+        """One round: every cell that is being emptied; one whose database is out waits."""
+        found = await self._rooms.region.read(cell_drains.open_ones)
+        ended = 0
+        for each in found:
+            try:
+                now = await self._turn(each)
+            except Unavailable as out:
+                logger.info("the drain %s of cell %s waits: %s", each.id, each.cell, out)
+                continue
+            ended += now.ended_at is not None
+        return CellDrainsDone(len(found), ended)
+
+    @property
+    def _now_us(self) -> int:
+        return int(self._clock.now() * US)
+
+    async def _turn(self, drain: CellDrain) -> CellDrain:
+        if drain.status is DrainStatus.WAITING and not drain.cancel:
+            await self._disable(drain)
+            begun = drain.began_at or self._now_us
+            drain_now = changed(drain, status=DrainStatus.RUNNING, began_at=begun)
+        else:
+            drain_now = drain
+        hosts = await self._hosts(drain_now)
+        records, gone = await self._records(drain_now)
+        going = changed(drain_now, hosts=hosts, records=records, records_gone=drain.records_gone + gone, why="")
+        now = await self._ended(going)
+        if now != drain and not await self._rooms.region.write(lambda tx: cell_drains.write(tx, now)):
+            logger.info("the drain %s was written by another process; the next round looks again", drain.id)
+        if now.ended_at is not None:
+            logger.info("the drain %s of cell %s: %s %s", now.id, now.cell, now.status.value, now.why)
+        return now
+
+    async def _disable(self, drain: CellDrain) -> None:
+        """With its own reason, if it has one already."""
+        region, now = self._rooms.region, self._now_us
+        said = (await region.read(cells.every)).get(drain.cell)
+        if said is None or not said.disabled:
+            await cell_writes.set_disabled(
+                region, drain.cell, now, disabled=True, reason=f"drain {drain.id}", by=drain.asked_by, configured=True
+            )
+
+    # -------------------------------------------------------------------------------------------------- its hosts
+
+    async def _hosts(self, drain: CellDrain) -> tuple[HostPart, ...]:
+        known = {each.host: each for each in drain.hosts}
+        names = await cell_drain_moves.hosts_of(self._rooms, drain.cell)
+        parts = [known.get(name, HostPart(name)) for name in (*known, *(each for each in names if each not in known))]
+        looked = [await self._looked(drain, each, there=each.host in names) for each in parts]
+        under_way = sum(each.progress is Progress.MOVING for each in looked)
+        found: list[HostPart] = []
+        for part in looked:
+            if part.progress is Progress.WAITING and not drain.cancel and under_way < drain.asked.hosts:
+                part = await self._opened(drain, part)
+                under_way += part.progress is Progress.MOVING
+            found.append(part)
+        return tuple(found)
+
+    async def _looked(self, drain: CellDrain, part: HostPart, *, there: bool) -> HostPart:
+        """How far the drain of the host is."""
+        if part.progress not in GOING:
+            return part
+        if not there:
+            return changed(part, progress=Progress.DONE, why="the host was deleted")
+        id = _id_of(drain, part.host)
+        its = await self._rooms.region.read(lambda tx: drains.get(tx, id))
+        if its is None:
+            return changed(part, drain="", progress=Progress.WAITING)
+        if drain.cancel and its.ended_at is None and not its.cancel:
+            await self._rooms.region.write(lambda tx: drains.cancel(tx, id))
+        now = changed(part, drain=id, servers=its.counts(), why=its.why)
+        if its.ended_at is None:
+            return changed(now, progress=Progress.MOVING)
+        return changed(now, progress=Progress.DONE if its.status is DrainStatus.DONE else Progress.LEFT)
+
+    async def _opened(self, drain: CellDrain, part: HostPart) -> HostPart:
+        """Its servers are found by the drain itself. One that somebody else asked for is waited for, as are places for more drains."""
+        asked = drain.asked
+        new = Drain(
+            id=_id_of(drain, part.host),
+            host=part.host,
+            cell=drain.cell,
+            asked_at=self._now_us,
+            asked_by=drain.asked_by,
+            project=drain.project,
+            asked=DrainAsked(
+                concurrency=asked.concurrency,
+                confirm=asked.confirm,
+                partial=True,
+                live=asked.live and cell_drain_moves.live(self._rooms, drain.cell),
+                across=True,
+            ),
+            status=DrainStatus.WAITING,
+        )
+        refused = await self._rooms.region.write(lambda tx: drains.ask(tx, new))
+        if refused is not None:
+            return changed(part, why=refused.public)
+        return changed(part, drain=new.id, progress=Progress.MOVING, why="")
+
+    # ----------------------------------------------------------------------------------------------------- records
+
+    async def _records(self, drain: CellDrain) -> tuple[tuple[RecordRow, ...], int]:
+        """Offloaded servers that are here yet, and how many of those that were have gone since."""
+        stay = sum(each.progress is Progress.LEFT for each in drain.records)
+        found = await cell_drain_moves.offloaded(self._rooms, drain.cell, stay + RECORDS_AT_ONCE)
+        here = {each.id: each for each in found}
+        known = {each.server for each in drain.records}
+        rows: list[RecordRow] = []
+        gone = 0
+        for row in (*drain.records, *(RecordRow(each.id, each.name) for each in found if each.id not in known)):
+            looked = await self._look(drain, row, here)
+            if looked is None:
+                continue
+            if looked.progress is Progress.DONE:
+                gone += 1
+                continue
+            rows.append(looked)
+        return tuple(rows if drain.cancel else await self._begin(drain, rows, here)), gone
+
+    async def _look(self, drain: CellDrain, row: RecordRow, here: Mapping[ServerId, Server]) -> RecordRow | None:
+        """None: it is for nobody to move any more, being deleted or on a host."""
+        if row.progress is Progress.LEFT and row.server in here:
+            return row
+        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, row.server))
+        if where is None or where.deleted:
+            return None
+        if where.operation is not None:
+            ours = row.progress is Progress.MOVING or await self._ours(drain, row.server)
+            return changed(row, progress=Progress.MOVING, why="") if ours else changed(row, why=BUSY)
+        if where.cell != drain.cell:
+            return changed(row, progress=Progress.DONE)
+        if row.server not in here:
+            return None
+        if row.progress is Progress.MOVING:
+            return self._again(row, "its record came back")
+        return changed(row, progress=Progress.WAITING)
+
+    async def _ours(self, drain: CellDrain, server: ServerId) -> bool:
+        """Whether who holds it was begun by this drain."""
+
+        def work(tx: Tx) -> bool:
+            where = region_servers.find(tx, server)
+            holder = None if where is None or where.operation is None else operations.get(tx, where.operation)
+            return holder is not None and holder.request_id == _request(drain)
+
+        return await self._rooms.region.read(work)
+
+    async def _begin(self, drain: CellDrain, rows: list[RecordRow], here: Mapping[ServerId, Server]) -> list[RecordRow]:
+        under_way = sum(each.progress is Progress.MOVING for each in rows)
+        found: list[RecordRow] = []
+        for row in rows:
+            server = here.get(row.server)
+            ready = row.progress is Progress.WAITING and row.again_at <= self._now_us and row.why != BUSY
+            if server is None or not ready or under_way >= drain.asked.concurrency:
+                found.append(row)
+                continue
+            moved = await self._move(drain, row, server)
+            under_way += moved.progress is Progress.MOVING
+            found.append(moved)
+        return found
+
+    async def _move(self, drain: CellDrain, row: RecordRow, server: Server) -> RecordRow:
+        tried = changed(row, attempts=row.attempts + 1)
+        by = (drain.asked_by, drain.project, _request(drain))
+        try:
+            now = await cell_drain_moves.leave(self._rooms, tried, server, *by)
+        except NotFound:
+            return row  # it is being deleted; the next round sees that it is gone
+        except Unavailable as later:
+            return changed(row, again_at=self._now_us + AGAIN_AFTER_US, why=later.public)
+        except Conflict as refused:
+            if await self._held(row.server):
+                return changed(row, why=BUSY)
+            return self._again(tried, refused.public)
+        except Problem as refused:
+            return self._again(tried, refused.public)
+        return changed(now, progress=Progress.MOVING, why="")
+
+    async def _held(self, server: ServerId) -> bool:
+        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        return where is not None and where.operation is not None
+
+    def _again(self, row: RecordRow, why: str) -> RecordRow:
+        if row.attempts >= ATTEMPTS_MAX:
+            return changed(row, progress=Progress.LEFT, why=why)
+        return changed(row, progress=Progress.WAITING, again_at=self._now_us + AGAIN_AFTER_US * row.attempts, why=why)
+
+    # ----------------------------------------------------------------------------------------------------- the end
+
+    async def _ended(self, drain: CellDrain) -> CellDrain:
+        """With its end, when nothing more is to be done."""
+        far = {each.progress for each in drain.hosts} | {each.progress for each in drain.records}
+        if Progress.MOVING in far or (Progress.WAITING in far and not drain.cancel):
+            return drain
+        counts = await self._rooms.region.read(region_servers.counts_by_cell)
+        left = counts[drain.cell].servers if drain.cell in counts else 0
+        why = f"{left} servers stay" if left else ""
+        emptied = DrainStatus.INCOMPLETE if left else DrainStatus.DONE
+        return changed(drain, status=DrainStatus.CANCELLED if drain.cancel else emptied, ended_at=self._now_us, why=why)
+
+
+def _id_of(drain: CellDrain, host: str) -> str:
+    """Of the drain of one of its hosts: always the same, so that it is asked for once whoever leads."""
+    return str(uuid.uuid5(uuid.UUID(drain.id), host))
+
+
+def _request(drain: CellDrain) -> str:
+    """The moves of records that it begins are known by this."""
+    return f"req-{drain.id}"
+
+
+__all__ = ["NAME", "CellDrains", "CellDrainsDone"]
