@@ -28,10 +28,12 @@ from moorage.testing.small_kept import Kept
 from moorage.testing.small_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
 from moorage.testing.small_region import SmallRegion, a_boot, a_server
 from moorage.testing.small_shelves import (
+    leaving_its_cell,
     moving_record,
     offloading,
     recorded_elsewhere,
     shelved,
+    shelved_elsewhere,
     shelved_server,
     shelving,
     unshelving,
@@ -137,6 +139,7 @@ def plots(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, World]]
         "revert_resize/2": (lambda: about_crossed(small, "revert_resize/2"), lambda: crossed(small)),
         "delete/5": (lambda: about_crossed(small, "delete/5"), lambda: crossed(small)),
         "move_record/1": (moving_record(), lambda: recorded_elsewhere(small)),
+        "unshelve/3": (leaving_its_cell(), lambda: shelved_elsewhere(small)),
     }
 
 
@@ -409,6 +412,29 @@ def test_every_saga_has_a_plan_that_was_agreed() -> None:
             "seal_record",
             "copy_record",
             "show_there",
+            "remove_record",
+            "forget_hidden",
+        ],
+        "unshelve/3": [
+            "begin_action",
+            "check_image",
+            "read_ports",
+            "check_cells",
+            "claim_host",
+            "open_cell",
+            "bind_ports",
+            "connect_volumes",
+            "record_host",
+            "start_guest",
+            "await_vifs",
+            "begin_copy",
+            "seal_record",
+            "copy_record",
+            "show_there",
+            "announce_here",
+            "leave_addresses",
+            "release_addresses",
+            "delete_image",
             "remove_record",
             "forget_hidden",
         ],

@@ -33,6 +33,7 @@ from moorage.operations.snapshot_volumes import SNAPSHOT_STILL, SNAPSHOT_VOLUMES
 from moorage.operations.soft_delete import RESTORE, SOFT_DELETE
 from moorage.operations.swap_volume import SWAP_VOLUME
 from moorage.operations.unshelve import UNSHELVE, UNSHELVE_ACROSS
+from moorage.operations.unshelve_cross_cell import UNSHELVE_CROSS_CELL
 from moorage.operations.unshelve_in_place import UNSHELVE_IN_PLACE
 from moorage.saga import Saga
 
@@ -78,5 +79,6 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         CONFIRM_IN_OTHER_CELL,
         REVERT_TO_OTHER_CELL,
         DELETE_IN_ALL_CELLS,
+        UNSHELVE_CROSS_CELL,
     )
 }

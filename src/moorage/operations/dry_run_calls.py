@@ -104,6 +104,18 @@ _UNSHELVE: Mapping[str, Made] = {
 _LEFT: Mapping[str, Made] = {"leave_addresses": _nothing, "release_addresses": _nothing}
 """Only a server that is given addresses of another segment has any to let go of."""
 
+_LEAVING_ITS_CELL: Mapping[str, Made] = {
+    "check_cells": _each_volume("GET /volumes/{volume}"),
+    "open_cell": _always("cell", "leave a fence"),
+    "begin_copy": _always("region", "write which record is hidden"),
+    "seal_record": _always("cell", "seal the server's record"),
+    "copy_record": _always("cell", "write the server's record"),
+    "show_there": _always("region", "write which record is shown"),
+    "remove_record": _always("cell", "remove the server's old record"),
+    "forget_hidden": _always("region", "write that no record is hidden"),
+}
+"""Where it came to a host of its own cell, nothing is copied, and the record is changed in its place."""
+
 CALLS: Mapping[str, Mapping[str, Made]] = {
     "boot/1": _BOOT,
     "boot/2": {"hold_volumes": _each_volume("POST /attachments"), **_BOOT, "connect_volumes": _CONNECT},
@@ -149,5 +161,6 @@ CALLS: Mapping[str, Mapping[str, Made]] = {
     },
     "unshelve/1": _UNSHELVE,
     "unshelve/2": {**_UNSHELVE, **_LEFT},
+    "unshelve/3": {**_UNSHELVE, **_LEFT, **_LEAVING_ITS_CELL, "announce_here": _nothing},
 }
 """Saga → step → its calls, in the terms of the services."""

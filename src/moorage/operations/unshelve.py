@@ -11,7 +11,7 @@
     delete_image
 
 A failure gives it back as it was: SHELVED_OFFLOADED with the same image, addresses claimed, ports on no host, volumes reserved.  Its record stays in its
-cell, so only hosts of that cell are asked.  A server that is SHELVED is on its host still: `unshelve_in_place` starts it there.
+cell, so only hosts of that cell are asked; who may leave it has `unshelve_cross_cell`.  A server that is SHELVED is on its host still: `unshelve_in_place` starts it there.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ from moorage.operations.boot import Claim
 from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.move_claims import claimed_in_turn
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import crossed, crossing, doing, groups, offload, snapshot_image
+from moorage.operations.steps import crossed, crossing, doing, groups, offload, other_cells, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.drives import with_drive
@@ -42,6 +42,7 @@ from moorage.operations.steps.failures import failed_event, fault_of
 from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
+from moorage.operations.steps.other_cells import Reach
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import (
     VIF_PLUGGED,
@@ -122,11 +123,18 @@ async def read_ports(run: UnshelveRun) -> Cards:
     return await cards_of(run.rooms, _server(run))
 
 
+@step(needs=(begin_action, check_image, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
+async def check_cells(run: UnshelveRun) -> Reach:
+    """Which other cells cannot have its volumes and addresses; only of one that may leave its cell (`unshelve/3`)."""
+    return await other_cells.reach_of(run.rooms, _server(run), run[read_ports], other_cells.ANEW)
+
+
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: UnshelveRun) -> Claim:
-    """Compute, guarantees and addresses on the best willing host of its cell; a loser takes the next (N1)."""
+    """Compute, guarantees and addresses on the best willing host of its cell, or of any it may go to; a loser takes the next (N1)."""
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     asks = tries_of(run.asked, _server(run), run[read_ports], _cell(run), run.blamed, exhausted=exhausted)
+    asks = other_cells.widened(run, asks, _cell(run), run.get(check_cells))
     return await claimed_in_turn(run, asks, partial(_claimed, run))
 
 
@@ -266,7 +274,7 @@ async def give_volumes_back(run: UnshelveRun) -> None:
     found = run.get(begin_action)
     if found is not None and found.server is not None and found.server.volumes:
         await or_left_to_delete(
-            run.rooms, run.asked.server.id, offload.hold_volumes_again(run, _asked_cell(run), found.server)
+            run.rooms, run.asked.server.id, offload.hold_volumes_again(run, asked_cell(run), found.server)
         )
 
 
@@ -300,7 +308,7 @@ async def forget_host(run: UnshelveRun) -> None:
     before = found.server.nics if found is not None and found.server is not None and run.asked.across else ()
     back = lambda server: _back(server, {nic.port: nic for nic in before})  # noqa: E731
     try:
-        await records.change(run.rooms, _asked_cell(run), run.asked.server.id, records.fence(run), back)
+        await records.change(run.rooms, asked_cell(run), run.asked.server.id, records.fence(run), back)
     except NotFound:
         return
 
@@ -383,24 +391,34 @@ async def await_vifs(run: UnshelveRun) -> None:
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(claim_host, start_guest))
 async def announce(run: UnshelveRun) -> None:
     """ACTIVE, on its host, no longer shelved; the action is finished with it."""
-    claim, now = run[claim_host], doing.now_us()
-    told = crossing.told(run.get(read_ports), claim.subnets, run.get(bind_ports))
-    events = (Event(EVENT, now, now, "Success", claim.name, details=told),)
+    await show_active(run)
+
+
+async def show_active(run: UnshelveRun) -> None:
+    """In its own cell."""
+    now = doing.now_us()
     await records.change(
         run.rooms,
-        _asked_cell(run),
+        asked_cell(run),
         run.asked.server.id,
         records.fence(run),
         lambda server: unshelved(run, server, now),
-        lambda tx: actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None),
+        lambda tx: actions.finish(tx, run.asked.server.id, doing.request_of(run), ended_well(run, now), now, None),
     )
+
+
+def ended_well(run: UnshelveRun, now: int) -> tuple[Event, ...]:
+    """What its action says when it is done."""
+    claim = run[claim_host]
+    told = crossing.told(run.get(read_ports), claim.subnets, run.get(bind_ports))
+    return (Event(EVENT, now, now, "Success", claim.name, details=told),)
 
 
 @announce.passed
 async def was_announced(run: UnshelveRun) -> bool:
     """An adopter asks: was the server shown ACTIVE already, by this operation?"""
     by = records.fence(run)
-    row = await run.rooms.cells[_asked_cell(run)].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
+    row = await run.rooms.cells[asked_cell(run)].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
     shown = row is not None and row.operation == run.operation and row.shelved is None
     if shown and row is not None and run.rooms.herald is not None:
         run.rooms.herald.seen(run.operation, row)
@@ -425,10 +443,10 @@ def unshelved(run: UnshelveRun, server: Server, now: int) -> Server:
     )
 
 
-@step(needs=(read_ports, claim_host, announce), no_undo=crossed.FORWARD_ONLY, patience_s=crossed.PATIENCE_S)
+@step(needs=(read_ports, claim_host, start_guest), no_undo=crossed.FORWARD_ONLY, patience_s=crossed.PATIENCE_S)
 async def leave_addresses(run: UnshelveRun) -> None:
-    """Of segments that it left."""
-    await crossed.leave(run, _asked_cell(run), run[read_ports], run[claim_host].subnets)
+    """Of segments that it left; the record is in the cell of its host by now."""
+    await crossed.leave(run, run[claim_host].cell, run[read_ports], run[claim_host].subnets)
 
 
 @step(region=True, needs=(read_ports, claim_host, leave_addresses), no_undo=crossed.FORWARD_ONLY)
@@ -437,14 +455,14 @@ async def release_addresses(run: UnshelveRun) -> None:
     await crossed.release(run, run.asked.server.id, run[read_ports], run[claim_host].subnets)
 
 
-@step(needs=(announce,), no_undo="it only goes forward", patience_s=PATIENCE_S)
+@step(needs=(start_guest,), no_undo="it only goes forward", patience_s=PATIENCE_S)
 async def delete_image(run: UnshelveRun) -> None:
     """The disk is on its host again; its image is of no use. One that its owner protected stays."""
     if run.asked.image is not None:
         await run.rooms.images.delete(run.asked.image)
 
 
-def _ended(tx: Tx, run: Run[records.AboutServer, Rooms], status: str) -> None:
+def let_go(tx: Tx, run: Run[records.AboutServer, Rooms], status: str) -> None:
     records.let_go(tx, run)
 
 
@@ -459,7 +477,7 @@ _ON_A_HOST = on_some_host(
     host=lambda claim: claim.host,
 )
 
-UNSHELVE = Saga("unshelve/1", Unshelve, *_BEFORE, _ON_A_HOST, announce, delete_image, ended=_ended)
+UNSHELVE = Saga("unshelve/1", Unshelve, *_BEFORE, _ON_A_HOST, announce, delete_image, ended=let_go)
 
 UNSHELVE_ACROSS = Saga(
     "unshelve/2",
@@ -470,7 +488,7 @@ UNSHELVE_ACROSS = Saga(
     leave_addresses,
     release_addresses,
     delete_image,
-    ended=_ended,
+    ended=let_go,
 )
 """For servers that may be given addresses of other segments."""
 
@@ -524,8 +542,8 @@ def _cell(run: UnshelveRun) -> CellId:
     return cell
 
 
-def _asked_cell(run: UnshelveRun) -> CellId:
-    """An offloaded server stays in its cell, so what was asked says which."""
+def asked_cell(run: UnshelveRun) -> CellId:
+    """Where its record was when this began: until another cell's is shown (`unshelve/3`) it is there."""
     cell = run.asked.server.cell
     assert cell is not None
     return cell

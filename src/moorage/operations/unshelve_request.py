@@ -9,16 +9,17 @@ from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations import unshelve_in_place
-from moorage.operations.accept import accepted, newest_known, tell_later
+from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot_request import check_zone, hinted_hosts
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import slot
+from moorage.operations.steps import other_cells, slot
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
 from moorage.operations.steps.volumes import volumes_of
 from moorage.operations.unshelve import ACTION, UNSHELVE, UNSHELVE_ACROSS
 from moorage.operations.unshelve_asked import Unshelve, needs_of_server
+from moorage.operations.unshelve_cross_cell import UNSHELVE_CROSS_CELL
 
 
 class UnshelveWish(msgspec.Struct, frozen=True):
@@ -45,7 +46,10 @@ async def begin(
     same, different = await hinted_hosts(rooms, server.hints)
     group = await group_of(rooms, server)
     versions = (UNSHELVE_ACROSS, UNSHELVE) if rooms.settings.allow_move_across_segments else (UNSHELVE,)
-    (saga, owner), gates = await newest_known(rooms, *versions), rooms.gates().made_early()
+    saga, owner = await other_cells.chosen(
+        rooms, server, UNSHELVE_CROSS_CELL, *versions, allowed=wish.cross_cell, host=wish.host
+    )
+    gates = rooms.gates().made_early()
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
@@ -66,7 +70,8 @@ async def begin(
             global_request_id=carried.get(),
             by_project=asker.project or "",
             gates=gates,
-            across=saga is UNSHELVE_ACROSS,
+            across=saga is not UNSHELVE and rooms.settings.allow_move_across_segments,
+            cross_cell=saga is UNSHELVE_CROSS_CELL,
         )
         return accepted(saga, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 

@@ -36,9 +36,11 @@ async def records_held(region: Database, cells: Mapping[CellId, Database], serve
             amiss.append(f"the record of {cell} is shown too")
         if cell in hidden and copy is None:
             amiss.append(f"{cell} has no record that were hidden")
+    if shown is not None and any(each > found.get(shown, each) for each in found.values()):
+        amiss.append(f"actions or moves were not copied to {shown}")
     return {
         "shown in": shown,
-        "records": found,
+        "records": sorted(found),
         "hidden in": sorted(hidden),
         "amiss": amiss,
         "left rows": sorted(await _rows_left(cells, server, found)),

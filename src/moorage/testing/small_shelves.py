@@ -11,13 +11,15 @@ from moorage.operations.shelve import Shelve, ShelveOffload
 from moorage.operations.steps import servers as records
 from moorage.operations.unshelve_asked import Unshelve
 from moorage.operations.unshelve_in_place import UnshelveInPlace
+from moorage.placement.inventory import host_id
 from moorage.saga import Paper, first_lines, tell
+from moorage.store.region import servers as region_servers
 from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_moved import wired_apart
 from moorage.testing.small_region import CELLS, SERVER, SmallRegion, a_server
 from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
 
-SHELVED = OperationId("shelved")
+SHELVED, MOVED = OperationId("shelved"), OperationId("moved")
 
 
 def shelved_server(operation: OperationId = PROVED_OPERATION) -> Server:
@@ -70,6 +72,26 @@ async def recorded_elsewhere(small: SmallRegion) -> SmallRegion:
 def moving_record() -> MoveRecord:
     """To the other cell."""
     return MoveRecord(shelved_server(), 3, *CELLS, "req-move", "user-1")
+
+
+async def shelved_elsewhere(small: SmallRegion, *, routed: bool = False) -> SmallRegion:
+    """The same server, off its host, with its record in the second cell, where one host is."""
+    await small.wire_host4()
+    await shelved(small, offload=True, routed=routed)
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.hand_to(MOVED)
+    saga = SAGAS["move_record/1"]
+    await tell(saga, MOVED, moving_record(), small.rooms, Paper(first_lines(saga), small.transact))
+    await small.hand_to(PROVED_OPERATION)
+    small.watches_cells = True
+    return small
+
+
+def leaving_its_cell(*, may_stay: bool = False) -> Unshelve:
+    """What is asked of its unshelve, on a host of any cell; `may_stay`: of its own first."""
+    asked, away = unshelving(), () if may_stay else (host_id("host2"),)
+    server = msgspec.structs.replace(shelved_server(), cell=CELLS[1])
+    return msgspec.structs.replace(asked, server=server, seq=4, different_host=away, cross_cell=True)
 
 
 async def with_volumes(small: SmallRegion, *, shelved: bool = False, offload: bool = False) -> Server:

@@ -81,7 +81,7 @@ def _unshelve_heard(run: Run[Unshelve, Rooms], line: Line, seen: Server | None) 
             claim, record = run[unshelve.claim_host], run.get(unshelve.record_host)
             now = _now()
             done = seen or unshelve.unshelved(run, record or busy, now)
-            done = msgspec.structs.replace(done, host=claim.name, node=claim.node)
+            done = msgspec.structs.replace(done, cell=claim.cell, host=claim.name, node=claim.node)
             yield changed(_busy(run.asked.server, TaskState.SPAWNING), done, attempt=run.attempt, host=claim.name)
             yield Said("unshelve.end", done, run.attempt, claim.name)
         case _:

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from moorage.model.errors import Invalid, NotAcceptable, NotFound, Unavailable
-from moorage.model.ids import CellId, HostId
+from moorage.model.ids import CellId, ConductorId, HostId
 from moorage.model.server import Server
 from moorage.model.world import Ask, Unfit
+from moorage.operations.accept import SagaT, newest_known
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps.crossing import Tries
 from moorage.operations.steps.guest_again import Cards
@@ -86,6 +87,22 @@ def refuse_unless_crossing(rooms: Rooms, server: Server, host: str | None, *, cr
     """Raises Unavailable: the host that is named is of another cell, and not everybody who runs knows moves across cells yet."""
     if host is not None and not crosses and cell_of(rooms, host) not in (None, server.cell):
         raise Unavailable("Moves across cells begin when all APIs and conductors are of this release; try again later.")
+
+
+async def chosen(
+    rooms: Rooms, server: Server, leaving: SagaT, *within: SagaT, allowed: bool, host: str | None
+) -> tuple[SagaT, ConductorId]:
+    """What a move is told by, and who begins: `leaving` where it may leave its cell, else the first of the others that all know.
+
+    It may with the permission (`allowed`), unless a host of its own cell is named, and not while processes of an earlier release run.
+    Raises Unavailable: those that run know none of these, or the host that is named is of another cell.
+    """
+    elsewhere = host is not None and cell_of(rooms, host) not in (None, server.cell)
+    leaves = may_leave(rooms, allowed=allowed) and (host is None or elsewhere) and await all_know(rooms)
+    saga, owner = await newest_known(rooms, *((leaving, *within) if leaves else within))
+    if allowed:
+        refuse_unless_crossing(rooms, server, host, crosses=saga is leaving)
+    return saga, owner
 
 
 # ------------------------------------------------------------------------------------------- which cells can have it

@@ -17,9 +17,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from moorage.model.errors import NotFound, Unavailable
+from moorage.model.action import Event
+from moorage.model.errors import HostFailed, NotFound, Unavailable
 from moorage.model.ids import CellId
 from moorage.model.server import Server, checked_change
+from moorage.operations.cells import CELL_OUT
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.doing import now_us
@@ -46,6 +48,18 @@ async def open_cell(run: CopyRun, cell: CellId) -> None:
     """That cell takes writes now, and nobody who told this before us writes there. Raises Unavailable."""
     server, by = run.asked.server.id, records.fence(run)
     await run.rooms.cells[cell].write(lambda tx: cell_servers.take_over(tx, server, by))
+
+
+async def open_cell_or_elsewhere(run: CopyRun, cell: CellId) -> None:
+    """The same of a host's cell. Raises HostFailed, for no host of it, when it is out: another cell is tried then, and nothing was left there."""
+    try:
+        await open_cell(run, cell)
+    except Unavailable as out:
+        elsewhere = HostFailed(
+            "the database of the host's cell does not answer", private=f"{cell}: {out} {out.private}", code=CELL_OUT
+        )
+        elsewhere.without = (cell,)
+        raise elsewhere from out
 
 
 async def open_copy(run: CopyRun, to: CellId) -> None:
@@ -92,6 +106,17 @@ async def copy(run: CopyRun, left: CellId, to: CellId, rewritten: Rewritten) -> 
     after = msgspec.structs.replace(after, cell=to, generation=found.server.generation + 1)
     there = msgspec.structs.replace(there, server=after)
     return await run.rooms.cells[to].write(lambda tx: copies.copy(tx, there, by))
+
+
+def with_action_ended(
+    record: RecordCopy, request_id: str, events: tuple[Event, ...], now: int, message: str | None = None
+) -> RecordCopy:
+    """The copy says that the action of this request is over."""
+    over = {"events": events, "updated_at": now, "finished_at": now, "message": message}
+    told = tuple(
+        msgspec.structs.replace(each, **over) if each.request_id == request_id else each for each in record.actions
+    )
+    return msgspec.structs.replace(record, actions=told)
 
 
 def as_it_is(record: RecordCopy) -> RecordCopy:

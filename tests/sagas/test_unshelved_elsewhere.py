@@ -1,0 +1,129 @@
+"""An offloaded server comes out of its shelf in another cell: who may have that, and how hosts are tried."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from parts import matrix_part
+
+from moorage.bus.agents import HostAddress
+from moorage.model.asker import Asker
+from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.ids import ConductorId
+from moorage.model.operation import Accepted
+from moorage.model.server import Server
+from moorage.operations import unshelve_request
+from moorage.operations.all import SAGAS
+from moorage.operations.steps import servers as records
+from moorage.operations.unshelve_request import UnshelveWish
+from moorage.saga import Paper, first_lines, tell
+from moorage.store.region import processes
+from moorage.store.region import servers as region_servers
+from moorage.store.region.processes import Process
+from moorage.testing.sagas import PROVED_OPERATION, Part, prove
+from moorage.testing.small_cells import records_held
+from moorage.testing.small_kept import Kept
+from moorage.testing.small_region import CELLS, SERVER, SmallRegion
+from moorage.testing.small_shelves import leaving_its_cell, shelved_elsewhere
+
+SAGA = SAGAS["unshelve/3"]
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[SmallRegion]:
+    region = await SmallRegion.open()
+    yield region
+    await region.close()
+
+
+async def unshelved(small: SmallRegion) -> Server:
+    asked = leaving_its_cell(may_stay=True)
+    await tell(SAGA, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(SAGA), small.transact))
+    found = await records.find(small.rooms, SERVER)
+    assert found.server is not None
+    return found.server
+
+
+async def held(small: SmallRegion) -> tuple[Any, ...]:
+    found = await records_held(small.region, small.cells, SERVER)
+    return found["shown in"], found["records"], found["hidden in"], found["amiss"]
+
+
+async def test_its_own_cell_comes_first_and_keeps_the_record(small: SmallRegion) -> None:
+    await shelved_elsewhere(small)
+    server = await unshelved(small)
+    assert (server.host, server.cell, server.shelved, server.vm_state) == ("host2", CELLS[1], None, "active")
+    assert await held(small) == (CELLS[1], [CELLS[1]], [], [])
+
+
+async def test_after_a_failure_hosts_of_another_cell_have_it(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelved_elsewhere(small)
+    asked, start = list[tuple[str, str]](), small.hosts.start_guest
+
+    async def failing(to: HostAddress, *more: Any) -> Any:
+        asked.append((to.cell, to.host))
+        if len(asked) < 3:
+            raise HostFailed("planted")
+        return await start(to, *more)
+
+    monkeypatch.setattr(small.hosts, "start_guest", failing)
+    server = await unshelved(small)
+    assert [cell for cell, _ in asked] == [CELLS[1], CELLS[0], CELLS[0]]
+    assert len(set(asked)) == 3
+    assert (server.cell, server.host) == asked[-1]
+    assert await held(small) == (CELLS[0], [CELLS[0]], [], [])
+
+
+@matrix_part
+async def test_first_on_its_own_host_and_then_on_those_of_another_cell(part: Part, small: SmallRegion) -> None:
+    """Proved too: an attempt in its own cell, and the next one elsewhere."""
+    await prove(SAGA, leaving_its_cell(may_stay=True), Kept(small, lambda: shelved_elsewhere(small)), part)
+
+
+class Tellers:
+    """Takes what is accepted; conductors know all, or all but what crosses cells."""
+
+    def __init__(self, *unknown: str) -> None:
+        self.unknown = unknown
+        self.told: list[Accepted] = []
+
+    async def choose(self, saga: str) -> ConductorId:
+        if saga in self.unknown:
+            raise Unavailable("not known")
+        return ConductorId("conductor1")
+
+    async def begun(self, accepted: Accepted) -> None:
+        self.told.append(accepted)
+
+
+async def test_who_has_the_permission_leaves_the_cell_when_all_that_run_know_how(small: SmallRegion) -> None:
+    """Else it stays, and where a host of another cell is named it is refused for now."""
+    await shelved_elsewhere(small)
+    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    server = (await records.find(small.rooms, SERVER)).server
+    assert server is not None
+    who = Asker("user-1", project=server.project, roles=("admin",))
+
+    async def begun(wish: UnshelveWish, *unknown: str) -> tuple[str, bool]:
+        tellers = Tellers(*unknown)
+        rooms = dataclasses.replace(small.rooms, tellers=tellers)  # type: ignore[arg-type]
+        await unshelve_request.begin(rooms, who, server, wish, check=lambda _: None)
+        (told,) = tellers.told
+        await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, told.id))
+        return told.saga, msgspec.json.decode(told.asked)["cross_cell"]
+
+    may = UnshelveWish(cross_cell=True)
+    assert await begun(may) == ("unshelve/3", True)
+    assert await begun(UnshelveWish()) == ("unshelve/1", False)
+    assert await begun(UnshelveWish(host="host2", cross_cell=True)) == ("unshelve/1", False), "it is of its own cell"
+    assert await begun(UnshelveWish(host="host1", cross_cell=True)) == ("unshelve/3", True)
+    assert await begun(may, "unshelve/3") == ("unshelve/1", False)
+    with pytest.raises(Unavailable, match="of this release"):
+        await begun(UnshelveWish(host="host1", cross_cell=True), "unshelve/3")
+    await small.region.write(lambda tx: processes.tell(tx, Process("p1", "api", "box1", "0.1.0"), 600.0))
+    assert await begun(may) == ("unshelve/1", False)
+    await small.region.write(lambda tx: processes.leave(tx, "p1"))
