@@ -17,7 +17,7 @@ from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, VmState
-from moorage.operations import confirm_resize, delete_request, revert_resize
+from moorage.operations import confirm_resize, delete_request, move_ends, revert_resize
 from moorage.operations.all import SAGAS
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import servers as records
@@ -95,6 +95,13 @@ def with_tellers(small: SmallRegion, tellers: Tellers, **settings: Any) -> Rooms
 # ------------------------------------------------------------------------------------------------ confirm and revert
 
 
+async def test_each_end_of_such_a_move_is_seen_in_its_own_cell(small: SmallRegion) -> None:
+    await crossed(small)
+    [seen] = await move_ends.seen(small.rooms, await recorded(small), limit=5)
+    assert (seen.source.host, seen.source.cell, seen.source.consumer) == ("host1", LEFT, MOVE)
+    assert (seen.destination.host, seen.destination.cell, seen.destination.consumer) == ("host2", THERE, SERVER)
+
+
 async def test_what_was_written_and_attached_while_it_waited_survives_a_revert(small: SmallRegion) -> None:
     await crossed(small)
     before = await recorded(small)
@@ -107,6 +114,14 @@ async def test_what_was_written_and_attached_while_it_waited_survives_a_revert(s
         return msgspec.structs.replace(server, name="renamed", tags=("new",))
 
     await records.change(small.rooms, THERE, SERVER, Fence(ATTACHED, 3, 1, 99), renamed)
+
+    def moved_there_before(tx: Any) -> None:
+        move = migrations.get(tx, MOVE)
+        assert move is not None
+        older = {"uuid": "older", "status": MigrationStatus.CONFIRMED, "source_cell": None, "dest_cell": None}
+        migrations.put(tx, msgspec.structs.replace(move, **cast("Any", older)))
+
+    await small.cells[THERE].write(moved_there_before)
     await small.hand_to(PROVED_OPERATION)
     asked = revert_resize.RevertResize(await recorded(small), 4, "req-revert", "user-1")
     await told(small, "revert_resize/2", asked)
@@ -123,9 +138,12 @@ async def test_what_was_written_and_attached_while_it_waited_survives_a_revert(s
     moved = await small.cells[LEFT].read(lambda tx: migrations.get(tx, MOVE))
     assert moved is not None
     assert (moved.status, moved.source_cell, moved.dest_cell) == (MigrationStatus.REVERTED, LEFT, THERE)
+    older = await small.cells[LEFT].read(lambda tx: migrations.get(tx, "older"))
+    assert older is not None
+    assert (older.source_cell, older.dest_cell) == (THERE, THERE)
     assert await held(small) == {
         "shown in": LEFT,
-        "records": {LEFT: (4, 1)},
+        "records": {LEFT: (4, 2)},
         "hidden in": [],
         "amiss": [],
         "left rows": [],

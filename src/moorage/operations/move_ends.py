@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from moorage.model.errors import NotFound, Problem
+from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.resources import IPV4_ADDRESS
@@ -150,9 +151,10 @@ def _look(tx: Tx, server: Server, moves: Sequence[Migration]) -> _Region:
 
 def _seen(move: Migration, server: Server, region: _Region, outside: _Outside) -> MoveSeen:
     consumers = _consumers(move, server, region)
-    source = _end(move.source_host, move.source_node or None, server, consumers[0], region, outside)
+    left, to = move.source_cell or server.cell, move.dest_cell or server.cell
+    source = _end(move.source_host, move.source_node or None, left, consumers[0], region, outside)
     same = move.dest_host == move.source_host
-    destination = _end(move.dest_host, move.dest_node, server, consumers[1], region, NOTHING if same else outside)
+    destination = _end(move.dest_host, move.dest_node, to, consumers[1], region, NOTHING if same else outside)
     doing = _doing(move, region.operation)
     hosts = {move.source_host, move.dest_host}
     ports_at = {each.port for host, each in outside.bindings if host in hosts}
@@ -187,7 +189,7 @@ def _consumers(move: Migration, server: Server, region: _Region) -> tuple[str | 
 
 
 def _end(
-    host: str | None, node: str | None, server: Server, consumer: str | None, region: _Region, outside: _Outside
+    host: str | None, node: str | None, cell: CellId | None, consumer: str | None, region: _Region, outside: _Outside
 ) -> EndSeen:
     amounts = region.held[consumer].amounts if consumer is not None else {}
     by_provider: dict[str, dict[str, int]] = {}
@@ -195,7 +197,7 @@ def _end(
         by_provider.setdefault(provider, {})[resource] = used
     return EndSeen(
         host=host,
-        cell=None if host is None else server.cell,
+        cell=None if host is None else cell,
         node=node,
         consumer=consumer,
         claimed=tuple(Given(each, region.names.get(each, ""), given) for each, given in by_provider.items()),

@@ -6,8 +6,18 @@ from typing import Any
 import msgspec
 
 from moorage.model.action import Event
+from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
 from moorage.store.cell.copies import RecordCopy
+
+
+def placed(record: RecordCopy, cell: CellId) -> RecordCopy:
+    """Moves that say nothing of the cells of their hosts were within this one: they go on saying so in another one."""
+    migrations = [
+        msgspec.structs.replace(each, source_cell=each.source_cell or cell, dest_cell=each.dest_cell or cell)
+        for each in record.migrations
+    ]
+    return msgspec.structs.replace(record, migrations=migrations)
 
 
 def finished(record: RecordCopy, request_id: str, events: Sequence[Event], now: int) -> RecordCopy:

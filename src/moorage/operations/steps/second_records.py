@@ -23,6 +23,7 @@ from moorage.model.ids import CellId
 from moorage.model.server import Server, checked_change
 from moorage.operations.cells import CELL_OUT
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import record_copies
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.doing import now_us
 from moorage.operations.steps.servers import AboutServer
@@ -101,7 +102,7 @@ async def copy(run: CopyRun, left: CellId, to: CellId, rewritten: Rewritten) -> 
     found = await run.rooms.cells[left].read(partial(copies.read, server=server))
     if found is None:
         raise NotFound(f"server {server} is not in cell {left}")
-    there = rewritten(found)
+    there = rewritten(record_copies.placed(found, left))
     after = checked_change(found.server, there.server)
     after = msgspec.structs.replace(after, cell=to, generation=found.server.generation + 1)
     there = msgspec.structs.replace(there, server=after)
