@@ -52,7 +52,7 @@ async def test_a_copy_that_cannot_be_removed_stays_hidden(small: SmallRegion, mo
     with pytest.raises(Unwound):
         await tell(broken, PROVED_OPERATION, moving_record(), small.rooms, Paper(first_lines(broken), small.transact))
     left = await held(small)
-    assert (left["shown in"], left["hidden in"], sorted(left["records"]), left["amiss"]) == (
+    assert (left["shown in"], left["hidden in"], left["records"], left["amiss"]) == (
         CELLS[0],
         [CELLS[1]],
         list(CELLS),
@@ -140,7 +140,7 @@ async def test_nothing_moves_while_an_earlier_release_answers_lists(
 ) -> None:
     await small.region.write(lambda tx: processes.tell(tx, Process("p1", role, "box1", release), 600.0))
     if refused:
-        with pytest.raises(Unavailable, match="earlier release"):
+        with pytest.raises(Unavailable, match="are of this release"):
             await begun(rooms)
         await small.region.write(lambda tx: processes.leave(tx, "p1"))
     assert await begun(rooms)

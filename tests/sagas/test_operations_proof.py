@@ -25,7 +25,16 @@ from moorage.testing.sagas import PROVED_OPERATION, Part, prove
 from moorage.testing.small_crossed import about_crossed, crossed
 from moorage.testing.small_evacuated import evacuable, evacuating
 from moorage.testing.small_kept import Kept
-from moorage.testing.small_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
+from moorage.testing.small_moved import (
+    about_moved,
+    crossable,
+    crossing_cells,
+    live_migrating,
+    live_movable,
+    movable,
+    moved,
+    resizing,
+)
 from moorage.testing.small_region import SmallRegion, a_boot, a_server
 from moorage.testing.small_shelves import (
     leaving_its_cell,
@@ -138,6 +147,7 @@ def plots(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, World]]
         "confirm_resize/2": (lambda: about_crossed(small, "confirm_resize/2"), lambda: crossed(small)),
         "revert_resize/2": (lambda: about_crossed(small, "revert_resize/2"), lambda: crossed(small)),
         "delete/5": (lambda: about_crossed(small, "delete/5"), lambda: crossed(small)),
+        "resize/2": (lambda: crossing_cells(small), lambda: crossable(small)),
         "move_record/1": (moving_record(), lambda: recorded_elsewhere(small)),
         "unshelve/3": (leaving_its_cell(), lambda: shelved_elsewhere(small)),
     }
@@ -405,6 +415,34 @@ def test_every_saga_has_a_plan_that_was_agreed() -> None:
             "start_guest",
             "await_vifs",
             "record_evacuated",
+        ],
+        "resize/2": [
+            "begin_action",
+            "check_source",
+            "read_ports",
+            "check_neighbours",
+            "claim_host",
+            "prepare_host",
+            "open_cell",
+            "bind_destination",
+            "reserve_volumes",
+            "record_destination",
+            "hold_image",
+            "stop_guest",
+            "take_snapshot",
+            "upload_image",
+            "send_guest",
+            "switch_volumes",
+            "activate_bindings",
+            "land_guest",
+            "start_guest",
+            "await_vifs",
+            "begin_copy",
+            "seal_record",
+            "copy_record",
+            "show_there",
+            "record_resized",
+            "delete_image",
         ],
         "move_record/1": [
             "open_cell",

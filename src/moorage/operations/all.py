@@ -9,6 +9,7 @@ from moorage.operations.attach_volume import ATTACH_VOLUME
 from moorage.operations.boot import BOOT, BOOT_WITH_VOLUMES
 from moorage.operations.confirm_resize import CONFIRM_IN_OTHER_CELL, CONFIRM_RESIZE
 from moorage.operations.crash_dump import CRASH_DUMP
+from moorage.operations.cross_cell_resize import RESIZE_ACROSS_CELLS
 from moorage.operations.delete import (
     DELETE,
     DELETE_BEFORE_SHOWN,
@@ -76,6 +77,7 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         EVACUATE,
         EVACUATE_ACROSS,
         MOVE_RECORD,
+        RESIZE_ACROSS_CELLS,
         CONFIRM_IN_OTHER_CELL,
         REVERT_TO_OTHER_CELL,
         DELETE_IN_ALL_CELLS,

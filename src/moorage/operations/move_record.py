@@ -14,14 +14,13 @@ cell that has its record.
 import msgspec
 
 from moorage.clients.http import request_id as carried
-from moorage.model.errors import Conflict, Invalid
+from moorage.model.errors import Conflict, Invalid, Unavailable
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.accept import accepted, tell_later
-from moorage.operations.cell_moves import refuse_old_processes
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import second_records, slot
+from moorage.operations.steps import other_cells, second_records, slot
 from moorage.operations.steps import servers as records
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
@@ -128,7 +127,8 @@ async def begin(
     """
     if to not in rooms.cells.ids:
         raise Invalid(f"There is no cell {to}.")
-    await refuse_old_processes(rooms)
+    if not await other_cells.all_know(rooms):
+        raise Unavailable(other_cells.TOO_EARLY)
     owner = await rooms.tellers.choose(MOVE_RECORD.name)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:

@@ -18,9 +18,12 @@ A migration is a resize to the same flavor.  A server may be resized where it is
 """
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
+from moorage.bus.agents import Errand
 from moorage.bus.messages import SendGuest, TakeGuest, Verb
 from moorage.clients.network.ports import BINDING_FAILED
 from moorage.clients.network.wire import BINDING_FAILED_KIND
@@ -202,12 +205,12 @@ async def start_source(run: ResizeRun) -> None:
     gone = True
     if claim is not None and claim.name != server.host:
         gone = await moving.take_back_guest(run, "drop_sent", claim, run.asked.migration, same_host=False)
-        await _plug_volumes_again(run)
+        await plug_volumes_again(run, partial(errand, run))
     if server.vm_state is VmState.ACTIVE and (gone or not await moving.for_delete(run)):
         await moving.if_there(hosts.power_on(source, errand(run, "start_source"), server.id))
 
 
-async def _plug_volumes_again(run: ResizeRun) -> None:
+async def plug_volumes_again(run: ResizeRun, named: Callable[[str], Errand]) -> None:
     """The old host's guest knew exports that are no more, if its volumes were switched."""
     asked, found = run.asked.server, run.get(begin_action)
     if not asked.volumes or found is None:
@@ -217,7 +220,7 @@ async def _plug_volumes_again(run: ResizeRun) -> None:
     for each in () if now is None else now.volumes:
         if each.attachment is not None and each.attachment != before.get(each.bdm):
             disk = await disk_of(run.rooms, each, each.attachment)
-            here, mine = moving.here(asked).address, errand(run, f"plug_{each.bdm}")
+            here, mine = moving.here(asked).address, named(f"plug_{each.bdm}")
             await moving.if_there(run.rooms.hosts.attach_volume(here, mine, asked.id, disk))
 
 
@@ -301,7 +304,7 @@ async def activate_source(run: ResizeRun) -> None:
 async def land_guest(run: ResizeRun) -> None:
     """The new host makes the guest of what was sent, in its new size; it is off still."""
     claim = run[claim_host]
-    guest = await _guest(run, run[activate_bindings])
+    guest = await guest_there(run, run[activate_bindings])
     order = TakeGuest(guest, run.asked.migration)
     to = End(claim.cell, claim.name).address
     with moving.elsewhere_only(but=(DISK_SHRINKS,)):
@@ -321,7 +324,8 @@ async def _drop(run: ResizeRun, step: str) -> bool:
     return await moving.take_back_guest(run, step, claim, run.asked.migration, same_host=same)
 
 
-async def _guest(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
+async def guest_there(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
+    """What the host that was claimed is told to make."""
     claim, cards, asked = run[claim_host], run[read_ports], run.asked
     server = msgspec.structs.replace(_server(run), flavor=asked.flavor)
     guest = guest_of(server, cards.networks, ports, claim.availability_zone)
@@ -334,7 +338,7 @@ async def _guest(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
 async def start_guest(run: ResizeRun) -> PowerState:
     """It is switched on there, or left off as it was."""
     claim = run[claim_host]
-    guest = await _guest(run, run[activate_bindings])
+    guest = await guest_there(run, run[activate_bindings])
     to = End(claim.cell, claim.name).address
     try:
         with moving.elsewhere_only(but=(HOST_SILENT,)):  # it may run there: nobody else starts it before that is over
@@ -377,10 +381,7 @@ async def await_vifs(run: ResizeRun) -> None:
 async def record_resized(run: ResizeRun) -> None:
     """VERIFY_RESIZE, on its new host, in its new size; the action is finished with it."""
     now, claim = doing.now_us(), run[claim_host]
-    told = crossing.said(_readdressed(run))
-    events = tuple(
-        Event(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None) for each in EVENTS
-    )
+    events = events_of(run, now)
 
     def also(tx: Tx) -> None:
         moving.with_status(tx, run.asked.migration, MigrationStatus.FINISHED)
@@ -389,6 +390,14 @@ async def record_resized(run: ResizeRun) -> None:
     by, changed = records.fence(run), lambda server: resized(run, server, now)
     await records.change(run.rooms, moving.here(run.asked.server).cell, run.asked.server.id, by, changed, also)
     run.rooms.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+
+
+def events_of(run: ResizeRun, now: int) -> tuple[Event, ...]:
+    """Of the action that went well."""
+    claim, told = run[claim_host], crossing.said(_readdressed(run))
+    return tuple(
+        Event(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None) for each in EVENTS
+    )
 
 
 @record_resized.passed
@@ -423,9 +432,11 @@ def resized(run: ResizeRun, server: Server, now: int) -> Server:
         second_bindings=second,
         profiles={} if second else moving.profiles_of(cards),
         readdressed=_readdressed(run),
+        cell=None if claim.cell == server.cell else server.cell,
     )
     return msgspec.structs.replace(
         move_claims.on_claimed(server, claim, cards, ports, attachments, state),
+        cell=claim.cell,
         flavor=asked.flavor,
         moved=moved,
         disk_config=asked.disk_config or server.disk_config,

@@ -6,19 +6,20 @@ from moorage.clients.http import request_id as carried
 from moorage.model.asker import Asker
 from moorage.model.errors import Conflict, Invalid, Problem
 from moorage.model.flavor import Flavor
-from moorage.model.ids import OperationId, new_uuid
+from moorage.model.ids import ImageId, OperationId, new_uuid
 from moorage.model.migration import MigrationType
 from moorage.model.operation import Accepted
 from moorage.model.quota import DEFAULT_LIMITS
 from moorage.model.server import FlavorCopy, Server, TaskState
 from moorage.operations import kept_flavors
-from moorage.operations.accept import accepted, tell_later
+from moorage.operations.accept import accepted, newest_known, tell_later
 from moorage.operations.boot_request import hinted_hosts, needs_of_flavor, refuse_devices
+from moorage.operations.cross_cell_resize import RESIZE_ACROSS_CELLS
 from moorage.operations.disk_config import PROPERTY
 from moorage.operations.resize import RESIZE
 from moorage.operations.resize_asked import Resize
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import moving, slot
+from moorage.operations.steps import moving, other_cells, slot
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
@@ -42,8 +43,7 @@ async def begin(
 ) -> None:
     """Accept it. Raises Invalid (flavor or host cannot be had), OverQuota, Conflict and NotFound."""
     check(server)
-    if wish.host is not None:
-        _check_host(rooms, server, wish.host)
+    _check_host(rooms, server, wish)
     flavor = server.flavor
     if wish.flavor is not None:
         flavor = await _flavor(rooms, server, wish)
@@ -53,7 +53,10 @@ async def begin(
     refuse_without_credentials(rooms)
     near, far = await hinted_hosts(rooms, server.hints)
     group = await group_of(rooms, server)
-    owner = await rooms.tellers.choose(RESIZE.name)
+    leaves = other_cells.may_leave(rooms, allowed=wish.cross_cell) and await other_cells.all_know(rooms)
+    saga, owner = await newest_known(rooms, *((RESIZE_ACROSS_CELLS, RESIZE) if leaves else (RESIZE,)))
+    crosses = saga is RESIZE_ACROSS_CELLS
+    other_cells.refuse_unless_crossing(rooms, server, wish.host, crosses=crosses)
     defaults = {**DEFAULT_LIMITS, **(rooms.settings.quota or {})}
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
@@ -80,8 +83,10 @@ async def begin(
             user=asker.user,
             global_request_id=carried.get(),
             by_project=asker.project or "",
+            cross_cell=crosses,
+            image=ImageId(new_uuid()) if crosses and not now.volume_backed else None,
         )
-        return accepted(RESIZE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 
     def charge(tx: Tx, now: Server) -> Problem | None:
         wanted = more(now, flavor)
@@ -98,14 +103,13 @@ def more(server: Server, flavor: FlavorCopy) -> dict[str, int]:
     return {name: amount for name, amount in wants.items() if amount > 0}
 
 
-def _check_host(rooms: Rooms, server: Server, host: str) -> None:
+def _check_host(rooms: Rooms, server: Server, wish: ResizeWish) -> None:
     """In Nova's words."""
-    if host == server.host:
+    if wish.host is None:
+        return
+    if wish.host == server.host:
         raise Invalid("Cannot migrate to the host where the server exists.")
-    world = rooms.placement.world()
-    at = world.slots_by_name.get(host)
-    if at is None or world.cell_names[int(world.cell[at])] != server.cell:  # Nova looks into no other cell either
-        raise Invalid(f"Compute host {host} could not be found.")
+    other_cells.refuse_other_cell(rooms, server, wish.host, allowed=wish.cross_cell)
 
 
 async def _flavor(rooms: Rooms, server: Server, wish: ResizeWish) -> FlavorCopy:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.model.ids import FlavorId, OperationId, SegmentId
+from moorage.model.ids import FlavorId, ImageId, OperationId, SegmentId
 from moorage.model.resources import needs_of
 from moorage.model.server import FlavorCopy, Server, VmState
 from moorage.operations.all import SAGAS
@@ -18,12 +18,14 @@ from moorage.placement.inventory import SegmentReport
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.region import quotas
 from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_cells import wire_far_hosts
 from moorage.testing.small_network import SEGMENTS
 from moorage.testing.small_region import ALL_HOSTS, PROJECT, SERVER, SmallRegion
 from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
 
 RESIZED = OperationId("resized")
 MOVE = "70a599e0-31e7-49b7-b260-868f441e0002"
+TEMPORARY = ImageId("70a599e0-31e7-49b7-b260-868f441e0099")
 LARGER = FlavorCopy(id=FlavorId("2"), name="small", vcpus=2, ram_mib=128, disk_gib=2, number=2)
 MORE = {"cores": 1, "ram": 64}
 
@@ -89,6 +91,23 @@ async def resizing(small: SmallRegion, *, same_host: bool = False, **world: Any)
         user="user-1",
         by_project=PROJECT,
     )
+
+
+async def crossable(small: SmallRegion, **world: Any) -> SmallRegion:
+    """The same server, and hosts in the other cell that it may go to."""
+    await wire_far_hosts(small.engine)
+    await movable(small, **world)
+    small.watches_cells = True
+    return small
+
+
+async def crossing_cells(small: SmallRegion, *, may_stay: bool = False, **world: Any) -> Resize:
+    """What is asked of a resize that may end in another cell; without `may_stay` it can end there only."""
+    await crossable(small, **world)
+    asked, seen = await resizing(small, **world), small.engine.world()
+    far = tuple(seen.host_ids[seen.slots_by_name[each]] for each in ("host3", "host4"))
+    image = None if asked.server.volume_backed else TEMPORARY
+    return msgspec.structs.replace(asked, cross_cell=True, image=image, far=() if may_stay else far)
 
 
 async def live_movable(

@@ -48,7 +48,7 @@ from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 from moorage.testing.inline import InlineDatabase
-from moorage.testing.small_cells import records_held
+from moorage.testing.small_cells import FAR_HOSTS, records_held
 from moorage.testing.small_guarantees import devices_of, guaranteed
 from moorage.testing.small_images import DictImages, SnapshotVerbs
 from moorage.testing.small_moves import MoveVerbs, addresses_held, moves_held
@@ -65,6 +65,7 @@ CELLS = (CellId("cell1"), CellId("cell2"))
 HOSTS = (("host1", CELLS[0]), ("host2", CELLS[1]), ("host3", CELLS[0]))
 ALL_HOSTS = (*HOSTS, ("host4", CELLS[0]))
 """With the one that there is in worlds of moves: a server that leaves its host needs two others of its cell."""
+EVERY_HOST = (*ALL_HOSTS, *FAR_HOSTS)
 USERS_PORT = "users-port"
 SPARE_PORT = "spare-port"
 """Another of the user's, not in the boot."""
@@ -248,7 +249,7 @@ class SmallRegion:
         if "host4" in self._wired:
             return
         self._wired.add("host4")
-        host, cell = ALL_HOSTS[-1]
+        host, cell = ALL_HOSTS[3]
         inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
         await self.engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
         await self.wire_segments()
@@ -360,7 +361,7 @@ class SmallRegion:
         held = await self.region.read(lambda tx: tx.scalar(OPERATION))
         rows, cards, devices = 0, 0, 0
         for database in self.cells.values():
-            on = [await database.read(partial(servers.on_host, host=host)) for host, _ in ALL_HOSTS]
+            on = [await database.read(partial(servers.on_host, host=host)) for host, _ in EVERY_HOST]
             living = [server for each in on for server in each]
             rows += len(living)
             cards += sum(len(each.nics) for each in living)
@@ -380,7 +381,7 @@ class SmallRegion:
             **self.hosts.held(),
             **(await addresses_held(self, SERVER) if self.watches_addresses else {}),
             **(await records_held(self.region, self.cells, SERVER) if self.watches_cells else {}),
-            **(await moves_held(self, ALL_HOSTS, PROJECT, under_way=held is not None) if self.watches_moves else {}),
+            **(await moves_held(self, EVERY_HOST, PROJECT, under_way=held is not None) if self.watches_moves else {}),
             "said": {**said_amiss(await self.said()), "unworded": self.herald.unworded},
         }
 

@@ -10,13 +10,17 @@ from collections.abc import Iterator
 import msgspec
 
 from moorage.model.server import Server, TaskState, VmState
-from moorage.operations import confirm_resize, live_migrate, resize, resize_asked, revert_resize
+from moorage.operations import confirm_resize, cross_cell_resize, live_migrate, resize, resize_asked, revert_resize
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.notifications.said import Said, Story, changed, trouble_of
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import live
 from moorage.saga import Line, Run
 from moorage.saga.log import Ended, Result, Turn
+
+STOP_GUEST = cross_cell_resize.stop_guest.name
+"""Where a guest may go to another cell it leaves from then on, whichever way its disk goes."""
+AT_HOSTS = frozenset({STOP_GUEST, resize.send_guest.name, resize.land_guest.name, resize.start_guest.name})
 
 
 def _now() -> int:
@@ -43,7 +47,7 @@ def _heard(run: Run[resize_asked.Resize, Rooms], line: Line, seen: Server | None
             claim = resize.claim_host.decode(line.value)
             yield Said("resize_prep.start", prep, line.attempt, claim.name, new_flavor=asked.flavor)
             yield Said("resize_prep.end", prep, line.attempt, claim.name, new_flavor=asked.flavor)
-        case Result(step=resize.send_guest.name):
+        case Result() if line.step == (STOP_GUEST if asked.cross_cell else resize.send_guest.name):
             yield Said("resize.start", _busy(server, TaskState.RESIZE_MIGRATING), line.attempt, server.host)
             yield Said("resize.end", _busy(server, TaskState.RESIZE_MIGRATED), line.attempt, server.host)
         case Ended(status="done"):
@@ -55,7 +59,7 @@ def _heard(run: Run[resize_asked.Resize, Rooms], line: Line, seen: Server | None
             yield changed(finishing, done, host=claim.name)
             yield Said("resize_finish.end", done, host=claim.name)
         case Turn(reason="failed"):
-            at_host = line.cause.step in {resize.send_guest.name, resize.land_guest.name, resize.start_guest.name}
+            at_host = line.cause.step in AT_HOSTS
             host = server.host if at_host else None
             yield Said("resize.error", prep, host=host, trouble=trouble_of(line.cause))
             yield changed(prep, server, host=server.host)

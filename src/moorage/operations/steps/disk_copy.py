@@ -10,7 +10,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand, errand_to_source
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
 
@@ -33,7 +33,7 @@ async def drop(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None
     A host that knows no snapshots has none.
     """
     try:
-        await run.rooms.hosts.drop_snapshot(at, errand(run, step), run.asked.server.id, image)
+        await run.rooms.hosts.drop_snapshot(at, errand_to_source(run, step), run.asked.server.id, image)
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST, "not_supported"}:
             raise

@@ -4,6 +4,8 @@ import logging
 import uuid
 from collections.abc import Iterable
 
+import msgspec
+
 from moorage.bus.agents import Errand, HostAddress
 from moorage.bus.messages import DestroyGuest
 from moorage.model.errors import HostFailed
@@ -32,6 +34,14 @@ def errand(run: Run[AboutServer, Rooms], step: str) -> Errand:
         request_id=run.asked.request_id,
         until_done=run.past,
     )
+
+
+def errand_to_source(run: Run[AboutServer, Rooms], step: str) -> Errand:
+    """To the host that a move leaves: it is commanded in every attempt, so what takes back an early one's is newer than the last one's."""
+    mine = errand(run, step)
+    if run.phase != "undo":
+        return mine
+    return msgspec.structs.replace(mine, turn=Turn(run.asked.seq, max(run.attempt, len(run.tried) + 1)).undo())
 
 
 def asked_anew(step: str) -> str:

@@ -23,6 +23,7 @@ from moorage.store.region import processes
 
 KNOWS_HIDDEN_RECORDS = (0, 2)
 """The first release whose lists leave out the record that is not shown."""
+TOO_EARLY = "Moves across cells begin when all APIs and conductors are of this release; try again later."
 ONE_BINDING = Unfit("the network service has one binding of a port only")
 NO_ATTACHMENTS = Unfit(
     "the volume service is too old for moves across cells", "it does not know version 3.44 of its API"
@@ -86,7 +87,7 @@ def refuse_other_cell(rooms: Rooms, server: Server, host: str, *, allowed: bool)
 def refuse_unless_crossing(rooms: Rooms, server: Server, host: str | None, *, crosses: bool) -> None:
     """Raises Unavailable: the host that is named is of another cell, and not everybody who runs knows moves across cells yet."""
     if host is not None and not crosses and cell_of(rooms, host) not in (None, server.cell):
-        raise Unavailable("Moves across cells begin when all APIs and conductors are of this release; try again later.")
+        raise Unavailable(TOO_EARLY)
 
 
 async def chosen(

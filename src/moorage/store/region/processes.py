@@ -1,7 +1,7 @@
 """Which processes run, and of which release: told by each of itself, for people who upgrade (N14).
 
 A process whose row is late or missing works as any other; what is decided by it is only whether a move across cells may
-begin (`operations/cell_moves.py`).
+begin (`operations/steps/other_cells.py`).
 """
 
 from collections.abc import Sequence
