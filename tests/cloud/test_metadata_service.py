@@ -209,7 +209,8 @@ async def test_flat_networks_know_guests_by_their_address(start: Start) -> None:
             assert network["services"] == [{"type": "dns", "address": "10.9.9.9"}]
         async with service(running, (f"::ffff:{address}", 40000)) as guest:
             assert (await guest.get("/latest/meta-data/hostname")).text == "a.novalocal"
-        async with service(running, ("10.1.0.6", 40000)) as stranger:
+        nobodys = next(each for each in ("10.1.0.5", "10.1.0.6") if each != address)
+        async with service(running, (nobodys, 40000)) as stranger:
             for headers in ({}, {"X-Forwarded-For": address}, signed(server["id"], server["tenant_id"])):
                 assert (await stranger.get("/latest/meta-data/hostname", headers=headers)).status_code == 404
         async with service(running, ("10.200.0.1", 40000)) as proxy:

@@ -18,11 +18,12 @@ from moorage.model.volume import Attachment, Snapshot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.snapshot_image import MADE_FOR
 from moorage.sql import Tx
+from moorage.store.cell import copies
 from moorage.store.cell import identity as cell_identities
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence, fences
-from moorage.store.region import console_tokens, inbox, quotas, user_quotas, volume_intents
+from moorage.store.region import console_tokens, hidden_records, inbox, quotas, user_quotas, volume_intents
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
@@ -135,6 +136,20 @@ async def _twice(small: SmallRegion) -> None:
     other = elsewhere(await here(small))
     old = Fence(OperationId("x"), 0, 1, 1)
     await small.cells[other].write(partial(cell_servers.record, server=row, fence=old))
+
+
+@plants("hidden_record_left")
+async def _sealed_and_not_hidden(small: SmallRegion) -> None:
+    row = await record(small)
+    other = elsewhere(await here(small))
+    fence = Fence(OperationId("x"), 1, 0, 1)
+    await small.cells[other].write(lambda tx: (cell_servers.record(tx, row, fence), copies.seal(tx, SERVER, fence)))
+
+
+@plants("hidden_record_missing")
+async def _hidden_and_not_there(small: SmallRegion) -> None:
+    other = elsewhere(await here(small))
+    await small.region.write(lambda tx: hidden_records.open_row(tx, SERVER, other))
 
 
 @plants("record_missing")

@@ -32,6 +32,7 @@ ALSO = {
     "mapping_deleted_record_live": {"guest_orphaned"},
     "record_deleted_mapping_live": {"port_orphaned", "port_not_let_go", "quota_usage_wrong"},
     "record_in_two_cells": {"quota_usage_wrong"},
+    "hidden_record_left": {"quota_usage_wrong"},
     "port_allocation_wrong_provider": {"port_allocation_missing"},
 }
 """What such a leak brings with it."""

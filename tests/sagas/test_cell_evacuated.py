@@ -89,6 +89,6 @@ async def test_with_a_host_that_is_removed_what_was_evacuated_from_it_is_over(at
     cell = at.small.cells[at.cell]
     host = await cell.read(lambda tx: cell_hosts.named(tx, at.host))
     assert host is not None
-    await words.delete(at.small.region, cell, host, 1)
+    await words.delete(at.small.region, dict(at.small.cells), cell, host, 1)
     assert (await recorded(at, uuid)).status is MigrationStatus.COMPLETED
     assert not await at.small.region.read(partial(claims.held, consumer=uuid))

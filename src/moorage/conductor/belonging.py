@@ -6,6 +6,11 @@ turns decide; only what is older than the operation, or than its attempt, is ove
 A server that is moved has a guest on each of two hosts, of which one is off, until the move is confirmed or reverted: while its
 migration is open, the one on the host that it leaves belongs there.  Whether it is to be on, that host knows: it was told to switch it off.
 
+A server that moves into another cell has a record in each of two for a while.  A row says that a guest belongs here only where the region
+names this cell, or where the operation that holds the server has its claim on the host: else an open migration alone keeps a guest.  So a
+cell that comes back after its servers were evacuated into another one has their guests destroyed.  What a sealed row tells of is not
+started: its guest runs elsewhere, or is about to.
+
 A server that is evacuated leaves its guest on a host that is taken for dead.  Until it is about to be started elsewhere the guest is kept
 there and not started; from then on it goes, whenever that host comes back (RULES §11).
 """
@@ -76,7 +81,7 @@ class Belonging:
         for each in sorted(ids):
             row, where = placed.get(each), known.get(each)
             if each in leaving.stay and not _is_gone(row, where):
-                running = row is None or row.vm_state in RUNNING_STATES
+                running = row is None or _runs(row)
                 said: ServerTurn | None = ServerTurn(each, None, here=True, running=running, over=_over(where))
             elif each in leaving.stay_off and not _is_gone(row, where):
                 said = ServerTurn(each, None, here=True, running=False, over=_over(where))
@@ -97,7 +102,8 @@ class Belonging:
             each
             for each, row in placed.items()
             if each not in asked
-            and _is_on(row, host)
+            and not row.hidden
+            and self._counts(row, known.get(each), host)
             and row.power_state != PowerState.NOSTATE
             and ((where := known.get(each)) is None or where.operation is None)
         }
@@ -123,7 +129,15 @@ class Belonging:
             return False
         if where.claimed_on is not None:
             return self._name_of(where.claimed_on) != host
-        return not _is_on(row, host)
+        return not self._counts(row, where, host)
+
+    def _counts(self, row: Placed | None, where: Standing | None, host: str) -> bool:
+        """Whether a row of this cell is a word that the server is on the host: it may be the one that is not shown."""
+        if not _is_on(row, host):
+            return False
+        if where is None or where.cell in (self._cell, None):
+            return True
+        return where.claimed_on is not None and self._name_of(where.claimed_on) == host
 
     def _say(
         self, server: ServerId, host: str, row: Placed | None, where: Standing | None, *, turns_only: bool
@@ -131,13 +145,14 @@ class Belonging:
         """None: no word names it."""
         if _is_gone(row, where):
             return ServerTurn(server, here=False, gone=True)
+        counts = self._counts(row, where, host)
         if where is None:
-            if _is_on(row, host):
+            if counts:
                 return _here(row, where)
             return ServerTurn(server, here=False, gone=True) if turns_only and row is None else None
         if where.operation is not None:
             return self._under_way(server, host, row, where)
-        if _is_on(row, host):
+        if counts:
             return _here(row, where)
         if row is None and where.recorded_in in (self._cell, None) and not where.has_order:
             return None
@@ -152,7 +167,7 @@ class Belonging:
                 return None
             if name != host:  # its earlier attempts are over, whatever is left of them in somebody's buffers
                 return ServerTurn(server, Turn(where.operation_seq, where.attempt - 1, UNDO), here=False)
-        if _is_on(row, host):
+        if self._counts(row, where, host):
             return _here(row, where)
         if where.claimed_on is not None or where.operation_seq is None:
             return None
@@ -190,7 +205,12 @@ def _is_on(row: Placed | None, host: str) -> bool:
 
 def _here(row: Placed | None, where: Standing | None) -> ServerTurn:
     assert row is not None
-    return ServerTurn(row.id, None, here=True, running=row.vm_state in RUNNING_STATES, over=_over(where))
+    return ServerTurn(row.id, None, here=True, running=_runs(row), over=_over(where))
+
+
+def _runs(row: Placed) -> bool:
+    """A sealed row's state is what it was: its server may run elsewhere by now."""
+    return not row.hidden and row.vm_state in RUNNING_STATES
 
 
 def _over(where: Standing | None) -> int | None:

@@ -14,7 +14,7 @@ What a host has and what the records say are compared (RULES §23):
 import asyncio
 import logging
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from moorage.bus import subjects
 from moorage.bus.carrier import Bus, Subscription
@@ -68,7 +68,7 @@ STORED_WITHIN_S = 2.0
 class CellConductor:
     """One per cell, in whichever process is configured for it; several may run, they write the same.
 
-    `alone`: no agent that was here before this process can still live, for it had them all.
+    `alone`: no agent that was here before this process can still live, for it had them all. `cells`: all of them, for servers that left this one.
     """
 
     def __init__(
@@ -83,8 +83,10 @@ class CellConductor:
         zone: str = "nova",
         silent_s: float = SILENT_S,
         alone: bool = False,
+        cells: Mapping[CellId, Database] | None = None,
     ) -> None:
         self.cell = cell
+        self._cells: Mapping[CellId, Database] = {cell: database} if cells is None else cells
         self._database = database
         self._region = region
         self._engine = engine
@@ -290,7 +292,7 @@ class CellConductor:
         known.left_alone = judged.left_alone
         waits = bool(known.absent or judged.undecided)
         if whole and await evacuated.settle(
-            told.host, told.guests, self._now_us(), self._database, self._region, self._engine
+            told.host, told.guests, self._now_us(), self._database, self._region, self._engine, self._cells
         ):
             waits = True
         if waits:

@@ -2,16 +2,18 @@
 
 Its whole report is the word: a guest that it does not name is gone.  What the move held there is given back, and the move's record says
 `completed`.  Nothing is done at the network service: the ports are where the server is.
+
+A server that was evacuated into another cell has a sealed row here still, and its migration is in both: that of the cell that shows the
+server is ended first, so that this is done again while that cell is out.  Its record here is removed afterwards, by the round of those.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-import msgspec
-
-from moorage.model.ids import ServerId
-from moorage.model.migration import Migration, MigrationStatus
+from moorage.model.ids import CellId, ServerId
+from moorage.model.migration import Migration
 from moorage.model.verdict import Row
+from moorage.operations.evacuations_over import complete, completed_where_shown
 from moorage.placement.engine import Engine
 from moorage.sql import Database, Tx
 from moorage.store.cell import migrations, servers
@@ -20,9 +22,15 @@ logger = logging.getLogger(__name__)
 
 
 async def settle(
-    host: str, guests: Collection[ServerId], now_us: int, database: Database, region: Database, engine: Engine
+    host: str,
+    guests: Collection[ServerId],
+    now_us: int,
+    database: Database,
+    region: Database,
+    engine: Engine,
+    cells: Mapping[CellId, Database],
 ) -> bool:
-    """Whether guests that were evacuated are there still.  `guests`: all that the host has.
+    """Whether guests that were evacuated are there still, or what was evacuated waits for another cell.  `guests`: all that the host has.
 
     The claim goes first: while the record does not say that it is over, this is done again.
     """
@@ -31,7 +39,8 @@ async def settle(
     if over:
         rows = await region.write(lambda tx: _release(tx, over, engine))
         engine.settle(rows)
-        await database.write(lambda tx: _complete(tx, over, now_us))
+        over = await completed_where_shown(over, now_us, database, region, cells)
+        await database.write(lambda tx: complete(tx, over, now_us))
         logger.info(
             "host %s is back without what was evacuated from it: %s", host, ", ".join(each.server for each in over)
         )
@@ -42,15 +51,8 @@ def _left(tx: Tx, host: str) -> tuple[Sequence[Migration], frozenset[ServerId]]:
     """What was evacuated from it, and of that what has come back to it since."""
     left = migrations.evacuated_from(tx, host)
     rows = servers.where_placed(tx, host, [each.server for each in left]) if left else {}
-    return left, frozenset(id for id, row in rows.items() if row.host == host and not row.deleted)
+    return left, frozenset(id for id, row in rows.items() if row.host == host and not row.deleted and not row.hidden)
 
 
 def _release(tx: Tx, over: Sequence[Migration], engine: Engine) -> list[Row]:
     return [row for each in over for row in engine.release(tx, each.uuid)]
-
-
-def _complete(tx: Tx, over: Sequence[Migration], now_us: int) -> None:
-    for each in over:
-        row = migrations.get(tx, each.uuid)
-        if row is not None and row.status is MigrationStatus.DONE:
-            migrations.put(tx, msgspec.structs.replace(row, status=MigrationStatus.COMPLETED, updated_at=now_us))

@@ -279,6 +279,7 @@ async def conduct(region: Region, cell: CellId, *, alone: bool) -> None:
         zone=region.config.compute.default_availability_zone,
         silent_s=region.config.compute.host_silence_s,
         alone=alone and isinstance(region.bus, MemoryBus),
+        cells=region.databases.cells,
     )
     try:
         await conductor.start()

@@ -121,6 +121,13 @@ KINDS: Mapping[str, Kind] = {
     "mapping_missing": Kind("a cell has a record of a server that the region does not know", "the region learns of it"),
     "mapping_wrong_cell": Kind("the region has a server in a cell that is not the one with its record", "the mapping"),
     "record_in_two_cells": Kind("two cells have a record of one server", "the older record goes"),
+    "hidden_record_left": Kind(
+        "a sealed record is left of a server that is shown elsewhere, was deleted, or is not moved by anybody",
+        "it is hidden, and removed once nobody needs it; of a server that is shown there, it takes writes again",
+    ),
+    "hidden_record_missing": Kind(
+        "the region says that a cell has a record that is not shown, and it has none", "the region forgets it"
+    ),
     "record_missing": Kind("the cell of a server does not have its record", "restore the cell's database", False),
     "record_deleted_mapping_live": Kind("a record is deleted, and the region does not know it", "the region is told"),
     "mapping_deleted_record_live": Kind(

@@ -22,6 +22,7 @@ R = TypeVar("R")
 
 RECENT_US = 600 * 1_000_000
 """Records that were hidden and are no more are read for so long: a list takes less."""
+NEVER_US = 1 << 62
 READS_MAX = 5
 """So often servers that move, or the whole, are asked for again; then the region's last word counts."""
 WITHOUT_MAX = 5_000
@@ -188,6 +189,11 @@ async def unmoved(region: Database, cells: Mapping[str, Database], count: Callab
             break
         seen, counted = now, await count(now)
     return counted
+
+
+def hidden_now(tx: Tx) -> Hidden:
+    """What is hidden at this moment, without what was a moment ago."""
+    return _hidden_since(tx, NEVER_US)
 
 
 def _hidden_since(tx: Tx, since_us: int) -> Hidden:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from moorage.api.call import Call, Reply
-from moorage.api.hosts import by_service, every_host, host_named, is_up, past_number, zone_of, zones_of
+from moorage.api.hosts import by_service, cells_of, every_host, host_named, is_up, past_number, zone_of, zones_of
 from moorage.api.microversions import Json
 from moorage.api.past import v2_011, v2_053, v2_069
 from moorage.api.routes import TEXT, Params, Route
@@ -193,7 +193,7 @@ async def delete(call: Call[None]) -> Reply:
     found = await by_service(call, service)
     if found is None:
         raise NotFound(f"Service {service} not found.")
-    await writes.delete(call.desk.region, found[1], found[0], now_us(call.desk.clock))
+    await writes.delete(call.desk.region, cells_of(call), found[1], found[0], now_us(call.desk.clock))
     return Reply(204)
 
 

@@ -1,5 +1,6 @@
 """Repairs of mappings and records."""
 
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -11,16 +12,17 @@ from moorage.model.migration import MigrationStatus
 from moorage.model.server import Fault, Server, VmState
 from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
+from moorage.store.cell import copies, migrations
 from moorage.store.cell import identity as cell_identities
-from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
-from moorage.store.region import audited
+from moorage.store.region import audited, hidden_records
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.servers import Whereabouts
 from moorage.store.servers import server_values
 
+LINES_MAX = 2**31 - 1
 NOBODY = "Nobody was building the server any more; an audit found it."
 
 
@@ -33,11 +35,20 @@ class MendingRecords:
         return int(self._clock.now() * 1_000_000)
 
     async def _rows(self, server: ServerId) -> dict[CellId, Server]:
-        """The living records of a server. Raises Unavailable when a cell is out."""
+        """The living records of a server: none that is not shown, and a sealed one only in the cell that the region names.
+
+        Raises Unavailable when a cell is out.
+        """
+
+        def said(tx: Tx) -> tuple[Whereabouts | None, frozenset[CellId]]:
+            return region_servers.find(tx, server), hidden_records.open_of(tx, [server]).get(server, frozenset())
+
+        where, hidden = await self._rooms.region.read(said)
         found: dict[CellId, Server] = {}
         for cell in self._rooms.cells.ids:
-            row = await self._rooms.cells[cell].read(partial(cell_servers.get, server=server))
-            if row is not None and not row.deleted:
+            row, sealed = await self._rooms.cells[cell].read(partial(cell_servers.look, server=server))
+            named = where is not None and where.cell == cell
+            if row is not None and not row.deleted and cell not in hidden and (named or not sealed):
                 found[cell] = row
         return found
 
@@ -70,11 +81,11 @@ class MendingRecords:
         return f"mapped to {cell}, before {where.cell}" if done else ""
 
     async def remove_older(self, finding: Finding) -> str:
-        """The region names one cell, and the record there is the newer one: two witnesses."""
+        """The region names one cell, and the record there is the newer one, and not sealed: two witnesses."""
         where = await self._free(ServerId(finding.server))
         rows = await self._rows(ServerId(finding.server))
         mine = None if where is None or where.cell is None else rows.get(where.cell)
-        if where is None or mine is None:
+        if where is None or where.cell is None or mine is None or await self._is_sealed(where.cell, where.id):
             return ""
         gone: list[str] = []
         for cell, row in rows.items():
@@ -82,6 +93,58 @@ class MendingRecords:
                 await self._rooms.cells[cell].write(partial(cell_servers.remove, server=row.id, fence=_fence_of(row)))
                 gone.append(cell)
         return f"removed in {', '.join(gone)}" if gone else ""
+
+    async def _is_sealed(self, cell: CellId, server: ServerId) -> bool:
+        return await self._rooms.cells[cell].read(partial(copies.is_sealed, server=server))
+
+    async def hide(self, finding: Finding) -> str:
+        """A sealed record that another cell's stands for is hidden, and removed as soon as nobody needs it; of a deleted server, at once.
+
+        One that the region names itself is shown, and takes writes again.
+        """
+        server, cell = ServerId(finding.server), CellId(finding.where)
+        where = await self._free(server)
+        if where is None or where.cell is None or not await self._is_sealed(cell, server):
+            return ""
+        if where.cell == cell and not where.deleted:
+            return await self._unseal(where, cell)
+        if not await self._rooms.region.write(lambda tx: _if_still(tx, where, hidden_records.open_row, cell)):
+            return ""
+        if not where.deleted:
+            return "hidden"
+        last = Fence(OperationId("audit"), where.op_seq, EPOCHS_PER_OPERATION - 1, LINES_MAX)
+        await self._rooms.cells[cell].write(lambda tx: copies.remove_record(tx, server, last))
+        return "removed" if await self._end(where, cell) else ""
+
+    async def _unseal(self, where: Whereabouts, cell: CellId) -> str:
+        """Nobody holds it, and no other cell's record is to be shown in its place."""
+        if set(await self._rows(where.id)) != {cell}:
+            return ""
+
+        def work(tx: Tx) -> bool:
+            row = cell_servers.get(tx, where.id)
+            if row is None or row.op_epoch // EPOCHS_PER_OPERATION > where.op_seq:
+                return False
+            copies.unseal(tx, where.id, _fence_of(row))
+            return True
+
+        return "shown, and written to again" if await self._rooms.cells[cell].write(work) else ""
+
+    async def end_hidden(self, finding: Finding) -> str:
+        """There is nothing that could be hidden."""
+        server, cell = ServerId(finding.server), CellId(finding.where)
+        where = await self._free(server)
+        if where is None or await self._rooms.cells[cell].read(partial(cell_servers.get, server=server)) is not None:
+            return ""
+        return "ended" if await self._end(where, cell) else ""
+
+    async def _end(self, where: Whereabouts, cell: CellId) -> bool:
+        now = self._now_us
+
+        def end(tx: Tx, server: ServerId, of: CellId) -> None:
+            hidden_records.end_row(tx, server, of, now)
+
+        return await self._rooms.region.write(lambda tx: _if_still(tx, where, end, cell))
 
     async def mark_deleted(self, finding: Finding) -> str:
         server, now = ServerId(finding.server), self._now_us
@@ -197,6 +260,15 @@ class MendingRecords:
             return ""
         await self._rooms.cells[CellId(finding.where)].write(lambda tx: cell_servers.forget_fences(tx, [server]))
         return "forgotten"
+
+
+def _if_still(tx: Tx, where: Whereabouts, change: Callable[[Tx, ServerId, CellId], None], cell: CellId) -> bool:
+    """Write it, if nothing was begun on the server since."""
+    held = region_servers.find_and_hold(tx, where.id)
+    if held is None or held.operation is not None or held.op_seq != where.op_seq or held.cell != where.cell:
+        return False
+    change(tx, where.id, cell)
+    return True
 
 
 def _fence_of(row: Server) -> Fence:

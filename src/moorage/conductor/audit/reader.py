@@ -16,15 +16,15 @@ from moorage.model.errors import Problem
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
 from moorage.model.migration import Migration
 from moorage.model.network import Port
-from moorage.model.server import Server
 from moorage.model.volume import Attachment
 from moorage.operations.detach_volume import DETACHING
 from moorage.operations.rooms import Rooms
 from moorage.sql import Tx
 from moorage.store.cell import audited as cell_audited
 from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell.audited import Living
 from moorage.store.cell.migrations import Told
-from moorage.store.region import audited
+from moorage.store.region import audited, hidden_records
 
 T = TypeVar("T")
 
@@ -183,7 +183,9 @@ class Reader:
             found = await self._cell(site, cell, partial(_moves_of, ids=ids, moves=moves)) if ids or moves else None
             for each in () if found is None else found.moves:
                 page.moves.setdefault(each.server, []).append(each)
-            page.told |= {} if found is None else found.told
+            for uuid, told in () if found is None else found.told.items():
+                if uuid not in page.told or told.is_open:  # of a move between two cells neither may say that it goes on
+                    page.told[uuid] = told
         servers = {each.server for each in page.told.values()} - page.mapped.keys()
         consumers = {each.uuid for some in page.moves.values() for each in some} - page.held.keys()
         if not servers and not consumers:
@@ -215,8 +217,13 @@ class Reader:
 
 
 class _RegionPart:
-    def __init__(self, mapped: list[audited.Mapped], held: list[audited.Held]) -> None:
-        self.mapped, self.held = mapped, held
+    def __init__(
+        self,
+        mapped: list[audited.Mapped],
+        held: list[audited.Held],
+        hidden: Mapping[ServerId, frozenset[CellId]],
+    ) -> None:
+        self.mapped, self.held, self.hidden = mapped, held, hidden
 
     def ends(self, limit: int) -> list[str]:
         """Where it had no more room."""
@@ -225,16 +232,18 @@ class _RegionPart:
 
 
 class _CellPart:
-    def __init__(self, living: list[Server], gone: list[tuple[ServerId, int]]) -> None:
+    def __init__(self, living: list[Living], gone: list[tuple[ServerId, int]]) -> None:
         self.living, self.gone = living, gone
 
     def ends(self, limit: int) -> list[str]:
-        found: list[str] = [self.living[-1].id] if len(self.living) >= limit else []
+        found: list[str] = [self.living[-1].server.id] if len(self.living) >= limit else []
         return [*found, self.gone[-1][0]] if len(self.gone) >= limit else found
 
 
 def _region_page(tx: Tx, after: str, limit: int) -> _RegionPart:
-    return _RegionPart(audited.mapped(tx, after, limit), audited.held(tx, after, limit))
+    mapped = audited.mapped(tx, after, limit)
+    hidden = hidden_records.open_of(tx, [each.id for each in mapped])
+    return _RegionPart(mapped, audited.held(tx, after, limit), hidden)
 
 
 def _cell_page(tx: Tx, after: str, limit: int) -> _CellPart:
@@ -246,7 +255,8 @@ def _cell_among(tx: Tx, ids: Collection[str]) -> _CellPart:
 
 
 def _region_among(tx: Tx, ids: Collection[str], consumers: Collection[str]) -> _RegionPart:
-    return _RegionPart(audited.mapped_among(tx, ids), audited.held_among(tx, consumers))
+    hidden = hidden_records.open_of(tx, [ServerId(each) for each in ids])
+    return _RegionPart(audited.mapped_among(tx, ids), audited.held_among(tx, consumers), hidden)
 
 
 class _Moves(NamedTuple):
@@ -265,10 +275,15 @@ def _page_of(region: _RegionPart, parts: Mapping[CellId, _CellPart], low: str, h
     page = Page()
     page.mapped = {each.id: each for each in region.mapped if within(each.id)}
     page.held = {each.owner.consumer: each for each in region.held if within(each.owner.consumer)}
+    page.hidden = {id: cells for id, cells in region.hidden.items() if within(id)}
     for cell, part in parts.items():
-        for server in part.living:
-            if within(server.id):
-                page.records.setdefault(server.id, []).append((cell, server))
+        for server, sealed in part.living:
+            if not within(server.id):
+                continue
+            if sealed:
+                page.sealed.setdefault(server.id, []).append(cell)
+            hidden = cell in page.hidden.get(server.id, ())
+            (page.second if hidden else page.records).setdefault(server.id, []).append((cell, server))
         for id, at in part.gone:
             if within(id):
                 page.gone.setdefault(id, []).append((cell, at))

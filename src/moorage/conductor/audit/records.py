@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from moorage.conductor.audit.making import finding
 from moorage.conductor.audit.seen import Page, Site
 from moorage.model.audit import Finding
-from moorage.model.ids import ServerId
+from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import MigrationStatus
 from moorage.model.server import VmState
 from moorage.store.region.audited import Mapped
@@ -16,8 +16,14 @@ def mappings(page: Page, site: Site) -> Iterator[Finding]:
     for id in sorted(page.mapped.keys() | page.records.keys()):
         where = page.mapped.get(id)
         rows = page.records.get(id, [])
+        if where is not None and where.operation is None:
+            yield from _hidden(page, where, site)
+        sealed = page.sealed.get(id, ())
+        rows = [row for row in rows if row[0] not in sealed or (where is not None and row[0] == where.cell)]
         cells = ", ".join(cell for cell, _ in rows)
         if where is None:
+            if not rows:
+                continue
             yield finding("mapping_missing", id, "region", id, found=f"a record in {cells}")
         elif where.operation is not None:
             continue
@@ -27,6 +33,18 @@ def mappings(page: Page, site: Site) -> Iterator[Finding]:
             yield from _of_one(where, rows[0][0], site)
         else:
             yield from _without(page, where, site)
+
+
+def _hidden(page: Page, where: Mapped, site: Site) -> Iterator[Finding]:
+    """Of a server that moved into another cell: what the region says of its second record, and what is there."""
+    id, hidden = where.id, page.hidden.get(where.id, frozenset[CellId]())
+    second = {cell for cell, _ in page.second.get(id, [])}
+    for cell in page.sealed.get(id, []):
+        if cell not in hidden or where.deleted:
+            said = "deleted" if where.deleted else f"shown in {where.cell}"
+            yield finding("hidden_record_left", id, cell, id, expected=said, found="a sealed record")
+    for cell in sorted(hidden & site.cells - second - {gone for gone, _ in page.gone.get(id, [])}):
+        yield finding("hidden_record_missing", id, cell, id, expected="a record that is not shown", found="none")
 
 
 def _of_one(where: Mapped, cell: str, site: Site) -> Iterator[Finding]:

@@ -45,6 +45,8 @@ class Repairs:
             "mapping_missing": records.learn,
             "mapping_wrong_cell": records.map_to,
             "record_in_two_cells": records.remove_older,
+            "hidden_record_left": records.hide,
+            "hidden_record_missing": records.end_hidden,
             "record_deleted_mapping_live": records.mark_deleted,
             "mapping_deleted_record_live": records.mark_record_deleted,
             "build_request_left": records.drop_order,

@@ -22,6 +22,14 @@ class Page:
     )
     gone: dict[ServerId, list[tuple[CellId, int]]] = field(default_factory=dict[ServerId, list[tuple[CellId, int]]])
     """Deleted records: the cell, and when."""
+    hidden: Mapping[ServerId, frozenset[CellId]] = field(default_factory=dict[ServerId, frozenset[CellId]])
+    """The cells that have, or may have, a record that is not shown; of those, `records` has none."""
+    second: dict[ServerId, list[tuple[CellId, Server]]] = field(
+        default_factory=dict[ServerId, list[tuple[CellId, Server]]]
+    )
+    """Living records that are not shown."""
+    sealed: dict[ServerId, list[CellId]] = field(default_factory=dict[ServerId, list[CellId]])
+    """Where the row of a record is sealed, shown or not."""
     held: dict[str, Held] = field(default_factory=dict[str, Held])
     """By consumer: servers, and moves."""
     moves: dict[ServerId, list[Migration]] = field(default_factory=dict[ServerId, list[Migration]])

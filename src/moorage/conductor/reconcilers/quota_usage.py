@@ -11,6 +11,7 @@ project stay as they are, until the record is back or the server is deleted (RUL
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import partial
 
 import msgspec
 
@@ -19,6 +20,7 @@ from moorage.model.ids import CellId
 from moorage.model.quota import COUNTED
 from moorage.operations.missing import missing_in
 from moorage.operations.rooms import Rooms
+from moorage.operations.shown_records import Hidden, hidden_now
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import quotas, user_quotas
@@ -55,6 +57,7 @@ class _Region(msgspec.Struct, frozen=True):
     kept: dict[str, dict[str, int]]
     orders: dict[str, dict[str, int]]
     users: dict[tuple[str, str], dict[str, int]]
+    hidden: Hidden
 
 
 class QuotaUsage:
@@ -69,7 +72,9 @@ class QuotaUsage:
         out: list[CellId] = []
         for cell in self._rooms.cells.ids:
             try:
-                charged = await self._rooms.cells[cell].read(cell_servers.charged)
+                charged = await self._rooms.cells[cell].read(
+                    partial(cell_servers.charged, without=region.hidden.of_cell(cell))
+                )
             except Unavailable as problem:
                 logger.info("the servers of cell %s are not counted: %s", cell, problem)
                 out.append(cell)
@@ -150,9 +155,13 @@ class QuotaUsage:
         return mended
 
     async def _of_user(self, project: str, user: str) -> dict[str, int]:
-        total = Counter(await self._rooms.region.read(lambda tx: region_servers.charged_by(tx, project, user)))
+        orders, hidden = await self._rooms.region.read(
+            lambda tx: (region_servers.charged_by(tx, project, user), hidden_now(tx))
+        )
+        total = Counter(orders)
         for cell in self._rooms.cells.ids:
-            total.update(await self._rooms.cells[cell].read(lambda tx: cell_servers.charged_by(tx, project, user)))
+            of_user = partial(cell_servers.charged_by, project=project, user=user, without=hidden.of_cell(cell))
+            total.update(await self._rooms.cells[cell].read(of_user))
         return {each: total[each] for each in COUNTED}
 
     async def _mend(self, project: str, was: Amounts, now: Amounts, seen: Doings | None) -> bool:
@@ -170,5 +179,9 @@ class QuotaUsage:
 
 def _look(tx: Tx) -> _Region:
     return _Region(
-        region_servers.doings(tx), quotas.every_usage(tx), region_servers.charged(tx), user_quotas.every_usage(tx)
+        region_servers.doings(tx),
+        quotas.every_usage(tx),
+        region_servers.charged(tx),
+        user_quotas.every_usage(tx),
+        hidden_now(tx),
     )

@@ -54,7 +54,7 @@ class Reclaim:
         )
         for cell in self._rooms.cells.ids:
             try:
-                rows = await self._rooms.cells[cell].read(lambda tx: server_lists.page(tx, query))
+                rows = await self._rooms.cells[cell].read(lambda tx: server_lists.page(tx, query, sealed=False))
                 old = [row.server for row in rows if _old_enough(row.server, before)]
                 begun += [each.id for each in old if await self._reclaim(each)]
             except Problem as problem:

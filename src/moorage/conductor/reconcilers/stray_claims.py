@@ -6,6 +6,7 @@ shelved, which is on no host.
 A move holds what its server had on the host that it leaves, until it is confirmed or reverted.  Such a claim is stray when its cell has
 the move's record, and the record says that it ended.  One that nobody has a record of, as of a cell that was put back to before the move,
 stays until its server is deleted: that is a word that names it.  So does one whose record was put back to when it was under way.
+Of a move that two cells have a record of, for its server went from one into the other, neither may say that it goes on.
 """
 
 import logging
@@ -76,14 +77,12 @@ class StrayClaims:
     async def _ended_moves(self) -> _Moves:
         """Moves that hold something, of which a cell's record says that they ended."""
         left = set(await self._rooms.region.read(claims.moves_consumers))
-        ended: dict[str, ServerId] = {}
+        every, ended, going = _pages(left), dict[str, ServerId](), set[str]()
         open_ones: dict[str, ServerId] = {}
         out = False
         for cell in self._rooms.cells.ids if left else ():
             try:
-                told = [
-                    await self._rooms.cells[cell].read(partial(migrations.told, uuids=page)) for page in _pages(left)
-                ]
+                told = [await self._rooms.cells[cell].read(partial(migrations.told, uuids=page)) for page in every]
             except Unavailable as problem:
                 logger.info("the moves of cell %s wait: %s", cell, problem)
                 out = True
@@ -91,9 +90,11 @@ class StrayClaims:
             for page in told:
                 left -= page.keys()
                 ended |= {uuid: each.server for uuid, each in page.items() if not each.is_open}
+                going |= {uuid for uuid, each in page.items() if each.is_open}
                 open_ones |= {
                     uuid: each.server for uuid, each in page.items() if each.is_open and not each.waits_for_host
                 }
+        ended = {uuid: server for uuid, server in ended.items() if uuid not in going}
         gone = await self._deleted(set(open_ones.values()))
         ended |= {uuid: server for uuid, server in open_ones.items() if server in gone}
         if out:

@@ -111,7 +111,7 @@ class Tidy:
         return await self._rooms.cells[cell].write(work)
 
     async def _gone_for_ever(self, before_us: int) -> int:
-        """Out of the region, after their fences are out of every cell."""
+        """Out of the region, after their fences are out of every cell; not while a cell may have a record of them that is not shown."""
         rooms = self._rooms
         ids = await rooms.region.read(lambda tx: region_servers.long_deleted(tx, before_us, ROWS_AT_ONCE))
         if not ids:

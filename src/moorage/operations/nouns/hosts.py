@@ -4,11 +4,12 @@ A host's row is its cell's; that it takes no servers is a trait in the region's 
 so the cell is written first, and saying it again mends what an accident left half said.
 """
 
-import msgspec
+from collections.abc import Mapping
+from typing import Any
 
-from moorage.model.errors import Conflict, NotFound
+from moorage.model.errors import Conflict, NotFound, Unavailable
 from moorage.model.host import Host
-from moorage.model.migration import MigrationStatus
+from moorage.operations.evacuations_over import complete, completed_where_shown
 from moorage.operations.nouns.aggregates import take_out
 from moorage.placement import claims, inventory
 from moorage.sql import Database, Tx
@@ -48,10 +49,11 @@ async def set_forced_down(
     return changed
 
 
-async def delete(region: Database, cell: Database, host: Host, now: int) -> None:
+async def delete(region: Database, cells: Mapping[Any, Database], cell: Database, host: Host, now: int) -> None:
     """A host that is no more: out of its aggregates, placement and cell.  Raises Conflict while servers are on it.
 
-    It does not come back, so what was evacuated from it is over.
+    It does not come back, so what was evacuated from it is over, also where it was evacuated into another cell. Raises Unavailable when
+    that cell is out.
     """
     if await cell.read(lambda tx: cell_servers.on_host(tx, host.host)):
         raise Conflict(
@@ -59,6 +61,9 @@ async def delete(region: Database, cell: Database, host: Host, now: int) -> None
         )
 
     left = await cell.read(lambda tx: cell_migrations.evacuated_from(tx, host.host))
+
+    if len(await completed_where_shown(left, now, cell, region, cells)) < len(left):
+        raise Unavailable(f"The cell of a server that was evacuated from {host.host} is out; try again later.")
 
     def leave(tx: Tx) -> None:
         for move in left:
@@ -76,8 +81,7 @@ async def delete(region: Database, cell: Database, host: Host, now: int) -> None
             providers.delete_all(tx, tree, stamp(tx))
 
     def forget(tx: Tx) -> None:
-        for each in left:
-            cell_migrations.put(tx, msgspec.structs.replace(each, status=MigrationStatus.COMPLETED, updated_at=now))
+        complete(tx, left, now)
         cell_hosts.remove(tx, host.host)
 
     await region.write(leave)

@@ -1,6 +1,7 @@
 """What an audit reads of a cell, by the page: records, open migrations and fences, in the order of their servers' ids."""
 
 from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -17,7 +18,7 @@ IDS_PER_STATEMENT = 500
 _S, _M = servers.c, migrations.c
 _AFTER, _LIMIT = sa.bindparam("b_after", type_=sa.Text), sa.bindparam("b_limit", type_=sa.Integer)
 _IDS: sa.BindParameter[str] = sa.bindparam("b_ids", expanding=True)
-_LIVING = sa.select(*record_columns(servers)).where(_S.deleted_at.is_(None))
+_LIVING = sa.select(*record_columns(servers), _S.hidden).where(_S.deleted_at.is_(None))
 _GONE = sa.select(_S.id, _S.deleted_at).where(_S.deleted_at.is_not(None))
 _PAGE = Ready(_LIVING.where(_S.id > _AFTER).order_by(_S.id).limit(_LIMIT))
 _AMONG = Ready(_LIVING.where(_S.id.in_(_IDS)))
@@ -27,13 +28,24 @@ _OPEN = Ready(sa.select(_M.number, _M.doc).where(_M.is_open, _M.server.in_(_IDS)
 _decode = msgspec.json.Decoder(Migration).decode
 
 
-def living(tx: Tx, after: str, limit: int) -> list[Server]:
+class Living(NamedTuple):
+    """A record that is not deleted."""
+
+    server: Server
+    sealed: bool
+
+
+def living(tx: Tx, after: str, limit: int) -> list[Living]:
     """A page of records that are not deleted, wherever their servers are."""
-    return [server_of(row) for row in tx.rows(_PAGE, {"b_after": after, "b_limit": limit})]
+    return [_living(row) for row in tx.rows(_PAGE, {"b_after": after, "b_limit": limit})]
 
 
-def living_among(tx: Tx, ids: Collection[str]) -> list[Server]:
-    return [server_of(row) for part in _parts(ids) for row in tx.rows(_AMONG, {"b_ids": part})]
+def living_among(tx: Tx, ids: Collection[str]) -> list[Living]:
+    return [_living(row) for part in _parts(ids) for row in tx.rows(_AMONG, {"b_ids": part})]
+
+
+def _living(row: Any) -> Living:
+    return Living(server_of(row), bool(row.hidden))
 
 
 def gone(tx: Tx, after: str, limit: int) -> list[tuple[ServerId, int]]:

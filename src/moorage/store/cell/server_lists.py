@@ -9,8 +9,9 @@ from moorage.store.cell.servers import servers
 from moorage.store.server_lists import ServerQuery, ServerRow, list_servers
 
 
-def page(tx: Tx, query: ServerQuery) -> list[ServerRow]:
-    return list_servers(tx, servers, query)
+def page(tx: Tx, query: ServerQuery, *, sealed: bool = True) -> list[ServerRow]:
+    """`sealed`: also rows that are sealed, for who knows from the region which records are shown."""
+    return list_servers(tx, servers, query, *(() if sealed else (sa.not_(servers.c.hidden),)))
 
 
 def having(tx: Tx, ids: Collection[str]) -> set[str]:

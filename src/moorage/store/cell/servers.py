@@ -277,6 +277,7 @@ _POWER_STATES = Ready(
     sa.select(servers.c.id, servers.c.host, servers.c.power_state).where(
         servers.c.host.in_(sa.bindparam("b_hosts", expanding=True)),
         servers.c.deleted_at.is_(None),
+        sa.not_(servers.c.hidden),
         servers.c.power_state != NO_STATE,
     )
 )
@@ -289,7 +290,7 @@ _LEFT_BEHIND = Ready(
         migrations.c.is_open,
         migrations.c.source_host.in_(sa.bindparam("b_hosts", expanding=True)),
         servers.c.deleted_at.is_(None),
-        servers.c.host != migrations.c.source_host,
+        sa.or_(servers.c.host != migrations.c.source_host, servers.c.hidden),
     )
 )
 
@@ -297,7 +298,7 @@ _LEFT_BEHIND = Ready(
 def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int]]:
     """Host → the servers that have a guest there, as was last observed, and how it is: two statements for many hosts.
 
-    A server that was moved away and may come back has a second guest, which is off, on the host that it left.  One that was evacuated has
+    A server that was moved away, be it into another cell, and may come back has a second guest, which is off, on the host that it left.  One that was evacuated has
     one of which nothing is known, so that no beat of a host that is back agrees, with that guest or without it, until its whole report
     has settled what was evacuated from it.
     """
@@ -313,7 +314,7 @@ def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int
 def living(tx: Tx, after: str, limit: int) -> Sequence[Server]:
     """The servers of this cell that are on a host, in the order of their ids, from behind one id on."""
     query = sa.select(*record_columns(servers)).where(
-        servers.c.id > after, servers.c.deleted_at.is_(None), servers.c.host.is_not(None)
+        servers.c.id > after, servers.c.deleted_at.is_(None), servers.c.host.is_not(None), sa.not_(servers.c.hidden)
     )
     return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
 
@@ -406,15 +407,18 @@ def placed(tx: Tx, ids: Sequence[ServerId]) -> frozenset[ServerId]:
     return frozenset(ServerId(row[0]) for row in tx.rows(query))
 
 
-def charged(tx: Tx) -> dict[str, dict[str, int]]:
-    """What the servers of this cell weigh in their projects' quota; one whose row is sealed weighs in another cell."""
-    return charged_to_projects(tx, servers, sa.not_(servers.c.hidden))
+def charged(tx: Tx, *, without: Collection[str]) -> dict[str, dict[str, int]]:
+    """What the servers of this cell weigh in their projects' quota; not those `without`, whose record here is not shown."""
+    return charged_to_projects(tx, servers, *_but(without))
 
 
-def charged_by(tx: Tx, project: str, user: str, *, without: Collection[str] | None = None) -> dict[str, int]:
-    """The same of one user in one project. `without`: not of these, by the word of the region, be the others sealed or not."""
-    which = sa.not_(servers.c.hidden) if without is None else servers.c.id.not_in(without)
-    return charged_to_user(tx, servers, project, user, which)
+def charged_by(tx: Tx, project: str, user: str, *, without: Collection[str]) -> dict[str, int]:
+    """The same of one user in one project."""
+    return charged_to_user(tx, servers, project, user, *_but(without))
+
+
+def _but(without: Collection[str]) -> Sequence[sa.ColumnElement[bool]]:
+    return (servers.c.id.not_in(without),) if without else ()
 
 
 _OBSERVE = Ready(

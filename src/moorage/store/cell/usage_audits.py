@@ -53,9 +53,9 @@ def put(tx: Tx, began: int, ended: int, at: Place, now: int) -> None:
 
 
 def _there(began: int, ended: int) -> sa.ColumnElement[bool]:
-    """Launched before the period's end, and not gone before it began."""
+    """Launched before the period's end, and not gone before it began; one whose row is sealed is told of by another cell."""
     c = servers.c
-    return sa.and_(c.launched_at < ended, sa.or_(c.terminated_at.is_(None), c.terminated_at > began))
+    return sa.and_(sa.not_(c.hidden), c.launched_at < ended, sa.or_(c.terminated_at.is_(None), c.terminated_at > began))
 
 
 def page(tx: Tx, began: int, ended: int, after: ServerId, limit: int) -> Sequence[Server]:

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.server import Server, TaskState
 from moorage.sql import Ready, Tx
+from moorage.store.region.hidden_records import hidden_records
 from moorage.store.region.tables import region_metadata
 from moorage.store.servers import (
     charged_to_projects,
@@ -229,8 +230,11 @@ def mark_deleted(tx: Tx, server: ServerId, now_us: int) -> None:
 
 
 def long_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
-    """Servers deleted before then that nobody holds, a bounded number of them."""
-    query = sa.select(servers.c.id).where(servers.c.deleted_at < before_us, servers.c.operation.is_(None))
+    """Servers deleted before then that nobody holds, a bounded number of them; not those of which a cell has, or may have, another record."""
+    hidden = sa.exists().where(hidden_records.c.server == servers.c.id, hidden_records.c.ended_at.is_(None))
+    query = sa.select(servers.c.id).where(
+        servers.c.deleted_at < before_us, servers.c.operation.is_(None), sa.not_(hidden)
+    )
     return [ServerId(row.id) for row in tx.rows(query.limit(limit))]
 
 
