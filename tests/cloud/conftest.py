@@ -1,7 +1,7 @@
 """A whole cloud in this process, as `moorage up` starts it, on free ports and an empty directory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,12 +28,16 @@ from moorage.testing.waiting import PATIENCE_S, until
 SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 
 
-def a_config(data: Path, **changes: Any) -> Config:
-    """Free ports, no limits of quota, commits that survive a kill."""
+def a_config(data: Path, policy: Mapping[str, str] | None = None, **changes: Any) -> Config:
+    """Free ports, no limits of quota, commits that survive a kill; `policy`: rules other than the defaults."""
+    rules = data.parent / f"{data.name}-policy.yaml"
+    if policy:
+        rules.parent.mkdir(parents=True, exist_ok=True)
+        rules.write_text("".join(f'"{name}": "{rule}"\n' for name, rule in policy.items()))
     listens = {name: Listen(port=port) for name, port in zip(SERVICES, free_ports(len(SERVICES)), strict=True)}
     config = Config(
         data_dir=str(data),
-        api=Api(**listens),  # type: ignore[arg-type]
+        api=Api(policy_file=str(rules) if policy else "", **listens),  # type: ignore[arg-type]
         region=Region(durability="process"),
         quota=Quota(instances=-1, cores=-1, ram=-1),
         log_level="warning",

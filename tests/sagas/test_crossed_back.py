@@ -27,14 +27,20 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.sagas import PARTS, PROVED_OPERATION, prove
 from moorage.testing.small_cells import records_held
 from moorage.testing.small_crossed import about_crossed, crossed, let_go
+from moorage.testing.small_kept import Kept
 from moorage.testing.small_moved import MOVE, RESIZED, recorded
 from moorage.testing.small_region import CELLS, PROJECT, SERVER, SmallRegion
 from moorage.testing.small_stories import ATTACHED, attaching_volume
 
 LEFT, THERE = CELLS
+KINDS: dict[str, dict[str, Any]] = {
+    "volumes": {"volumes": True},
+    "off": {"state": VmState.STOPPED},
+    "guarantees": {"guarantees": True},
+}
 OUT = Unavailable("the cell's database does not answer")
 WHO = Asker(user="user-1", project=PROJECT)
 
@@ -95,6 +101,23 @@ def with_tellers(small: SmallRegion, tellers: Tellers, **settings: Any) -> Rooms
 # ------------------------------------------------------------------------------------------------ confirm and revert
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in PARTS if part.name == "failing"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("revert_resize/2", "volumes"),
+        ("revert_resize/2", "off"),
+        ("revert_resize/2", "guarantees"),
+        ("delete/5", "volumes"),
+    ],
+)
+async def test_every_kind_of_server_comes_back(small: SmallRegion, name: str, kind: str, part: Any) -> None:
+    world = KINDS[kind]
+    asked = await about_crossed(small, name, **world)
+    await prove(SAGAS[name], asked, Kept(small, lambda: crossed(small, **world)), part)
+
+
 async def test_each_end_of_such_a_move_is_seen_in_its_own_cell(small: SmallRegion) -> None:
     await crossed(small)
     [seen] = await move_ends.seen(small.rooms, await recorded(small), limit=5)
@@ -143,7 +166,7 @@ async def test_what_was_written_and_attached_while_it_waited_survives_a_revert(s
     assert (older.source_cell, older.dest_cell) == (THERE, THERE)
     assert await held(small) == {
         "shown in": LEFT,
-        "records": {LEFT: (4, 2)},
+        "records": [LEFT],
         "hidden in": [],
         "amiss": [],
         "left rows": [],

@@ -1,0 +1,280 @@
+"""Resize and cold migration to another cell in a whole cloud of three cells: confirmed, reverted, deleted, and back again."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from conftest import Running, Shared
+from test_cell_out import Outage, answers
+from test_resize import asked, disk, host_of, letter, migrations, nothing_to_mend, power, quota
+from test_shelve import act, actions, guests, images, ports
+from test_shelve import until as seen
+from test_volume_backed import backed
+from test_volumes import attach, attached, becomes, detach, disks, volume
+
+from moorage.conductor.reconcilers.hidden_records import HiddenRecords
+from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes
+from moorage.drivers.dials import VerbDial
+from moorage.main.config import Cell, Hosts
+from moorage.model.clock import SystemClock
+from moorage.model.guest import PowerState
+from moorage.model.ids import CellId, ServerId
+from moorage.store.cell import copies
+from moorage.store.region import hidden_records
+from moorage.store.region import servers as region_servers
+from moorage.testing.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PERMITTED = "compute:servers:resize:cross_cell"
+CELLS = ("cell1", "cell2", "cell3")
+CLOUD = {
+    "hosts": Hosts(count=6, physical_networks=(("physnet1",),)),
+    "cells": tuple(Cell(name) for name in CELLS),
+    "policy": {PERMITTED: "role:admin"},
+}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(shared: Shared) -> AsyncIterator[Running]:
+    async with shared.for_a_test() as found:
+        yield found
+
+
+def cell_of(running: Running, server: dict[str, Any]) -> str:
+    return next(str(plan.cell) for plan in running.cloud.plans if plan.host == host_of(server))
+
+
+def hosts_of(running: Running, cell: str) -> list[str]:
+    return sorted(plan.host for plan in running.cloud.plans if plan.cell == cell)
+
+
+async def boot_in(running: Running, cell: str, **more: Any) -> dict[str, Any]:
+    return dict(
+        await running.admin.active(
+            "a", availability_zone=f"nova:{hosts_of(running, cell)[0]}", networks="private", **more
+        )
+    )
+
+
+async def moved_to(running: Running, server: str, cell: str) -> dict[str, Any]:
+    host = hosts_of(running, cell)[0]
+    there = await asked(running, server, {"migrate": {"host": host}}, "VERIFY_RESIZE")
+    assert cell_of(running, there) == cell
+    return there
+
+
+async def records(running: Running, server: str) -> tuple[str | None, list[str], list[str]]:
+    """Which cell's record is shown, which have one, and where one is hidden."""
+    region = running.cloud.region.databases
+    where = await region.region.read(lambda tx: region_servers.find(tx, server))
+    hidden = await region.region.read(lambda tx: hidden_records.open_of(tx, [ServerId(server)]))
+    there = [
+        cell
+        for cell in CELLS
+        if await region.cells[CellId(cell)].read(partial(copies.has_rows, server=ServerId(server)))
+    ]
+    return None if where is None else where.recorded_in, there, sorted(hidden.get(ServerId(server), ()))
+
+
+async def confirmed(running: Running, server: str, status: str = "ACTIVE") -> dict[str, Any]:
+    return await asked(running, server, {"confirmResize": None}, status, 204)
+
+
+@asynccontextmanager
+async def watched(running: Running, server: str) -> AsyncIterator[list[str]]:
+    """Whoever lists servers meanwhile sees this one once in each answer, whichever list it is."""
+    amiss, looks, over = list[str](), 0, asyncio.Event()
+
+    async def look() -> None:
+        nonlocal looks
+        while not over.is_set():
+            for path, many in (
+                ("/servers/detail", "servers"),
+                ("/servers", "servers"),
+                ("/os-migrations", "migrations"),
+            ):
+                rows = (await running.admin.compute("GET", path)).json()[many]
+                keys = [each["uuid"] if many == "migrations" else each["id"] for each in rows]
+                if len(keys) != len(set(keys)) or (many == "servers" and server not in keys):
+                    amiss.append(f"{path}: {keys}")
+                looks += 1
+
+    watching = asyncio.create_task(look())
+    try:
+        yield amiss
+    finally:
+        over.set()
+        await watching
+    assert (amiss, looks > 0) == ([], True)
+
+
+async def test_a_server_goes_to_another_cell_and_back_three_times(running: Running) -> None:
+    """With its disk, its ports, its tags and its whole history; nothing is left where it was, so it may come back."""
+    before = await quota(running)
+    server = await boot_in(running, "cell1")
+    id = server["id"]
+    reply = await running.admin.compute("PUT", f"/servers/{id}/tags", {"tags": ["kept", "too"]})
+    assert reply.status_code == 200
+    letter(running, server)
+    whole, kept = disk(running, server), await images(running)
+    async with watched(running, id):
+        await _around(running, server, whole)
+    assert [each for each, _ in await actions(running, id)] == ["confirmResize", "migrate"] * 3 + ["create"]
+    assert await images(running) == kept, "the temporary images are gone"
+    assert await quota(running) == (before[0] + 1, before[1] + 128)
+    await nothing_to_mend(running)
+
+
+async def _around(running: Running, server: dict[str, Any], whole: bytes) -> None:
+    id = server["id"]
+    for number, cell in enumerate(("cell2", "cell3", "cell1")):
+        left = await running.admin.settled(id)
+        there = await moved_to(running, id, cell)
+        assert (there["addresses"], there["tags"]) == (server["addresses"], ["kept", "too"])
+        assert disk(running, there) == whole
+        assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(there)}
+        assert power(running, host_of(left), id) is PowerState.SHUTDOWN
+        assert power(running, host_of(there), id) is PowerState.RUNNING
+        assert await records(running, id) == (cell, sorted({cell_of(running, left), cell}), [cell_of(running, left)])
+        listed = (await running.admin.compute("GET", "/servers/detail")).json()["servers"]
+        assert [(each["id"], each["status"]) for each in listed] == [(id, "VERIFY_RESIZE")]
+        there = await confirmed(running, id)
+        assert guests(running, id) == [host_of(there)]
+        assert await records(running, id) == (cell, [cell], [])
+        assert [each["status"] for each in await migrations(running, id)] == ["confirmed"] * (number + 1)
+
+
+@pytest.mark.parametrize("verb", ["take_snapshot", "upload_snapshot", "start_guest"])
+async def test_what_fails_gives_it_back(running: Running, verb: str) -> None:
+    """On its old host, running, with one record, and no image is left."""
+    server = await boot_in(running, "cell1")
+    id, kept = server["id"], await images(running)
+    letter(running, server)
+    whole = disk(running, server)
+    running.dial_all(**{verb: VerbDial(fail_chance=1.0)})
+    now = await asked(running, id, {"migrate": {"host": hosts_of(running, "cell2")[0]}}, "ACTIVE")
+    running.dial_all()
+    assert (host_of(now), guests(running, id)) == (host_of(server), [host_of(server)])
+    assert power(running, host_of(server), id) is PowerState.RUNNING
+    assert disk(running, now) == whole
+    assert await records(running, id) == ("cell1", ["cell1"], [])
+    assert (await images(running), (await actions(running, id))[0]) == (kept, ("migrate", "Error"))
+    assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(server)}
+    await nothing_to_mend(running)
+
+
+async def test_what_was_attached_and_detached_while_it_waited_stays_so_after_a_revert(running: Running) -> None:
+    server = await boot_in(running, "cell1")
+    id, went, came = server["id"], await volume(running), await volume(running)
+    assert (await attach(running, id, went)).status_code == 202
+    await becomes(running, went, "in-use")
+    letter(running, server)
+    whole, wanted = disk(running, server), await running.admin.id_of("flavor", "m1.micro")
+    there = await moved_to(running, id, "cell2")
+    letter(running, there, "what is written there is gone\n")
+    assert (await attach(running, id, came)).status_code == 202
+    await becomes(running, came, "in-use")
+    assert (await detach(running, id, went)).status_code == 202
+    await becomes(running, went, "available")
+    changed = await running.admin.compute("PUT", f"/servers/{id}", {"server": {"name": "renamed"}})
+    assert changed.status_code == 200, changed.text
+    back = await asked(running, id, {"revertResize": None}, "ACTIVE")
+    assert (host_of(back), back["name"]) == (host_of(server), "renamed")
+    assert disk(running, back) == whole
+    assert [each["volumeId"] for each in await attached(running, id)] == disks(running, back) == [came]
+    assert guests(running, id) == [host_of(server)]
+    assert await records(running, id) == ("cell1", ["cell1"], [])
+    assert [each["status"] for each in await migrations(running, id)] == ["reverted"]
+    done = [each for each, message in await actions(running, id) if message is None]
+    assert done == ["revertResize", "detach_volume", "attach_volume", "migrate", "attach_volume", "create"]
+    there = await asked(running, id, {"resize": {"flavorRef": wanted}}, "VERIFY_RESIZE")  # its own cell is preferred
+    assert cell_of(running, there) == "cell1"
+    await asked(running, id, {"revertResize": None}, "ACTIVE")
+    await nothing_to_mend(running)
+
+
+async def test_one_that_is_off_and_boots_from_a_volume_stays_off_there_and_here(running: Running) -> None:
+    server = await backed(running, "volumes")
+    id, here = server["id"], cell_of(running, server)
+    await asked(running, id, {"os-stop": None}, "SHUTOFF")
+    other = next(cell for cell in CELLS if cell != here)
+    there = await moved_to(running, id, other)
+    rows = [each["volumeId"] for each in await attached(running, id)]
+    assert disks(running, there) == rows
+    assert power(running, host_of(there), id) is PowerState.SHUTDOWN
+    back = await asked(running, id, {"revertResize": None}, "SHUTOFF")
+    assert (host_of(back), disks(running, back)) == (host_of(server), rows)
+    await moved_to(running, id, other)
+    now = await confirmed(running, id, "SHUTOFF")
+    assert (cell_of(running, now), disks(running, now)) == (other, rows)
+    assert power(running, host_of(now), id) is PowerState.SHUTDOWN
+    await nothing_to_mend(running)
+
+
+async def test_a_delete_confirms_first(running: Running) -> None:
+    before = await quota(running)
+    server = await boot_in(running, "cell1")
+    id = server["id"]
+    await moved_to(running, id, "cell3")
+    await running.admin.gone(id)
+    await running.let_go(id)
+    assert guests(running, id) == []
+    assert (await records(running, id))[2] == []
+    assert [each["status"] for each in await migrations(running, id)] == ["confirmed"]
+    assert await quota(running) == before
+    await nothing_to_mend(running)
+
+
+async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its database is out while the round confirms: what is left there is never shown, and goes when it is back."""
+    region, admin = running.cloud.region, running.admin
+    server = await boot_in(running, "cell1")
+    id = server["id"]
+    await moved_to(running, id, "cell2")
+    settings = dataclasses.replace(region.rooms.settings, resize_confirm_window_s=3600)
+
+    class Later(SystemClock):
+        def now(self) -> float:
+            return super().now() + 7200.0
+
+    outage = Outage(running, monkeypatch, CellId("cell1"))
+    outage.begin()
+    done = await ConfirmResizes(dataclasses.replace(region.rooms, settings=settings), Later()).run()
+    assert (done.begun, done.waiting) == ((id,), ("cell1",))
+    await seen(lambda: admin.settled(id), lambda now: now["status"] == "ACTIVE")
+    await running.let_go(id)
+    left = await region.databases.region.read(lambda tx: hidden_records.open_of(tx, [ServerId(id)]))
+    assert left == {id: frozenset({"cell1"})}
+    outage.end()
+    await answers(outage)
+    listed = (await admin.compute("GET", "/servers/detail")).json()["servers"]
+    assert [(each["id"], each["status"]) for each in listed] == [(id, "ACTIVE")]
+
+    async def after_a_round() -> tuple[str | None, list[str], list[str]]:
+        await HiddenRecords(region.rooms).run()
+        return await records(running, id)
+
+    await seen(after_a_round, lambda found: found == ("cell2", ["cell2"], []))
+    await until(lambda: guests(running, id) == [hosts_of(running, "cell2")[0]])
+    await nothing_to_mend(running)
+
+
+async def test_who_has_no_permission_stays_in_the_cell(running: Running) -> None:
+    server = await boot_in(running, "cell1")
+    async with running.person("demo", "demo") as demo:
+        mine = await demo.active("mine")
+        wanted = await demo.id_of("flavor", "m1.micro")
+        reply = await act(running, mine["id"], {"resize": {"flavorRef": wanted}}, by=demo)
+        assert reply.status_code == 202, reply.text
+        there = await running.admin.settled(mine["id"])
+        assert there["status"] == "VERIFY_RESIZE"
+        assert cell_of(running, there) == cell_of(running, await running.admin.settled(mine["id"]))
+        assert (await records(running, mine["id"]))[2] == []
+        await running.let_go(mine["id"])
+        await demo.gone(mine["id"])
+    assert host_of(server) == host_of(await running.admin.settled(server["id"]))
