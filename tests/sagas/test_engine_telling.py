@@ -489,3 +489,15 @@ class TestWriting:
         assert len(lines) == 8
         assert type(lines[5].cause.problem()).__name__ == "OverQuota"
         assert decode_lines(encode_lines(lines)) == lines
+
+
+async def test_versions_share_a_step_that_asks_for_what_only_one_of_them_has() -> None:
+    heard: list[int | None] = []
+
+    @step(no_undo="nothing is made")
+    async def look(run: DiaryRun) -> None:
+        heard.append(run.get(lay_keel))
+
+    for saga in (Saga("ship/1", Ask, look), Saga("ship/2", Ask, lay_keel, look)):
+        await tell(saga, ID, Ask(), Diary(), Paper(first_lines(saga)))
+    assert heard == [None, 7]

@@ -96,7 +96,8 @@ class Run(Generic[Asked_co, Rooms_co]):
         return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
 
     def get(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
-        """The same, or None when it was not done or its result was lost with its teller: for undos.
+        """The same, or None when it was not done, its result was lost with its teller, or only another version of the saga has it:
+        for undos, and for steps that versions share.
 
         The undo of a region step may ask for that step's own: it was written by the commit that did the work.
         """

@@ -82,7 +82,8 @@ class Saga(Generic[AskedT, RoomsT]):
         return Saga(self.name, self.asked, *parts, turned=self.turned, ended=self.ended, forward_only=self.forward_only)
 
     def in_group(self, step: str) -> bool:
-        return self.at[step] in self.group_at
+        """Whether it is tried host by host; one of another version, which this one has not, is not."""
+        return step in self.at and self.at[step] in self.group_at
 
     def covered_from(self, at: int) -> tuple[str, ...]:
         """The steps that one intent written before step `at` covers: to the next region step, host or point of no return."""
