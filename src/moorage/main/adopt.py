@@ -3,7 +3,8 @@
 Every process is stopped.  The epoch is raised in all databases, so that none of before the restore is taken back by mistake, and
 marks go on above the highest that anybody remembers.  What one database knows by a word of its own is told the other: servers that
 were deleted since the backup are deleted, those accepted since are listed again.  Where the region is older than its cells, claims are
-made again as the cells have their servers, and operations that were open at the backup are held against the cells.  A server that the region has in a cell whose
+made again as the cells have their servers, and operations that were open at the backup are held against the cells.  Of a server that two cells
+have a record of, one is shown (`adopt_records.py`).  A server that the region has in a cell whose
 database does not know it is only said: it stays, as missing (RULES §22).
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from moorage.main.adopt_claims import Reclaimed, claim_again, know_hosts
 from moorage.main.adopt_operations import know_more, settle_operations
+from moorage.main.adopt_records import settle_records
 from moorage.main.config import Config
 from moorage.main.databases import Databases, connect_databases
 from moorage.main.lock import DataLock
@@ -68,8 +70,10 @@ async def adopt_opened(databases: Databases, empty: Collection[str] = (), *, alo
         found: list[str] = []  # all of it may be done again, so the epoch is raised when it is done
         if behind:
             found += await _operations(databases.region, databases.cells, now)
+        found += (await settle_records(databases.region, databases.cells, behind=behind)).said()
         for cell, database in databases.cells.items():
             found += await _compare(databases.region, cell, database, now, behind=behind)
+        await settle_records(databases.region, databases.cells, behind=False)  # of those that are listed again
         said = await _raise(databases.region, databases.cells) + found
         stamped = await databases.region.write(restamp)
         if stamped:
@@ -157,9 +161,10 @@ async def _compare(region: Database, cell: CellId, database: Database, now_us: i
     after = ""
     while page := await database.read(lambda tx, after=after: cell_identities.records(tx, after, PAGE_ROWS)):  # type: ignore[misc]
         after = page[-1].id
+        page = [each for each in page if not each.sealed]  # another cell's record is the server's
         deleted += await _tell_of_deletes(region, database, page, now_us)
         again += await _list_again(region, cell, database, page)
-        await claim_again(region, database, page, claimed, behind=behind)
+        await claim_again(region, cell, database, page, claimed, behind=behind)
         if behind:
             settled += await _settle(region, database, page, now_us)
     missing = await missing_in(region, cell, database)

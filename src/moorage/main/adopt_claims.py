@@ -26,6 +26,7 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.identity import Recorded
 from moorage.store.region import server_groups
+from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims as sql
 from moorage.store.region.placement.claims import Key, Owner
 
@@ -68,15 +69,17 @@ async def know_hosts(region: Database, cell: CellId, database: Database) -> None
 
 
 async def claim_again(
-    region: Database, database: Database, page: Sequence[Recorded], done: Reclaimed, *, behind: bool
+    region: Database, cell: CellId, database: Database, page: Sequence[Recorded], done: Reclaimed, *, behind: bool
 ) -> None:
-    """Claims of a page of records. `behind`: the region is older than the cells, so claims that differ are wrong, too."""
+    """Claims of a page of records, of those servers that the region has in that cell. `behind`: the region is older than the cells, so claims that differ are wrong, too."""
     living = [each.id for each in page if not each.deleted]
     found = await database.read(lambda tx: [cell_servers.get(tx, each) for each in living])
     on_hosts = [each for each in found if each is not None and each.host is not None and each.provider is not None]
 
     def work(tx: Tx) -> list[tuple[str, bool]]:
-        return [(str(each.id), whole) for each in on_hosts if (whole := _claim(tx, each, behind)) is not None]
+        named = region_servers.cells_of(tx, [each.id for each in on_hosts])
+        mine = [each for each in on_hosts if named.get(each.id, cell) in (cell, None)]
+        return [(str(each.id), whole) for each in mine if (whole := _claim(tx, each, behind)) is not None]
 
     for server, whole in await region.write(work) if on_hosts else []:
         done.made += 1

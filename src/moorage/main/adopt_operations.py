@@ -5,13 +5,16 @@ that a cell contradicts is ended, and takes nothing back: what it would do or un
 
     any        the record is deleted, or a later operation or a later teller wrote it
     boot       the record is no longer being built, or is on another host than the last claim that is known here
-    the others the action has ended in the cell
+    the others the action has ended in the cell that the region names
+
+Where two cells have a record of the server, the one counts that is not sealed.
 """
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from moorage.main.adopt_records import as_shown, moved_unknown, told_of
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.operation import OPEN_STATUSES, Operation, OperationStatus
 from moorage.model.server import VmState
@@ -33,9 +36,9 @@ async def settle_operations(region: Database, cells: Mapping[CellId, Database], 
     going, said = 0, list[str]()
     for operation in await _open(region):
         seen = {cell: await _look(database, operation) for cell, database in cells.items()}
-        why, status = contradicted(operation, list(seen.values()))
+        where, shown = as_shown(seen, await told_of(region, ServerId(operation.server)))
+        why, status = contradicted(operation, shown)
         if why:
-            where = next((cell for cell, each in seen.items() if each.record is not None), None)
             await _end(region, operation, where, seen, why, status, now_us)
             said.append(f"operation {operation.id} ({operation.saga} of server {operation.server}) was ended: {why}")
             continue
@@ -53,7 +56,9 @@ async def know_more(region: Database, cells: Mapping[CellId, Database]) -> bool:
     Marks rise now and then, so a backup that is a few seconds old may have the newest one.
     """
     for operation in await _open(region):
-        if is_behind(operation, [await _look(database, operation) for database in cells.values()]):
+        seen = {cell: await _look(database, operation) for cell, database in cells.items()}
+        told = await told_of(region, ServerId(operation.server))
+        if is_behind(operation, list(seen.values())) or moved_unknown(seen, told, operation.seq):
             return True
     return False
 

@@ -95,13 +95,17 @@ class Recorded(msgspec.Struct, frozen=True):
     rank: int
     """Of the last operation that wrote it (`servers.Fence`)."""
     deleted: bool
+    sealed: bool = False
+    """Another cell's record is to be shown, or is."""
 
 
 def records(tx: Tx, after: str, limit: int) -> Sequence[Recorded]:
     """All records, in the order of their ids, from behind one id on."""
     c = servers.c
-    query = sa.select(c.id, c.op_epoch, c.deleted_at).where(c.id > after).order_by(c.id).limit(limit)
-    return [Recorded(ServerId(row.id), row.op_epoch, row.deleted_at is not None) for row in tx.rows(query)]
+    query = sa.select(c.id, c.op_epoch, c.deleted_at, c.hidden).where(c.id > after).order_by(c.id).limit(limit)
+    return [
+        Recorded(ServerId(row.id), row.op_epoch, row.deleted_at is not None, bool(row.hidden)) for row in tx.rows(query)
+    ]
 
 
 def mark_deleted(tx: Tx, ids: Collection[ServerId], now_us: int) -> None:
@@ -130,17 +134,18 @@ class Seen(msgspec.Struct, frozen=True):
     finished: bool
     """The action of that request has ended."""
     failed: bool
+    sealed: bool = False
+    """The record's row is."""
 
 
 def seen(tx: Tx, server: ServerId, request_id: str) -> Seen:
-    row = tx.row(sa.select(*record_columns(servers)).where(servers.c.id == server))
+    row = tx.row(sa.select(*record_columns(servers), servers.c.hidden).where(servers.c.id == server))
     removed = tx.scalar(sa.select(fences.c.rank).where(fences.c.server == server)) or 0
     action = actions.get(tx, server, request_id)
     ended = action is not None and action.finished_at is not None
     failed = action is not None and action.message is not None
-    return Seen(
-        None if row is None else server_of(row), max(removed, 0 if row is None else row.op_epoch), ended, failed
-    )
+    rank = max(removed, 0 if row is None else row.op_epoch)
+    return Seen(None if row is None else server_of(row), rank, ended, failed, row is not None and bool(row.hidden))
 
 
 def settle(tx: Tx, ids: Collection[ServerId], fault: Fault) -> int:

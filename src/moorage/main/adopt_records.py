@@ -1,0 +1,166 @@
+"""Servers of which several cells have a record, after databases were restored: which one is shown (docs/decisions/0021).
+
+    the region is not older   the cell that it names; another record is of before the move: it is sealed, and hidden
+    the region is older       the move was over after its backup: the record that is not sealed is shown, and of two the one that was written
+                              by the later operation
+
+A record that is hidden is removed by the conductors' round of those, as soon as nobody needs it.  Servers that an operation holds are left
+to it, for it goes on.  Where the cell that is to show a server has lost its record nothing is changed: the server is missing (RULES §22).
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from moorage.model.ids import CellId, OperationId, ServerId
+from moorage.model.server import Server
+from moorage.sql import Database, Tx
+from moorage.store.cell import copies
+from moorage.store.cell import identity as cell_identities
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.identity import Seen
+from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
+from moorage.store.region import hidden_records
+from moorage.store.region import servers as region_servers
+from moorage.store.region.servers import Whereabouts
+
+PAGE_ROWS = 500
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What the region says of one server."""
+
+    where: Whereabouts
+    hidden: frozenset[CellId]
+
+
+class _Row(msgspec.Struct, frozen=True):
+    server: Server
+    sealed: bool
+
+    @property
+    def rank(self) -> int:
+        return self.server.op_epoch
+
+
+class Settled(msgspec.Struct):
+    """Servers that are shown in another cell now, and records that are hidden now."""
+
+    mapped: int = 0
+    hidden: int = 0
+
+    def said(self) -> list[str]:
+        lines = []
+        if self.mapped:
+            lines.append(
+                f"{self.mapped} servers moved into another cell after the region's backup, and are shown there"
+            )
+        if self.hidden:
+            lines.append(f"{self.hidden} records of servers that are in another cell are hidden, and will be removed")
+        return lines
+
+
+async def told_of(region: Database, server: ServerId) -> Told | None:
+    def work(tx: Tx) -> Told | None:
+        where = region_servers.find(tx, server)
+        hidden = hidden_records.open_of(tx, [server]).get(server, frozenset())
+        return None if where is None else Told(where, hidden)
+
+    return await region.read(work)
+
+
+def as_shown(seen: Mapping[CellId, Seen], told: Told | None) -> tuple[CellId | None, list[Seen]]:
+    """(the cell whose record counts, what the cells have seen): that an action ended counts only where the region names the cell.
+
+    A finished action is copied to the other cell before the server is shown there: an operation that was open at the backup shows it.
+    """
+    having = [cell for cell, each in seen.items() if each.record is not None]
+    if len(having) < 2:
+        return next(iter(having), None), list(seen.values())
+    named = None if told is None else told.where.cell
+    unsealed = [cell for cell in having if not seen[cell].sealed]
+    counts = max(unsealed or having, key=lambda cell: (seen[cell].rank, cell == named))
+    return counts, [
+        Seen(
+            each.record if cell == counts else None,
+            each.rank,
+            finished=each.finished and cell == named,
+            failed=each.failed and cell == named,
+        )
+        for cell, each in seen.items()
+    ]
+
+
+def moved_unknown(seen: Mapping[CellId, Seen], told: Told | None, seq: int) -> bool:
+    """Whether the operation has copied the record into a cell of which the region does not know: then the region is older."""
+    if told is None:
+        return False
+    others = [cell for cell in seen if cell != told.where.cell and cell not in told.hidden]
+    return any(seen[cell].record is not None and seen[cell].rank // EPOCHS_PER_OPERATION == seq for cell in others)
+
+
+async def settle_records(region: Database, cells: Mapping[CellId, Database], *, behind: bool) -> Settled:
+    """Of every server that has a sealed record, or one in a cell that the region does not name. `behind`: the region is older than its cells."""
+    done, settled = set[ServerId](), Settled()
+    for cell, database in cells.items() if len(cells) > 1 else ():
+        after = ""
+        while page := await database.read(partial(cell_identities.records, after=after, limit=PAGE_ROWS)):
+            after = page[-1].id
+            ids = [each.id for each in page]
+            named = await region.read(lambda tx, ids=ids: region_servers.cells_of(tx, ids))  # type: ignore[misc]
+            for each in page:
+                odd = each.sealed or named.get(each.id, cell) not in (cell, None)
+                if odd and each.id not in done:
+                    done.add(each.id)
+                    await _settle(region, cells, each.id, settled, behind=behind)
+    return settled
+
+
+async def _settle(
+    region: Database, cells: Mapping[CellId, Database], server: ServerId, settled: Settled, *, behind: bool
+) -> None:
+    told = await told_of(region, server)
+    if told is None or told.where.operation is not None:
+        return
+    rows: dict[CellId, _Row] = {}
+    for cell, database in cells.items():
+        found, sealed = await database.read(partial(cell_servers.look, server=server))
+        if found is not None:
+            rows[cell] = _Row(found, sealed)
+    shown = _shown(told.where.cell, rows, behind=behind)
+    if shown is None or shown not in rows:
+        return
+    others = {cell: row for cell, row in rows.items() if cell != shown}
+    if shown != told.where.cell or shown in told.hidden or others.keys() - told.hidden:
+
+        def work(tx: Tx) -> None:
+            if shown != told.where.cell:
+                region_servers.recorded_in(tx, server, shown)
+            hidden_records.end_row(tx, server, shown, 0)
+            for cell in sorted(others):
+                hidden_records.open_row(tx, server, cell)
+
+        await region.write(work)
+        settled.mapped += shown != told.where.cell
+        settled.hidden += len(others.keys() - told.hidden)
+    for cell, row in others.items():
+        if not row.sealed:
+            await cells[cell].write(lambda tx, row=row: copies.seal(tx, server, _fence_of(row.server)))  # type: ignore[misc]
+    if rows[shown].sealed:
+        await cells[shown].write(lambda tx: copies.unseal(tx, server, _fence_of(rows[shown].server)))
+
+
+def _shown(named: CellId | None, rows: Mapping[CellId, _Row], *, behind: bool) -> CellId | None:
+    mine = None if named is None else rows.get(named)
+    unsealed: Sequence[CellId] = [cell for cell, row in rows.items() if cell != named and not row.sealed]
+    if not behind or not unsealed:
+        return named
+    newest = max(unsealed, key=lambda cell: rows[cell].rank)
+    return newest if mine is None or mine.sealed or rows[newest].rank > mine.rank else named
+
+
+def _fence_of(row: Server) -> Fence:
+    """In the name of whoever wrote it last: a later operation is refused nothing."""
+    operation = row.operation or OperationId("adopted")
+    return Fence(operation, row.op_epoch // EPOCHS_PER_OPERATION, row.op_epoch % EPOCHS_PER_OPERATION, row.op_line)
