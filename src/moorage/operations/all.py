@@ -20,8 +20,10 @@ from moorage.operations.delete import (
 from moorage.operations.detach_interface import DETACH_INTERFACE
 from moorage.operations.detach_volume import DETACH_VOLUME
 from moorage.operations.evacuate import EVACUATE, EVACUATE_ACROSS
+from moorage.operations.evacuate_cross_cell import EVACUATE_CROSS_CELL
 from moorage.operations.extend_volume import EXTEND_VOLUME
 from moorage.operations.live_migrate import LIVE_MIGRATE
+from moorage.operations.live_migrate_cross_cell import LIVE_MIGRATE_CROSS_CELL
 from moorage.operations.move_record import MOVE_RECORD
 from moorage.operations.power import POWER
 from moorage.operations.rebuild import REBUILD
@@ -82,5 +84,7 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         REVERT_TO_OTHER_CELL,
         DELETE_IN_ALL_CELLS,
         UNSHELVE_CROSS_CELL,
+        EVACUATE_CROSS_CELL,
+        LIVE_MIGRATE_CROSS_CELL,
     )
 }

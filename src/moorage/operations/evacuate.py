@@ -15,7 +15,7 @@
 
 Its local disk is the image's again: what was written on the old host is lost, as in Nova.  The old host is silent; when it is back without
 the guest its cell's conductor gives back what the move holds there, and the record says `completed` (conductor/evacuated.py).
-A failure leaves the server in ERROR on its old host, with the claim it had.
+A failure leaves the server in ERROR on its old host, with the claim it had.  Who may leave its cell has `evacuate_cross_cell`.
 """
 
 import msgspec
@@ -34,7 +34,7 @@ from moorage.operations.boot import Claim
 from moorage.operations.evacuate_asked import Evacuate
 from moorage.operations.resize_asked import tries_of
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import crossed, crossing, doing, fencing, moving, offload
+from moorage.operations.steps import crossed, crossing, doing, fencing, moving, offload, other_cells
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.drives import with_drive
@@ -43,6 +43,7 @@ from moorage.operations.steps.guest_again import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
 from moorage.operations.steps.moving import End
+from moorage.operations.steps.other_cells import Reach
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.ports import subnets_beside
 from moorage.operations.steps.segments import note_exhausted
@@ -117,13 +118,22 @@ async def read_ports(run: EvacuateRun) -> Cards:
     return await cards_of(run.rooms, _server(run))
 
 
+@step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
+async def check_cells(run: EvacuateRun) -> Reach:
+    """Which other cells cannot have its volumes and addresses; only of one that may leave its cell (`evacuate/3`)."""
+    return await other_cells.reach_of(run.rooms, _server(run), run[read_ports], other_cells.ANEW)
+
+
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: EvacuateRun) -> Claim:
-    """The best willing host of its cell. What the server held is held by the move from then on, and nothing is doubled."""
+    """The best willing host of its cell, or of any it may go to. What the server held is held by the move from then on, and nothing is
+    doubled."""
     cards = run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     where = (_server(run), cards, _cell(run), run.blamed)
-    return await move_claims.claimed(run, tries_of(run.asked, *where, attempt=run.attempt, exhausted=exhausted), cards)
+    asks = tries_of(run.asked, *where, attempt=run.attempt, exhausted=exhausted)
+    asks = other_cells.widened(run, asks, _cell(run), run.get(check_cells))
+    return await move_claims.claimed(run, asks, cards)
 
 
 @claim_host.undo
@@ -218,7 +228,8 @@ async def keep_old_guest(run: EvacuateRun) -> None:
 
 
 async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> None:
-    to = move_claims.destination(run[claim_host])
+    claim = run[claim_host]
+    to = {**move_claims.destination(claim), "dest_cell": None if claim.cell == _cell(run) else claim.cell}
     await moving.show(run, _cell(run), run.asked.migration, status, task, unless=OVER, **to)
 
 
@@ -277,15 +288,25 @@ async def await_vifs(run: EvacuateRun) -> None:
 )
 async def record_evacuated(run: EvacuateRun) -> None:
     """On its new host; the action is finished with it."""
-    now, claim = doing.now_us(), run[claim_host]
+    await show_evacuated(run)
+
+
+def ended_well(run: EvacuateRun, now: int) -> tuple[Event, ...]:
+    """What its action says when it is done."""
+    claim = run[claim_host]
     told = crossing.told(run.get(read_ports), claim.subnets, run.get(bind_ports))
-    events = tuple(
+    return tuple(
         Event(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None) for each in EVENTS
     )
 
+
+async def show_evacuated(run: EvacuateRun) -> None:
+    """In its own cell."""
+    now, claim = doing.now_us(), run[claim_host]
+
     def also(tx: Tx) -> None:
         moving.with_status(tx, run.asked.migration, MigrationStatus.DONE, unless=OVER)
-        actions.finish(tx, run.asked.server.id, doing.request_of(run), events, now, None)
+        actions.finish(tx, run.asked.server.id, doing.request_of(run), ended_well(run, now), now, None)
 
     by, changed = records.fence(run), lambda server: evacuated(run, server, now)
     await records.change(run.rooms, moving.here(run.asked.server).cell, run.asked.server.id, by, changed, also)
@@ -321,13 +342,13 @@ def evacuated(run: EvacuateRun, server: Server, now: int) -> Server:
 
 
 @step(
-    needs=(begin_action, read_ports, claim_host, record_evacuated),
+    needs=(begin_action, read_ports, claim_host, start_guest),
     no_undo=crossed.FORWARD_ONLY,
     patience_s=crossed.PATIENCE_S,
 )
 async def leave_addresses(run: EvacuateRun) -> None:
-    """Of segments that it left."""
-    await crossed.leave(run, moving.here(run.asked.server).cell, run[read_ports], run[claim_host].subnets)
+    """Of segments that it left; the record is in the cell of its host by now."""
+    await crossed.leave(run, run[claim_host].cell, run[read_ports], run[claim_host].subnets)
 
 
 @step(region=True, needs=(read_ports, claim_host, leave_addresses), no_undo=crossed.FORWARD_ONLY)
@@ -336,7 +357,7 @@ async def release_addresses(run: EvacuateRun) -> None:
     await crossed.release(run, run.asked.migration, run[read_ports], run[claim_host].subnets)
 
 
-def _ended(tx: Tx, run: EvacuateRun, status: str) -> None:
+def let_go(tx: Tx, run: EvacuateRun, status: str) -> None:
     records.let_go(tx, run)
 
 
@@ -352,7 +373,7 @@ _ON_A_HOST = on_some_host(
     host=lambda claim: claim.host,
 )
 
-EVACUATE = Saga("evacuate/1", Evacuate, *_BEFORE, _ON_A_HOST, record_evacuated, ended=_ended)
+EVACUATE = Saga("evacuate/1", Evacuate, *_BEFORE, _ON_A_HOST, record_evacuated, ended=let_go)
 
 EVACUATE_ACROSS = Saga(
     "evacuate/2",
@@ -362,7 +383,7 @@ EVACUATE_ACROSS = Saga(
     record_evacuated,
     leave_addresses,
     release_addresses,
-    ended=_ended,
+    ended=let_go,
 )
 """For servers that may be given addresses of other segments."""
 

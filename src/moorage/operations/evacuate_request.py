@@ -8,12 +8,13 @@ from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.ids import OperationId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState
-from moorage.operations.accept import accepted, newest_known, tell_later
+from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot_request import hinted_hosts
 from moorage.operations.evacuate import ACTION, EVACUATE, EVACUATE_ACROSS
 from moorage.operations.evacuate_asked import Evacuate
+from moorage.operations.evacuate_cross_cell import EVACUATE_CROSS_CELL
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import fencing, slot
+from moorage.operations.steps import fencing, other_cells, slot
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
@@ -48,7 +49,9 @@ async def begin(
     if wish.shared_storage and not server.volume_backed:
         raise Invalid("Invalid state of instance files on shared storage")
     versions = (EVACUATE_ACROSS, EVACUATE) if rooms.settings.allow_move_across_segments else (EVACUATE,)
-    saga, owner = await newest_known(rooms, *versions)
+    saga, owner = await other_cells.chosen(
+        rooms, server, EVACUATE_CROSS_CELL, *versions, allowed=wish.cross_cell, host=wish.host
+    )
     sealed = (
         rooms.seals.seal(wish.password) if server.config_drive and rooms.seals is not None and wish.password else ""
     )
@@ -73,7 +76,8 @@ async def begin(
             user=asker.user,
             global_request_id=carried.get(),
             by_project=asker.project or "",
-            across=saga is EVACUATE_ACROSS,
+            across=saga is not EVACUATE and rooms.settings.allow_move_across_segments,
+            cross_cell=saga is EVACUATE_CROSS_CELL,
         )
         return accepted(saga, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 

@@ -30,9 +30,10 @@ from moorage.operations import move_claims
 from moorage.operations.boot import Claim
 from moorage.operations.live_migrate_asked import LiveMigrate, ask_of
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import doing, live, live_places, moving
+from moorage.operations.steps import doing, live, live_places, moving, other_cells
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_disks
+from moorage.operations.steps.crossing import Tries
 from moorage.operations.steps.drives import with_drive
 from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_again import Cards, cards_of
@@ -41,6 +42,7 @@ from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_lea
 from moorage.operations.steps.live import Way
 from moorage.operations.steps.live_places import QUEUED_MAX_S
 from moorage.operations.steps.moving import End
+from moorage.operations.steps.other_cells import Reach
 from moorage.operations.steps.plugging import VIF_PLUGGING_MAX_S
 from moorage.operations.steps.servers import Found
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
@@ -148,12 +150,19 @@ async def check_source(run: LiveRun) -> LiveSource:
     return await live.source_of(run, _here(run).address)
 
 
+@step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
+async def check_cells(run: LiveRun) -> Reach:
+    """Which other cells cannot have it, those among them that are not linked; only of one that may leave its cell (`live_migrate/2`)."""
+    return await other_cells.reach_of(run.rooms, _server(run), run[read_ports], other_cells.LIVE)
+
+
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: LiveRun) -> Claim:
-    """The best willing host of its cell. What the server held is held by the move from then on."""
+    """The best willing host of its cell, or of any it may go to. What the server held is held by the move from then on."""
     cards = run[read_ports]
     ask = ask_of(run.asked, _server(run), cards, _cell(run), run.blamed, attempt=run.attempt)
-    return await move_claims.claimed(run, ask, cards)
+    asks = other_cells.widened(run, Tries((ask,), ask), _cell(run), run.get(check_cells))
+    return await move_claims.claimed(run, asks, cards)
 
 
 @claim_host.undo
@@ -212,7 +221,9 @@ async def record_destination(run: LiveRun) -> None:
     """The move's record says where it goes, and that the host prepares; before that, while its source sends as many as it may, that
     it is queued.
     """
-    to = move_claims.destination(run[claim_host], run[check_destination].address)
+    claim = run[claim_host]
+    to = move_claims.destination(claim, run[check_destination].address)
+    to["dest_cell"] = None if claim.cell == _cell(run) else claim.cell
     await live_places.taken(run, _way(run), **to)
 
 
@@ -332,11 +343,11 @@ async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
     claim, cards = run[claim_host], run[read_ports]
     await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.POST_MIGRATING)  # and it is not overtaken
     end = End(claim.cell, claim.name, claim.availability_zone)
-    second = await _bound_twice(run, claim, cards)
+    second = await bound_twice(run, claim, cards)
     return await live.bound_after(run, cards, end, claim.profiles, second=second, left=_here(run).name)
 
 
-async def _bound_twice(run: LiveRun, claim: Claim, cards: Cards) -> bool:
+async def bound_twice(run: LiveRun, claim: Claim, cards: Cards) -> bool:
     """As `bind_destination` answered, also when that is lost."""
     bound = run.get(bind_destination)
     return bound.second if bound is not None else await _second(run, claim, cards)
@@ -382,8 +393,13 @@ async def land_guest(run: LiveRun) -> PowerState | None:
 
 @step(needs=(begin_action, read_ports, claim_host, land_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def record_moved(run: LiveRun) -> None:
-    """The record says where it is; of a guest that is lost, also what its old host keeps until somebody decides (`Moved`)."""
-    second = await _bound_twice(run, run[claim_host], run[read_ports])
+    """The record says where it is; of a guest that is lost, also what its old host keeps until somebody decides (`Moved`).
+
+    Where it went to another cell, that cell's record says so already, and is shown (`live_migrate/2`).
+    """
+    if run[claim_host].cell != _cell(run):
+        return
+    second = await bound_twice(run, run[claim_host], run[read_ports])
     by, changed = records.fence(run), lambda server: moved(run, server, second=second)
     await records.change(run.rooms, _cell(run), run.asked.server.id, by, changed)
 
@@ -407,7 +423,7 @@ def _is_lost(run: LiveRun) -> bool:
     return run.get(land_guest) is PowerState.NOSTATE
 
 
-async def _keeps(run: LiveRun) -> bool:
+async def keeps_source(run: LiveRun) -> bool:
     """And the record says so: a release that did not know of that has let go of what the old host had, or is to."""
     if not _is_lost(run):
         return False
@@ -419,6 +435,7 @@ def left_behind(run: LiveRun, *, second: bool) -> Moved:
     """What a revert goes back to: off, for its memory is gone."""
     was = run.asked.server
     assert was.host is not None
+    cell = None if run[claim_host].cell == _cell(run) else _cell(run)
     return Moved(
         at=doing.now_us(),
         migration=run.asked.migration,
@@ -432,6 +449,7 @@ def left_behind(run: LiveRun, *, second: bool) -> Moved:
         second_bindings=second,
         profiles={} if second else moving.profiles_of(run[read_ports]),
         live=True,
+        cell=cell,
     )
 
 
@@ -459,7 +477,7 @@ async def drop_source_volumes(run: LiveRun) -> None:
 async def drop_source_bindings(run: LiveRun) -> None:
     """With the claim there (S1.7)."""
     cards, claim = run[read_ports], run[claim_host]
-    if not await _keeps(run) and cards.ports and await _bound_twice(run, claim, cards):
+    if not await keeps_source(run) and cards.ports and await bound_twice(run, claim, cards):
         await live.drop_bindings(run, _here(run).name, cards)
 
 
@@ -467,7 +485,7 @@ async def drop_source_bindings(run: LiveRun) -> None:
 async def release_source(run: LiveRun) -> None:
     """What the move held on the old host."""
     given_back: list[Row] = []
-    keeps = await _keeps(run)
+    keeps = await keeps_source(run)
 
     def work(tx: Tx) -> None:
         if not keeps:
@@ -482,7 +500,7 @@ async def release_source(run: LiveRun) -> None:
 async def record_completed(run: LiveRun) -> None:
     """The end of the action and of the move; of one whose guest is lost there is something left to decide."""
     now, name = doing.now_us(), run[claim_host].name
-    status = MigrationStatus.FINISHED if await _keeps(run) else MigrationStatus.COMPLETED
+    status = MigrationStatus.FINISHED if await keeps_source(run) else MigrationStatus.COMPLETED
     at = {EVENTS[0]: None, EVENTS[3]: _here(run).name}
     events = tuple(doing.ended_event(each, now, at.get(each, name)) for each in EVENTS)
 
@@ -491,10 +509,10 @@ async def record_completed(run: LiveRun) -> None:
         doing.finish(tx, run, events, now)
 
     done = lambda server: msgspec.structs.replace(server, task_state=None, updated_at=now)  # noqa: E731
-    await records.change(run.rooms, _cell(run), run.asked.server.id, records.fence(run), done, also)
+    await records.change(run.rooms, run[claim_host].cell, run.asked.server.id, records.fence(run), done, also)
 
 
-def _ended(tx: Tx, run: LiveRun, status: str) -> None:
+def let_go(tx: Tx, run: LiveRun, status: str) -> None:
     records.let_go(tx, run)
 
 
@@ -525,7 +543,7 @@ LIVE_MIGRATE = Saga(
     drop_source_bindings,
     release_source,
     record_completed,
-    ended=_ended,
+    ended=let_go,
 )
 
 

@@ -17,9 +17,10 @@ from moorage.operations.accept import accepted, tell_later
 from moorage.operations.boot_request import hinted_hosts, needs_of_flavor
 from moorage.operations.live_migrate import LIVE_MIGRATE
 from moorage.operations.live_migrate_asked import LiveMigrate
+from moorage.operations.live_migrate_cross_cell import LIVE_MIGRATE_CROSS_CELL
 from moorage.operations.nouns.servers import Telling
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import live, slot
+from moorage.operations.steps import live, other_cells, slot
 from moorage.operations.steps.live_places import move_of
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_group import group_of
@@ -63,13 +64,17 @@ async def begin(
     """Accept it. Raises Invalid (the host cannot be had, or, when that is waited for, a check refuses it), Conflict and NotFound."""
     check(server)
     if wish.host is not None:
-        check_host(rooms, server, wish.host)
+        check_host(rooms, server, wish.host, cross_cell=wish.cross_cell)
     if wish.waits and wish.host is not None and wish.host == server.host:
         raise Invalid(f"Unable to migrate instance ({server.id}) to current host ({wish.host}).")
     refuse_without_credentials(rooms)
     near, far = await hinted_hosts(rooms, server.hints)
     group = await group_of(rooms, server)
-    owner, settings = await rooms.tellers.choose(LIVE_MIGRATE.name), rooms.settings
+    linked = wish.cross_cell and any(server.cell in pair for pair in rooms.settings.cell_links)
+    saga, owner = await other_cells.chosen(
+        rooms, server, LIVE_MIGRATE_CROSS_CELL, LIVE_MIGRATE, allowed=linked, host=wish.host
+    )
+    settings = rooms.settings
     move = new_uuid()
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
@@ -92,10 +97,9 @@ async def begin(
             user=asker.user,
             global_request_id=carried.get(),
             by_project=asker.project or "",
+            cross_cell=saga is LIVE_MIGRATE_CROSS_CELL,
         )
-        return accepted(
-            LIVE_MIGRATE, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id
-        )
+        return accepted(saga, operation, now, asked, owner=owner, user=asker.user, seq=seq, request_id=request_id)
 
     new = await slot.accept(rooms, server.id, "os-migrateLive", make, task=TaskState.MIGRATING)
     await tell_later(rooms, new)
@@ -118,12 +122,12 @@ async def _checked(rooms: Rooms, server: Server, new: Accepted, move: str) -> No
         raise Invalid(refused.public, private=refused.private, code=refused.code) from refused
 
 
-def check_host(rooms: Rooms, server: Server, host: str) -> None:
-    """In Nova's words."""
-    world = rooms.placement.world()
-    at = world.slots_by_name.get(host)
-    if at is None or world.cell_names[int(world.cell[at])] != server.cell:
-        raise Invalid(f"Compute host {host} could not be found.")
+def check_host(rooms: Rooms, server: Server, host: str, *, cross_cell: bool = False) -> None:
+    """In Nova's words; `cross_cell`: it may be of a cell that is linked with the server's."""
+    other_cells.refuse_other_cell(rooms, server, host, allowed=cross_cell)
+    cell = other_cells.cell_of(rooms, host)
+    if cell != server.cell and frozenset({cell, server.cell}) not in rooms.settings.cell_links:
+        raise Invalid(f"Compute host {host} cannot be reached: its cell is not linked with the server's.")
 
 
 # ------------------------------------------------------------------------------------------------ of one under way

@@ -10,9 +10,11 @@ from moorage.model.ids import CellId, HostId
 from moorage.model.resources import needs_of
 from moorage.model.server import VmState
 from moorage.operations.evacuate_asked import Evacuate
+from moorage.placement.inventory import host_id
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.testing.sagas import PROVED_OPERATION
+from moorage.testing.small_cells import wire_far_hosts
 from moorage.testing.small_moved import MOVE, recorded, wired_apart
 from moorage.testing.small_region import PROJECT, SERVER, SmallRegion
 from moorage.testing.small_stories import IMAGE, booted_from_volume, imaged
@@ -53,6 +55,22 @@ async def evacuable(
     hosts.guests.pop((DEAD, SERVER))
     hosts.disks = {each for each in hosts.disks if each[0] != DEAD}
     return small
+
+
+async def evacuable_elsewhere(small: SmallRegion, **world: Any) -> SmallRegion:
+    """The same server, and hosts in the other cell that it may go to."""
+    await wire_far_hosts(small.engine)
+    await evacuable(small, **world)
+    small.watches_cells = True
+    return small
+
+
+async def evacuating_elsewhere(small: SmallRegion, *, may_stay: bool = False, **world: Any) -> Evacuate:
+    """What is asked of its evacuation to any cell; `may_stay`: to its own first."""
+    await wire_far_hosts(small.engine)
+    asked = await evacuating(small, **world)
+    away = () if may_stay else (host_id("host3"), host_id("host4"))
+    return msgspec.structs.replace(asked, far=away, cross_cell=True)
 
 
 def _forced_down(tx: Tx) -> None:

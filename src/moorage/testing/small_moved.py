@@ -14,7 +14,7 @@ from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.resize_asked import Resize
 from moorage.operations.revert_resize import RevertResize
 from moorage.operations.steps import servers as records
-from moorage.placement.inventory import SegmentReport
+from moorage.placement.inventory import SegmentReport, host_id
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.region import quotas
 from moorage.testing.sagas import PROVED_OPERATION
@@ -118,6 +118,22 @@ async def live_movable(
     await small.region.write(lambda tx: quotas.release(tx, PROJECT, MORE))
     small.charged_meanwhile = {}
     return small
+
+
+async def live_movable_elsewhere(small: SmallRegion, **world: Any) -> SmallRegion:
+    """The same server, and hosts in the other cell, which is linked with its own, that it may go to."""
+    await wire_far_hosts(small.engine)
+    await live_movable(small, **world)
+    small.watches_cells = True
+    return small
+
+
+async def live_migrating_elsewhere(small: SmallRegion, *, may_stay: bool = False, **world: Any) -> LiveMigrate:
+    """What is asked of its live migration to any linked cell; `may_stay`: to its own first."""
+    await wire_far_hosts(small.engine)
+    asked = await live_migrating(small, **world)
+    away = () if may_stay else (host_id("host3"), host_id("host4"))
+    return msgspec.structs.replace(asked, far=away, cross_cell=True)
 
 
 async def live_migrating(small: SmallRegion, **world: Any) -> LiveMigrate:

@@ -33,7 +33,7 @@ from moorage.model.turn import Turn
 from moorage.operations.boot import Boot
 from moorage.operations.cells import Cells
 from moorage.operations.notifications.herald import Herald
-from moorage.operations.rooms import Rooms
+from moorage.operations.rooms import Rooms, Settings
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport, SegmentReport
 from moorage.saga import Line, Run, Saga
@@ -281,6 +281,7 @@ class SmallRegion:
             hosts=cast("Any", self.hosts),
             tellers=cast("Any", None),
             herald=self.herald,
+            settings=Settings(cell_links=frozenset({frozenset(CELLS)})),
         )
 
     async def fresh(

@@ -36,6 +36,7 @@ def _heard(run: Run[Evacuate, Rooms], line: Line, seen: Server | None) -> Iterat
             yield Said("rebuild.start", busy, line.attempt, claim.name)
         case Ended(status="done"):
             done = evacuate.evacuated(run, seen or busy, time.time_ns() // 1000)
+            done = msgspec.structs.replace(done, cell=run[evacuate.claim_host].cell)
             yield changed(busy, done, attempt=run.attempt, host=done.host)
             yield Said("rebuild.end", done, run.attempt, done.host)
         case Turn(reason="failed"):

@@ -124,6 +124,7 @@ def _live_heard(run: Run[LiveMigrate, Rooms], line: Line, seen: Server | None) -
             yield Said("live_migration_pre.end", busy, line.attempt, claim.name)
         case Ended(status="done"):
             there = live_migrate.moved(run, seen or busy)
+            there = msgspec.structs.replace(there, cell=run[live_migrate.claim_host].cell)
             done = _busy(there, None)
             yield Said("live_migration_post.start", busy, host=server.host)
             yield Said("live_migration_post_dest.start", busy, host=done.host)
