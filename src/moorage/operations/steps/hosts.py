@@ -37,9 +37,12 @@ def errand(run: Run[AboutServer, Rooms], step: str) -> Errand:
 
 
 def errand_to_source(run: Run[AboutServer, Rooms], step: str) -> Errand:
-    """To the host that a move leaves: it is commanded in every attempt, so what takes back an early one's is newer than the last one's."""
+    """To the host that a move leaves: it is commanded in every attempt, so what takes back an early one's is newer than the last one's.
+
+    A story that tries no hosts has no attempts: a turn of one would be newer than all that it says next.
+    """
     mine = errand(run, step)
-    if run.phase != "undo":
+    if run.phase != "undo" or not (run.attempt or run.tried):
         return mine
     return msgspec.structs.replace(mine, turn=Turn(run.asked.seq, max(run.attempt, len(run.tried) + 1)).undo())
 
