@@ -48,11 +48,20 @@ CALLS: dict[str, dict[str, int]] = {
 }
 """Operation → calls of the network and the volume service, each exactly so often, beside `LOOKS`: ports are read once, and until they are up."""
 LOOKS = "GET ports"
+PERMITTED = {"compute:servers:resize:cross_cell": "role:admin"}
+ACROSS_CELLS: dict[str, tuple[int, int, int]] = {
+    "within the cell": (53, 13, 6),
+    "to another cell": (66, 16, 6),
+    "confirm": (38, 9, 2),
+}
+"""The same of migrations of who may have servers moved to other cells, and of the confirmation of one that was."""
 
 
 def calls(running: Running, name: str) -> Counter[str]:
-    (neighbour,) = [each for each in running.cloud.region.clients.neighbours if each.name == name]
-    return Counter(neighbour.calls)
+    """Of all clients of that service: hosts have one of the image service, too."""
+    return sum(
+        (Counter(each.calls) for each in running.cloud.region.clients.neighbours if each.name == name), Counter()
+    )
 
 
 async def cost(
@@ -107,3 +116,36 @@ async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
         for name, each in made.items():
             assert each.pop(LOOKS, 0) <= (3 if "POST bindings" in each else 1)
             assert each == CALLS[name], name
+
+
+@pytest.mark.slow
+async def test_what_a_move_to_another_cell_costs(start: Start, rounds_are_far_away: None) -> None:
+    """Against one within the cell, by who has the permission and by who has not."""
+    async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),)), policy=PERMITTED) as running:
+        admin = running.admin
+        server = await admin.active("a")
+        id, cells = server["id"], {plan.host: plan.cell for plan in running.cloud.plans}
+        found: dict[str, tuple[int, int, int]] = {}
+        images: dict[str, Counter[str]] = {}
+
+        async def step(name: str, action: dict[str, Any], status: str) -> str:
+            before = calls(running, "image")
+            found[name], _ = await cost(running, lambda: act(running, id, action), id, status)
+            images[name] = calls(running, "image") - before
+            return str((await admin.settled(id))["OS-EXT-SRV-ATTR:host"])
+
+        here = await step("within the cell", {"migrate": None}, "VERIFY_RESIZE")
+        assert cells[here] == cells[server["OS-EXT-SRV-ATTR:host"]], "its own cell is preferred"
+        await step("confirm within", {"confirmResize": None}, "ACTIVE")
+        there = next(host for host, cell in cells.items() if cell != cells[here])
+        assert await step("to another cell", {"migrate": {"host": there}}, "VERIFY_RESIZE") == there
+        await step("confirm", {"confirmResize": None}, "ACTIVE")
+        over = {
+            name: found[name]
+            for name, most in ACROSS_CELLS.items()
+            if any(a > b for a, b in zip(found[name], most, strict=True))
+        }
+        assert not over, found
+        assert [name for name, made in images.items() if made] == ["to another cell"]
+        made = images["to another cell"]
+        assert (made.total(), made["PUT images data"], made["GET images data"]) == (9, 1, 1), made

@@ -16,6 +16,7 @@ from moorage.model.server import VmState
 from moorage.operations.all import SAGAS
 from moorage.operations.resize_asked import Resize
 from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.saga.pace import WALL, Clock
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.store.cell import copies, migrations
@@ -25,6 +26,7 @@ from moorage.testing.small_cells import records_held
 from moorage.testing.small_kept import Kept
 from moorage.testing.small_moved import LARGER, MOVE, TEMPORARY, crossable, crossing_cells
 from moorage.testing.small_region import CELLS, SERVER, SmallRegion
+from moorage.testing.stage import HeldClock
 
 SAGA = SAGAS["resize/2"]
 LEFT, THERE = CELLS
@@ -47,9 +49,9 @@ async def test_every_kind_of_server_goes_to_another_cell(small: SmallRegion, kin
     await prove(SAGA, asked, Kept(small, lambda: crossable(small, **world)), part)
 
 
-async def told(small: SmallRegion, asked: Resize) -> None:
+async def told(small: SmallRegion, asked: Resize, clock: Clock = WALL) -> None:
     paper = Paper(first_lines(SAGA), small.transact)
-    await tell(SAGA, PROVED_OPERATION, asked, small.rooms, paper, herald=small.heard)
+    await tell(SAGA, PROVED_OPERATION, asked, small.rooms, paper, clock=clock, herald=small.heard)
 
 
 async def held(small: SmallRegion) -> dict[str, Any]:
@@ -213,3 +215,25 @@ async def test_a_cell_that_cannot_have_it_is_named(small: SmallRegion) -> None:
         await told(small, asked)
     assert small.hosts.guests == {("host1", SERVER): PowerState.RUNNING}
     assert (await held(small))["shown in"] == CellId("cell1")
+
+
+async def test_a_cell_that_goes_out_before_the_copy_keeps_no_guest_off(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its guest runs already in the other cell: it runs again where it was, and what that cell may have stays hidden."""
+    asked = await crossing_cells(small)
+    write = small.cells[THERE].write
+
+    async def goes_out(work: Callable[[Any], Any]) -> Any:
+        if any(host != "host1" for host, _ in small.hosts.guests):
+            raise Unavailable("the cell's database does not answer")
+        return await write(work)
+
+    monkeypatch.setattr(small.cells[THERE], "write", goes_out)
+    with pytest.raises(Unwound, match="the cell's database does not answer"):
+        await told(small, asked, HeldClock())
+    monkeypatch.undo()
+    now = await held(small)
+    assert (now["shown in"], sorted(now["records"]), now["hidden in"]) == (LEFT, [LEFT], [THERE])
+    assert small.hosts.guests == {("host1", SERVER): PowerState.RUNNING}
+    assert not await small.cells[LEFT].read(lambda tx: copies.is_sealed(tx, SERVER))

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from parts import matrix_part
+from parts import quick_part
 
 from moorage.bus.agents import HostAddress
 from moorage.model.asker import Asker
@@ -78,7 +78,7 @@ async def test_after_a_failure_hosts_of_another_cell_have_it(
     assert await held(small) == (CELLS[0], [CELLS[0]], [], [])
 
 
-@matrix_part
+@quick_part
 async def test_first_on_its_own_host_and_then_on_those_of_another_cell(part: Part, small: SmallRegion) -> None:
     """Proved too: an attempt in its own cell, and the next one elsewhere."""
     await prove(SAGA, leaving_its_cell(may_stay=True), Kept(small, lambda: shelved_elsewhere(small)), part)
