@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from conftest import Running, Shared
 from test_cell_out import Outage, answers
-from test_resize import asked, disk, host_of, letter, migrations, nothing_to_mend, power, quota
+from test_resize import asked, disk, filled, host_of, letter, migrations, nothing_to_mend, power, quota
 from test_shelve import act, actions, guests, images, ports
 from test_shelve import until as seen
 from test_volume_backed import backed
@@ -261,6 +261,62 @@ async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeyp
 
     await seen(after_a_round, lambda found: found == ("cell2", ["cell2"], []))
     await until(lambda: guests(running, id) == [hosts_of(running, "cell2")[0]])
+    await nothing_to_mend(running)
+
+
+async def waits_for_a_database(running: Running, server: str) -> None:
+    """Until its operation says so."""
+
+    async def why() -> str:
+        reply = await running.admin.compute("GET", "/ext/operations", server=server)
+        return str(reply.json()["operations"][0]["waiting"])
+
+    await seen(why, lambda waiting: "database" in waiting)
+
+
+async def test_a_database_that_goes_out_on_the_way_is_waited_for(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the new cell when the guest runs there, and that of the old one when the new guest is gone: nothing is lost and nothing is taken back."""
+    server = await boot_in(running, "cell1")
+    id, admin, there = server["id"], running.admin, hosts_of(running, "cell2")[0]
+    letter(running, server)
+    whole = disk(running, server)
+    for action, verb, cell in (
+        ({"migrate": {"host": there}}, "start_guest", "cell2"),
+        ({"revertResize": None}, "destroy_guest", "cell1"),
+    ):
+        outage, gate = Outage(running, monkeypatch, CellId(cell)), running.hold_up(verb, [there])
+        assert (await act(running, id, action)).status_code == 202
+        await until(lambda verb=verb: (there, verb) in {(host, _verb_of(step)) for host, step in running.told})
+        outage.begin()
+        gate.set()
+        await waits_for_a_database(running, id)
+        outage.end()
+        await answers(outage)
+        now = await admin.settled(id)
+        await running.let_go(id)
+        assert now["status"] == ("VERIFY_RESIZE" if verb == "start_guest" else "ACTIVE")
+    assert (host_of(now), guests(running, id)) == (host_of(server), [host_of(server)])
+    assert disk(running, now) == whole
+    assert await records(running, id) == ("cell1", ["cell1"], [])
+    await nothing_to_mend(running)
+
+
+def _verb_of(step: str) -> str:
+    return {"clear_destination": "destroy_guest"}.get(step, step)
+
+
+async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> None:
+    """What it had in its old cell is the move's until it is confirmed (N16)."""
+    admin = running.admin
+    server = await boot_in(running, "cell1")
+    id, here = server["id"], host_of(server)
+    await moved_to(running, id, "cell2")
+    consumer = await filled(running, here)
+    assert host_of(await asked(running, id, {"revertResize": None}, "ACTIVE")) == here
+    gone = await admin.http.delete(f"{admin.config.api.placement.url}/placement/allocations/{consumer}")
+    assert gone.status_code == 204
     await nothing_to_mend(running)
 
 
