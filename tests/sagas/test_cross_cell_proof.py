@@ -172,6 +172,30 @@ async def test_what_failed_in_another_cell_may_end_in_its_own(
     assert small.hosts.guests["host1", SERVER] is PowerState.SHUTDOWN
 
 
+@pytest.mark.parametrize(
+    "world", [{"guarantees": True}, {"routed": True, "across": True}], ids=["guaranteed", "segments"]
+)
+async def test_guarantees_and_addresses_are_claimed_in_the_other_cell(
+    small: SmallRegion, world: dict[str, Any]
+) -> None:
+    """N6: ports with a resource request go along, bound with the new host's providers; and a card may leave its segment with its cell."""
+    asked = await crossing_cells(small, **world)
+    await told(small, asked)
+    now = await held(small)
+    assert (now["shown in"], now["hidden in"], now["amiss"]) == (THERE, [LEFT], [])
+    whole = await small.held()
+    assert (whole["bound elsewhere"], whole["runs"], whole["runs elsewhere"]) == ([], 1, [])
+    server = await small.cells[THERE].read(lambda tx: cell_servers.get(tx, SERVER))
+    assert server is not None
+    assert server.moved is not None
+    if world.get("guarantees"):
+        assert [amount for _, amount in whole["guarantees"]["claimed"]] == [300, 300, 3, 3], "at both ends"
+        named = {provider for nic in server.nics for provider, _, _ in nic.guarantees}
+        assert named == {f"{server.host}-agent", f"{server.host}-bridge"}
+    else:
+        assert len(server.moved.readdressed) == 1
+
+
 async def test_a_cell_that_is_out_costs_no_attempt(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its database is found out before the guest is touched, and the server goes to a host of its own cell."""
     asked = await crossing_cells(small, may_stay=True)

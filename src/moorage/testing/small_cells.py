@@ -12,6 +12,7 @@ from moorage.sql import Database
 from moorage.store.cell import copies
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
+from moorage.testing.small_guarantees import devices_of
 
 FAR_HOSTS = (("host5", CellId("cell2")), ("host6", CellId("cell2")))
 """Two hosts more in the second cell, where a server that comes from the first one may have to try another."""
@@ -23,6 +24,7 @@ async def wire_far_hosts(engine: Engine) -> None:
     for host, cell in FAR_HOSTS:
         inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
         await engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
+        await engine.report_devices(devices_of(host))
 
 
 async def records_held(region: Database, cells: Mapping[CellId, Database], server: ServerId) -> dict[str, Any]:

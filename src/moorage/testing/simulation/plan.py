@@ -35,6 +35,11 @@ MOVES = (
     "a_move_breaks_at_its_switch", "a_neighbour_or_a_store_fails_in_a_move", "a_source_returns_during_a_revert",
     "an_evacuated_host_returns", "conductors_die_in_a_move", "servers_move", "what_is_around_an_evacuation_breaks",
 )  # fmt: skip
+CELLS = 0.1
+"""Of all plans: servers may go to the other cell, and rather do, and one of `MOVES_BETWEEN_CELLS` comes on top."""
+MOVES_BETWEEN_CELLS = (
+    "a_move_breaks_at_its_switch", "a_neighbour_or_a_store_fails_in_a_move", "conductors_die_in_a_move", "servers_move",
+)  # fmt: skip
 ON_A_SEGMENT = 0.8
 """Of the servers in such a plan that would be on another network; on those of `FREE_TO_CHOOSE` nobody asks for more than an address."""
 FREE_TO_CHOOSE = frozenset({"private", "assured", "direct", "routed"})
@@ -80,6 +85,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How long a shelved server stays on its host; 0: not at all, below 0: until it is told to leave."""
     across: bool = False
     """Whether moves may give addresses of other segments."""
+    cells: bool = False
+    """Whether resizes and migrations may end in the other cell."""
 
     def but(self, events: tuple[Event, ...]) -> "Plan":
         return msgspec.structs.replace(self, events=events)
@@ -145,10 +152,19 @@ def every_kind() -> Mapping[str, Kind]:
 def drawn(seed: int, scene: str | None = None) -> Plan:
     """The plan of a seed; `scene`: one that must be in it, or is alone if it is one that comes on top.
 
-    Whether servers may leave their segments has dice of its own: all other plans are what they would be without.
+    Whether servers may leave their segments, or their cell, has dice of its own: all other plans are what they would be without.
     """
     plan, dice = _with_what_is_on_top(seed, scene), random.Random(f"across {seed}")
-    return plan if scene is not None or dice.random() >= ACROSS else across(plan, dice)
+    plan = plan if scene is not None or dice.random() >= ACROSS else across(plan, dice)
+    dice = random.Random(f"cells {seed}")
+    return plan if scene is not None or dice.random() >= CELLS else between_cells(plan, dice)
+
+
+def between_cells(plan: Plan, dice: random.Random) -> Plan:
+    """The same, in which servers may go to the other cell."""
+    draft = _after(plan)
+    events = sorted([*plan.events, *SCENES[dice.choice(MOVES_BETWEEN_CELLS)](dice, draft)], key=lambda each: each.at_s)
+    return msgspec.structs.replace(plan, span_s=draft.span_s, cells=True, events=tuple(events))
 
 
 def across(plan: Plan, dice: random.Random) -> Plan:

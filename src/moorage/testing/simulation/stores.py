@@ -119,8 +119,13 @@ def _snapshots(seen: Census, snapshots: Iterable[dict[str, Any]]) -> list[str]:
 def wrong_disks(cloud: "Cloud") -> list[str]:
     """The guest has the image and the volumes that its server shows, and is rescued when that says so; no copy of its disk is left."""
     wrong: list[str] = []
-    shelved = {booked.id for booked in cloud.watch.book.servers.values() if booked.leave_asked}
-    """Their disks may be of the image that shelving made, which is gone since."""
+    between_cells = bool(cloud.config.api.policy_file)
+    shelved = {
+        booked.id
+        for booked in cloud.watch.book.servers.values()
+        if booked.leave_asked or (between_cells and booked.move_asked)
+    }
+    """Their disks may be of the image that shelving, or a move to another cell, made, which is gone since."""
     reset_ones = {booked.id for booked in cloud.watch.book.servers.values() if booked.reset}
     for server, shown in cloud.watch.shown.items():
         where = cloud.guests.get(ServerId(server), {})
