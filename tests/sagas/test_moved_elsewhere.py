@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from parts import quick_part
 
 from moorage.bus.messages import Verb
 from moorage.model.errors import Invalid
@@ -19,11 +18,10 @@ from moorage.operations.revert_resize import RevertResize
 from moorage.operations.rooms import Settings
 from moorage.saga import Paper, first_lines, tell
 from moorage.store.cell import copies, migrations
-from moorage.testing.sagas import PROVED_OPERATION, HeldClock, Part, prove
+from moorage.testing.sagas import PROVED_OPERATION, HeldClock
 from moorage.testing.small_cells import records_held
-from moorage.testing.small_evacuated import evacuable_elsewhere, evacuating_elsewhere
-from moorage.testing.small_kept import Kept
-from moorage.testing.small_moved import MOVE, live_migrating_elsewhere, live_movable_elsewhere, recorded
+from moorage.testing.small_evacuated import evacuating_elsewhere
+from moorage.testing.small_moved import MOVE, live_migrating_elsewhere, recorded
 from moorage.testing.small_region import CELLS, SERVER, SmallRegion
 
 LEFT, THERE = CELLS
@@ -115,17 +113,6 @@ async def test_what_another_cell_has_lost_is_reverted_from_the_old_one(
     assert (server.cell, server.host, server.vm_state, server.moved) == (LEFT, "host1", VmState.ACTIVE, None)
     assert small.hosts.guests == {("host1", SERVER): PowerState.RUNNING}
     assert await held(small) == (LEFT, [LEFT], [], [])
-
-
-@quick_part
-@pytest.mark.parametrize("name", ["evacuate/3", "live_migrate/2"])
-async def test_its_own_cell_first_and_then_another(name: str, part: Part, small: SmallRegion) -> None:
-    if name == "evacuate/3":
-        asked, world = await evacuating_elsewhere(small, may_stay=True), evacuable_elsewhere
-        await prove(SAGAS[name], asked, Kept(small, lambda: world(small)), part)
-    else:
-        move = await live_migrating_elsewhere(small, may_stay=True)
-        await prove(SAGAS[name], move, Kept(small, lambda: live_movable_elsewhere(small)), part)
 
 
 async def test_a_host_of_a_cell_that_is_not_linked_is_refused_with_that_reason() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from parts import quick_part
 
 from moorage.bus.agents import HostAddress
 from moorage.model.asker import Asker
@@ -22,9 +21,8 @@ from moorage.saga import Paper, first_lines, tell
 from moorage.store.region import processes
 from moorage.store.region import servers as region_servers
 from moorage.store.region.processes import Process
-from moorage.testing.sagas import PROVED_OPERATION, Part, prove
+from moorage.testing.sagas import PROVED_OPERATION
 from moorage.testing.small_cells import records_held
-from moorage.testing.small_kept import Kept
 from moorage.testing.small_region import CELLS, SERVER, SmallRegion
 from moorage.testing.small_shelves import leaving_its_cell, shelved_elsewhere
 
@@ -76,12 +74,6 @@ async def test_after_a_failure_hosts_of_another_cell_have_it(
     assert len(set(asked)) == 3
     assert (server.cell, server.host) == asked[-1]
     assert await held(small) == (CELLS[0], [CELLS[0]], [], [])
-
-
-@quick_part
-async def test_first_on_its_own_host_and_then_on_those_of_another_cell(part: Part, small: SmallRegion) -> None:
-    """Proved too: an attempt in its own cell, and the next one elsewhere."""
-    await prove(SAGA, leaving_its_cell(may_stay=True), Kept(small, lambda: shelved_elsewhere(small)), part)
 
 
 class Tellers:

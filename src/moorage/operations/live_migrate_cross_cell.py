@@ -77,7 +77,10 @@ async def open_cell(run: LiveRun) -> None:
 @step(region=True, needs=(claim_host, land_guest), no_undo=FORWARD_ONLY)
 async def begin_copy(run: LiveRun) -> None:
     """What the other cell gets is not shown."""
-    if (to := _elsewhere(run)) is not None:
+    to = _elsewhere(run)
+    if to is None:
+        await run.commit(lambda tx: None)
+    else:
         await second_records.open_copy(run, to)
 
 

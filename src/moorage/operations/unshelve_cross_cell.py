@@ -59,7 +59,10 @@ async def open_cell(run: UnshelveRun) -> None:
 @step(region=True, needs=(claim_host, start_guest))
 async def begin_copy(run: UnshelveRun) -> None:
     """What the other cell gets is not shown."""
-    if (to := _elsewhere(run)) is not None:
+    to = _elsewhere(run)
+    if to is None:
+        await run.commit(lambda tx: None)
+    else:
         await second_records.open_copy(run, to)
 
 
