@@ -170,3 +170,43 @@ async def test_a_cell_is_left_by_its_offloaded_servers(running: Running, capsys:
         assert (await demo.compute("GET", "/ext/cell-drains")).status_code == 403
         body = {"cell_drain": {"cell": "cell1", "dry_run": True}}
         assert (await demo.compute("POST", "/ext/cell-drains", body)).status_code == 403
+
+
+async def test_a_cell_is_emptied(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    """Running servers, stopped ones and offloaded ones; nobody who has no place is forgotten, and nobody stays in the cell."""
+    admin = running.admin
+    first, second = hosts_of(running, "cell1"), hosts_of(running, "cell2")
+    here = [
+        (await admin.active(f"d{n}", availability_zone=f"nova:{host}"))["id"]
+        for n in range(2)
+        for host in sorted(first)
+    ]
+    off, pinned = here[0], here[1]
+    await asked(running, off, {"os-stop": None}, "SHUTOFF")
+    away = (await admin.active("away", availability_zone=f"nova:{min(first)}"))["id"]
+    await done(running, away, {"shelve": None}, "SHELVED_OFFLOADED")
+    await asked(running, pinned, {"suspend": None}, "SUSPENDED")
+    addresses = {each: (await admin.server(each) or {})["addresses"] for each in (*here, away)}
+
+    assert await asyncio.to_thread(cell_command.main, ["drain", "cell1"]) == 2
+    refused = capsys.readouterr().err
+    assert "1 servers of cell cell1 cannot be moved" in refused
+    assert "it is suspended" in refused
+    assert await asyncio.to_thread(cell_command.main, ["drain", "cell1", "--plan"]) == 1
+    capsys.readouterr()
+    assert await asyncio.to_thread(cell_command.main, ["drain", "cell1", "--partial", "--servers", "4"]) == 1
+    assert "drain of cell1: incomplete 1 servers stay" in capsys.readouterr().out
+    assert host_of(await admin.settled(pinned)) in first
+    await asked(running, pinned, {"resume": None}, "ACTIVE")
+
+    assert await asyncio.to_thread(cell_command.main, ["drain", "cell1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], told["counts"]["left"]) == ("done", 0), told
+    for each in here:
+        seen = await admin.settled(each)
+        assert (host_of(seen) in second, seen["status"]) == (True, "SHUTOFF" if each == off else "ACTIVE")
+        assert seen["addresses"] == addresses[each]
+    back = await done(running, away, {"unshelve": None}, "ACTIVE")
+    assert (host_of(back) in second, back["addresses"]) == (True, addresses[away])
+    listed = {row["name"]: row for row in (await admin.compute("GET", "/ext/cells")).json()["cells"]}
+    assert (listed["cell1"]["servers"], listed["cell2"]["servers"]) == (0, 5)

@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 from conftest import Running, Shared
 from test_cell_out import Outage, answers
-from test_resize import asked, disk, host_of, letter, migrations, nothing_to_mend, power, quota
+from test_evacuate import cleaned, evacuated, force
+from test_resize import asked, disk, filled, host_of, letter, migrations, nothing_to_mend, power, quota
 from test_shelve import act, actions, guests, images, ports
 from test_shelve import until as seen
 from test_volume_backed import backed
@@ -20,7 +21,7 @@ from test_volumes import attach, attached, becomes, detach, disks, volume
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes
 from moorage.drivers.dials import VerbDial
-from moorage.main.config import Cell, Hosts
+from moorage.main.config import Cell, Compute, Hosts
 from moorage.model.clock import SystemClock
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, ServerId
@@ -35,6 +36,7 @@ CELLS = ("cell1", "cell2", "cell3")
 CLOUD = {
     "hosts": Hosts(count=6, physical_networks=(("physnet1",),)),
     "cells": tuple(Cell(name) for name in CELLS),
+    "compute": Compute(cell_links=(("cell1", "cell2"),)),
     "policy": {PERMITTED: "role:admin"},
 }
 
@@ -264,6 +266,62 @@ async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeyp
     await nothing_to_mend(running)
 
 
+async def waits_for_a_database(running: Running, server: str) -> None:
+    """Until its operation says so."""
+
+    async def why() -> str:
+        reply = await running.admin.compute("GET", "/ext/operations", server=server)
+        return str(reply.json()["operations"][0]["waiting"])
+
+    await seen(why, lambda waiting: "database" in waiting)
+
+
+async def test_a_database_that_goes_out_on_the_way_is_waited_for(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the new cell when the guest runs there, and that of the old one when the new guest is gone: nothing is lost and nothing is taken back."""
+    server = await boot_in(running, "cell1")
+    id, admin, there = server["id"], running.admin, hosts_of(running, "cell2")[0]
+    letter(running, server)
+    whole = disk(running, server)
+    for action, verb, cell in (
+        ({"migrate": {"host": there}}, "start_guest", "cell2"),
+        ({"revertResize": None}, "destroy_guest", "cell1"),
+    ):
+        outage, gate = Outage(running, monkeypatch, CellId(cell)), running.hold_up(verb, [there])
+        assert (await act(running, id, action)).status_code == 202
+        await until(lambda verb=verb: (there, verb) in {(host, _verb_of(step)) for host, step in running.told})
+        outage.begin()
+        gate.set()
+        await waits_for_a_database(running, id)
+        outage.end()
+        await answers(outage)
+        now = await admin.settled(id)
+        await running.let_go(id)
+        assert now["status"] == ("VERIFY_RESIZE" if verb == "start_guest" else "ACTIVE")
+    assert (host_of(now), guests(running, id)) == (host_of(server), [host_of(server)])
+    assert disk(running, now) == whole
+    assert await records(running, id) == ("cell1", ["cell1"], [])
+    await nothing_to_mend(running)
+
+
+def _verb_of(step: str) -> str:
+    return {"clear_destination": "destroy_guest"}.get(step, step)
+
+
+async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> None:
+    """What it had in its old cell is the move's until it is confirmed (N16)."""
+    admin = running.admin
+    server = await boot_in(running, "cell1")
+    id, here = server["id"], host_of(server)
+    await moved_to(running, id, "cell2")
+    consumer = await filled(running, here)
+    assert host_of(await asked(running, id, {"revertResize": None}, "ACTIVE")) == here
+    gone = await admin.http.delete(f"{admin.config.api.placement.url}/placement/allocations/{consumer}")
+    assert gone.status_code == 204
+    await nothing_to_mend(running)
+
+
 async def test_who_has_no_permission_stays_in_the_cell(running: Running) -> None:
     server = await boot_in(running, "cell1")
     async with running.person("demo", "demo") as demo:
@@ -278,3 +336,76 @@ async def test_who_has_no_permission_stays_in_the_cell(running: Running) -> None
         await running.let_go(mine["id"])
         await demo.gone(mine["id"])
     assert host_of(server) == host_of(await running.admin.settled(server["id"]))
+
+
+async def test_an_offloaded_server_comes_out_of_its_shelf_in_another_cell(running: Running) -> None:
+    """With its disk, its ports and its history; it may come back the same way."""
+    server = await boot_in(running, "cell1")
+    id, kept = server["id"], await images(running)
+    letter(running, server)
+    whole = disk(running, server)
+    for cell in ("cell2", "cell1"):
+        await asked(running, id, {"shelve": None}, "SHELVED_OFFLOADED")
+        async with watched(running, id):
+            there = await asked(running, id, {"unshelve": {"host": hosts_of(running, cell)[0]}}, "ACTIVE")
+        assert (cell_of(running, there), guests(running, id)) == (cell, [host_of(there)])
+        assert (disk(running, there), there["addresses"]) == (whole, server["addresses"])
+        assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(there)}
+        assert await records(running, id) == (cell, [cell], [])
+    told = [each for each, _ in await actions(running, id)]
+    assert told == ["unshelve", "shelve", "unshelve", "shelve", "create"]
+    assert await images(running) == kept
+    await nothing_to_mend(running)
+
+
+async def test_a_server_is_live_migrated_between_cells_that_are_linked(running: Running) -> None:
+    server = await boot_in(running, "cell1")
+    id = server["id"]
+    letter(running, server)
+    whole = disk(running, server)
+
+    def to(cell: str) -> dict[str, Any]:
+        return {"os-migrateLive": {"host": hosts_of(running, cell)[0], "block_migration": "auto"}}
+
+    refused = await act(running, id, to("cell3"))
+    assert refused.status_code == 400
+    assert "its cell is not linked with the server's" in refused.json()["badRequest"]["message"]
+    async with watched(running, id):
+        there = await asked(running, id, to("cell2"), "ACTIVE")
+    assert (cell_of(running, there), guests(running, id)) == ("cell2", [host_of(there)])
+    assert (disk(running, there), there["addresses"]) == (whole, server["addresses"])
+    assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(there)}
+    assert await records(running, id) == ("cell2", ["cell2"], [])
+    assert [each["status"] for each in await migrations(running, id)] == ["completed"]
+    await nothing_to_mend(running)
+
+
+async def comes_home(running: Running, host: str) -> None:
+    """Its agent is started anew, and asks at once what belongs there."""
+    await running.cloud.fleet.agents[host].stop()
+    plan = next(plan for plan in running.cloud.plans if plan.host == host)
+    await running.cloud.fleet.restart(plan)
+    await force(running, host, forced=False)
+
+
+async def test_a_server_is_evacuated_to_another_cell_and_its_old_host_comes_back(running: Running) -> None:
+    """The old record tells that host to destroy its guest, and goes when that is done."""
+    server = await boot_in(running, "cell1")
+    id, left = server["id"], host_of(server)
+    await force(running, left, forced=True)
+    async with watched(running, id):
+        there = await evacuated(running, id, host=hosts_of(running, "cell3")[0])
+    assert (cell_of(running, there), there["addresses"]) == ("cell3", server["addresses"])
+    assert power(running, host_of(there), id) is PowerState.RUNNING
+    assert await records(running, id) == ("cell3", ["cell1", "cell3"], ["cell1"])
+    await comes_home(running, left)
+    await cleaned(running, id, left)
+    region = running.cloud.region
+
+    async def after_a_round() -> tuple[str | None, list[str], list[str]]:
+        await HiddenRecords(region.rooms).run()
+        return await records(running, id)
+
+    await seen(after_a_round, lambda found: found == ("cell3", ["cell3"], []))
+    assert guests(running, id) == [host_of(there)]
+    await nothing_to_mend(running)

@@ -21,8 +21,8 @@ class DrainDoorsProtocol(Protocol):
         """Who goes where, and who stays. Raises Conflict: nobody hears the host, or it has more servers than are planned for."""
         ...
 
-    async def cell_drain_plan(self, asker: Asker, cell: CellId, *, live: bool, begins: bool) -> CellPlan:
-        """Who of the cell goes where, and who stays. Raises Conflict: it has more servers than are planned for; NotBuilt where it `begins`."""
+    async def cell_drain_plan(self, asker: Asker, cell: CellId, *, live: bool) -> CellPlan:
+        """Who of the cell goes where, and who stays. Raises Conflict: it has more servers than are planned for."""
         ...
 
     async def balance_plan(self, asker: Asker, moves_max: int) -> BalancePlan:
@@ -33,13 +33,10 @@ class DrainDoorsProtocol(Protocol):
 class DrainDoors:
     rooms: Rooms
 
-    async def cell_drain_plan(self, asker: Asker, cell: CellId, *, live: bool, begins: bool) -> CellPlan:
+    async def cell_drain_plan(self, asker: Asker, cell: CellId, *, live: bool) -> CellPlan:
         if asker.project is None:
             raise Conflict("A drain is asked for with a token of a project.")
-        plan = await cell_drain_moves.planned(self.rooms, cell, asker.user, asker.project, wants_live=live)
-        if begins and any(each.servers for each in plan.hosts):
-            drain_moves.refuse_if_not_built()
-        return plan
+        return await cell_drain_moves.planned(self.rooms, cell, asker.user, asker.project, wants_live=live)
 
     async def balance_plan(self, asker: Asker, moves_max: int) -> BalancePlan:
         return await balance.planned(self.rooms, asker, moves_max)

@@ -6,7 +6,7 @@ import msgspec
 
 from moorage.model.asker import Asker
 from moorage.model.drain import SERVERS_MAX, Drain, DrainServer, Progress, Way
-from moorage.model.errors import Conflict, NotBuilt, Problem
+from moorage.model.errors import Conflict, Problem, Unavailable
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server, VmState
 from moorage.operations import confirm_resize, dry_run, live_migrate_request, resize_request, shelve
@@ -15,6 +15,7 @@ from moorage.operations.live_migrate_request import LiveWish
 from moorage.operations.previewed import Previewed, previewing
 from moorage.operations.resize_request import ResizeWish
 from moorage.operations.rooms import Rooms
+from moorage.operations.steps import other_cells
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.crossing import Tries
 from moorage.scheduler.trial import Trial
@@ -62,7 +63,7 @@ async def leave(
     Invalid."""
     way, asker = way_of(server, live=live), Asker(user, project=project)
     if across and not rooms.preview and way is not Way.OFFLOAD:
-        refuse_if_not_built()
+        await _refuse_unless_crossing(rooms)
 
     def check(now: Server) -> None:
         if now.host != host:  # its owner moved it since it was looked at: a second move would be for nothing
@@ -80,10 +81,11 @@ async def leave(
         await resize_request.begin(rooms, asker, server, cold, check=check, request_id=request_id)
 
 
-def refuse_if_not_built() -> None:
-    """Raises NotBuilt: this release moves no server that is on a host to another cell."""
-    if COLD_ACROSS not in SAGAS:
-        raise NotBuilt("Servers on hosts are not moved to other cells yet: only a plan can be made.")
+async def _refuse_unless_crossing(rooms: Rooms) -> None:
+    """Raises Unavailable while not everybody who runs knows moves across cells: it would only be moved about in its own."""
+    if not await other_cells.all_know(rooms):
+        raise Unavailable("Moves across cells begin when all APIs are of this release.")
+    await rooms.tellers.choose(COLD_ACROSS)
 
 
 async def left_before(rooms: Rooms, cell: CellId, host: str, known: Collection[ServerId]) -> list[DrainServer]:

@@ -1,7 +1,7 @@
 """What servers that were moved have on the host that they left, until that is confirmed or reverted: part of the census."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,39 @@ class Left(msgspec.Struct, frozen=True):
     host: str
     vcpus: int
     ram_mib: int
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A record of a server in one cell."""
+
+    server: str
+    cell: str
+    sealed: bool
+
+
+def wrong_seconds(
+    records: Iterable[Recorded], shown: Mapping[str, str | None], hidden: Collection[tuple[str, str]]
+) -> list[str]:
+    """Of servers that moved between cells: a second record is sealed, and the region says that it is not shown; and nothing else is.
+
+    `shown`: the cell that the region names; `hidden`: (server, cell) of what it says is not shown.
+    """
+    wrong: list[str] = []
+    there = {(each.server, each.cell): each for each in records}
+    for each in there.values():
+        named = shown.get(each.server)
+        if named == each.cell and (each.sealed or (each.server, each.cell) in hidden):
+            wrong.append(
+                f"the record of {each.server} in {each.cell}, which is the one that is shown, is sealed or hidden"
+            )
+        elif named != each.cell and not (each.sealed and (each.server, each.cell) in hidden):
+            wrong.append(f"{each.server} has a record in {each.cell}, which is not hidden, and is shown in {named}")
+    wrong += [
+        f"a record of {server} in {cell} is hidden, and there is none"
+        for server, cell in hidden
+        if (server, cell) not in there
+    ]
+    return wrong
 
 
 def left_of(moves: Iterable[Migration], statuses: Mapping[str, str]) -> dict[str, Left]:

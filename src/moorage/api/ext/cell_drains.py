@@ -45,7 +45,7 @@ async def create(call: Call[CreateBody]) -> Reply:
     if wanted.cell not in cells_of(call.desk):
         raise NotFound(f"Cell {wanted.cell} could not be found.")
     cell, project = CellId(wanted.cell), call.project
-    plan = await doors(call).cell_drain_plan(call.asker, cell, live=wanted.live, begins=not wanted.dry_run)
+    plan = await doors(call).cell_drain_plan(call.asker, cell, live=wanted.live)
     asked = CellDrainAsked(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = CellDrain(
         id=new_uuid(),

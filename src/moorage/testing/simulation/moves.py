@@ -1,6 +1,6 @@
 """What must be true at rest of servers that were moved: records of moves, what the left host keeps, bindings, and what was sent."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,10 +9,11 @@ import sqlalchemy as sa
 from moorage.embedded.network.store.tables import ports
 from moorage.model.migration import Migration
 from moorage.sql import Tx
-from moorage.store.cell import migrations
-from moorage.store.cell.servers import servers
+from moorage.store.cell import migrations, servers
+from moorage.store.region import hidden_records
+from moorage.store.region import servers as region_servers
 from moorage.testing.census import Census, Seen
-from moorage.testing.census_moves import Left, left_of, wrong_records
+from moorage.testing.census_moves import Left, Recorded, left_of, wrong_records, wrong_seconds
 
 if TYPE_CHECKING:
     from moorage.testing.simulation.cloud import Cloud
@@ -21,10 +22,11 @@ _migration = msgspec.json.Decoder(Migration).decode
 
 
 def _open(tx: Tx) -> list[Migration]:
-    """Without those of servers that are shown in another cell, whose moves are told there."""
-    c = migrations.migrations.c
-    sealed = sa.exists().where(servers.c.id == c.server, servers.c.hidden)
-    return [_migration(row.doc) for row in tx.rows(sa.select(c.doc).where(c.is_open, sa.not_(sealed)))]
+    """Not those of servers that are shown in another cell, which has a record of the same move."""
+    m, s = migrations.migrations, servers.servers
+    both = m.outerjoin(s, s.c.id == m.c.server)
+    query = sa.select(m.c.doc).select_from(both).where(m.c.is_open, sa.not_(sa.func.coalesce(s.c.hidden, sa.false())))
+    return [_migration(row.doc) for row in tx.rows(query)]
 
 
 def open_moves(cloud: "Cloud") -> list[Migration]:
@@ -47,6 +49,23 @@ def inactive_bindings(cloud: "Cloud") -> dict[str, list[str]]:
     return {port: hosts for port, hosts in cloud.stores["network"].look(work).items() if hosts}
 
 
+def _wrong_seconds(cloud: "Cloud", lost: Collection[str]) -> list[str]:
+    """At rest the records that are not shown, and what the region says is not shown, are the same."""
+    c, h = servers.servers.c, hidden_records.hidden_records.c
+    living = sa.select(c.id, c.hidden).where(c.deleted_at.is_(None))
+    mapped = sa.select(region_servers.servers.c.id, region_servers.servers.c.cell)
+    records = [
+        Recorded(row.id, cell.name, bool(row.hidden))
+        for cell in cloud.config.cells
+        for row in cloud.stores[cell.name].look(lambda tx: tx.rows(living))
+        if row.id not in lost
+    ]
+    shown = {row.id: row.cell for row in cloud.stores["region"].look(lambda tx: tx.rows(mapped))}
+    opened = sa.select(h.server, h.cell).where(h.ended_at.is_(None))
+    hidden = {(row.server, row.cell) for row in cloud.stores["region"].look(lambda tx: tx.rows(opened))}
+    return wrong_seconds(records, shown, hidden)
+
+
 def _others(doc: str) -> list[str]:
     return sorted(str(each["host"]) for each in msgspec.json.decode(doc)["_bindings"])
 
@@ -59,6 +78,7 @@ def wrong_moves(cloud: "Cloud", seen: Census) -> list[str]:
     hosts = {each.id: each.host for each in seen.servers.values()}
     statuses = {each.id: each.status for each in seen.servers.values()}
     wrong = [*wrong_records(moves, hosts, statuses, seen.left), *_wrong_addresses(cloud, seen)]
+    wrong += _wrong_seconds(cloud, lost)
     wrong += [
         f"{file.name} lies on {file.parent.parent.name}, and nobody takes it in"
         for file in sorted((cloud.room / "hosts").glob("*/arriving/*"))

@@ -99,7 +99,9 @@ class Restores:
         free = {server for server, turned in self.turns().items() if turned.operation is None}
         wanted = {each.id for each in watch.book.servers.values() if each.id and not each.delete_asked}
         for cell in self._cloud.config.cells:
-            rows = self._cloud.stores[cell.name].raw.execute("SELECT id, host FROM servers WHERE deleted_at IS NULL")
+            rows = self._cloud.stores[cell.name].raw.execute(
+                "SELECT id, host FROM servers WHERE deleted_at IS NULL AND NOT hidden"
+            )
             for server, host in rows:
                 guests = self._cloud.guests.get(ServerId(server), {})
                 if server in free & wanted and list(guests) == [host]:

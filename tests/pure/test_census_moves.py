@@ -1,0 +1,27 @@
+"""What the census says of records of one server in two cells."""
+
+import pytest
+
+from moorage.testing.census_moves import Recorded, wrong_seconds
+
+SHOWN, LEFT = Recorded("s", "b", sealed=False), Recorded("s", "a", sealed=True)
+
+
+def test_a_sealed_record_that_is_hidden_beside_the_shown_one_is_right() -> None:
+    assert wrong_seconds([SHOWN], {"s": "b"}, ()) == []
+    assert wrong_seconds([SHOWN, LEFT], {"s": "b"}, {("s", "a")}) == []
+
+
+@pytest.mark.parametrize(
+    ("records", "hidden", "said"),
+    [
+        ([SHOWN, LEFT], [], "not hidden"),
+        ([SHOWN, Recorded("s", "a", sealed=False)], [("s", "a")], "not hidden"),
+        ([Recorded("s", "b", sealed=True)], [], "is sealed or hidden"),
+        ([SHOWN], [("s", "b")], "is sealed or hidden"),
+        ([SHOWN], [("s", "a")], "there is none"),
+    ],
+)
+def test_what_is_wrong_is_said(records: list[Recorded], hidden: list[tuple[str, str]], said: str) -> None:
+    (wrong,) = wrong_seconds(records, {"s": "b"}, hidden)
+    assert said in wrong
