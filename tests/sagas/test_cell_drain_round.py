@@ -14,7 +14,7 @@ from moorage.model.cell_drain import CellDrain, CellDrainAsked
 from moorage.model.clock import SystemClock
 from moorage.model.drain import Drain, DrainStatus, Progress
 from moorage.model.host import Host
-from moorage.model.ids import ConductorId, HostId
+from moorage.model.ids import CellId, ConductorId, HostId, OperationId
 from moorage.model.operation import Accepted
 from moorage.operations.all import SAGAS
 from moorage.operations.nouns import cells as cell_writes
@@ -155,6 +155,26 @@ async def test_what_was_begun_before_an_accident_is_not_begun_again(
     assert [each.progress for each in now.records] == [Progress.MOVING]
     await ground.end(new)
     assert (await ground.round()).records_gone == 1
+
+
+async def test_who_is_busy_is_waited_for(ground: Ground) -> None:
+    """Whatever its owner does to it takes no try, and when that is over its turn comes."""
+    region, other = ground.small.region, OperationId("another")
+    await region.write(lambda tx: region_servers.take(tx, SERVER, other, None))
+    for _ in range(4):
+        (row,) = (await ground.round()).records
+        assert (row.progress, row.attempts, row.why) == (Progress.WAITING, 0, "another action on it is under way")
+    await region.write(lambda tx: region_servers.let_go(tx, SERVER, other))
+    (row,) = (await ground.round()).records
+    assert (row.progress, row.why) == (Progress.MOVING, "")
+    assert [each.saga for each in await ground.accepted()] == ["move_record/1"]
+
+
+async def test_a_cell_that_nobody_here_knows_holds_up_no_other(ground: Ground) -> None:
+    """It was taken out of the configuration while it was being emptied."""
+    gone = msgspec.structs.replace(DRAIN, id=DRAIN.id.replace("c001", "c000"), cell=CellId("gone"), asked_at=0)
+    await ground.small.region.write(lambda tx: cell_drains.ask(tx, gone))
+    assert (await ground.round()).status is DrainStatus.RUNNING
 
 
 async def test_who_has_no_place_stays_after_three_tries(ground: Ground) -> None:

@@ -53,6 +53,9 @@ class CellDrains:
         found = await self._rooms.region.read(cell_drains.open_ones)
         ended = 0
         for each in found:
+            if each.cell not in self._rooms.cells.ids:
+                logger.warning("the drain %s waits: cell %s is not in the configuration", each.id, each.cell)
+                continue
             try:
                 now = await self._turn(each)
             except Unavailable as out:
@@ -184,7 +187,7 @@ class CellDrains:
             return None
         if row.progress is Progress.MOVING:
             return self._again(row, "its record came back")
-        return changed(row, progress=Progress.WAITING)
+        return changed(row, progress=Progress.WAITING, why="" if row.why == BUSY else row.why)
 
     async def _ours(self, drain: CellDrain, server: ServerId) -> bool:
         """Whether who holds it was begun by this drain."""
