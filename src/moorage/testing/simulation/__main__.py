@@ -60,10 +60,8 @@ def said(outcome: Outcome) -> str:
     """The plan, what happened, and what is wrong."""
     plan = outcome.plan
     across = ", servers may leave their segments" if plan.across else ""
-    cells = ", servers may go to the other cell" if plan.cells else ""
-    lines = [
-        f"seed {plan.seed}: {len(plan.events)} events in {plan.span_s} s, hosts of levels {plan.levels}{across}{cells}"
-    ]
+    across += ", and their cells" if plan.cross_cell else ""
+    lines = [f"seed {plan.seed}: {len(plan.events)} events in {plan.span_s} s, hosts of levels {plan.levels}{across}"]
     lines += [f"  {event.said()}" for event in plan.events]
     lines += ["", *outcome.lines, ""]
     verdict = [f"VIOLATED: {each}" for each in outcome.violations] or ["all is as it must be"]

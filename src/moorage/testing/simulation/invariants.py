@@ -12,11 +12,12 @@ from moorage.sql import Tx
 from moorage.store.region import operations
 from moorage.testing.census import SHELVED_OFFLOADED, Census, Seen, drives_alone, in_region_of, leaks
 from moorage.testing.simulation.book import Book, Booked
+from moorage.testing.simulation.cells import watch_records
 from moorage.testing.simulation.client import Client, Reply
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.kept import still_too_long
 from moorage.testing.simulation.moves import inactive_bindings, left_behind, wrong_moves
-from moorage.testing.simulation.plan import ZONE
+from moorage.testing.simulation.plan import HOSTS, ZONE
 from moorage.testing.simulation.stores import stores_of, wrong_disks, wrong_stores
 
 PAGE = 1_000
@@ -77,8 +78,10 @@ class Watch:
         self._hosts = {provider: host for host, provider in cloud.known.providers.items()}
         self.listen()
         cloud.stores["region"].after_commit.append(self._committed)
-        for plan in cloud.plans[-2:]:
-            self.book.word(plan.host, "zone", usual=True)
+        if len(cloud.config.cells) > 2:
+            watch_records(cloud)
+        for host in HOSTS[-2:]:
+            self.book.word(host, "zone", usual=True)
 
     def listen(self) -> None:
         """Claims that are made are noted from now on; to be said again when the region's database became another one."""

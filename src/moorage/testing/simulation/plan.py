@@ -29,16 +29,18 @@ TOGETHER = 0.5
 NEAR_AN_ORDER = 0.7
 ON_TOP = 0.1
 """Of all plans: something of `SCENES_BESIDE` too."""
+OTHER_HOSTS = ("host6", "host7")
+"""Of a third cell, in plans in which servers may move to other cells."""
+NOT_DRAWN_YET = "a_database_is_put_back_in_a_move"
+"""Played when it is asked for: a region that is put back to the middle of a move between cells forgets which copy is whose."""
+CROSS_CELL = 0.1
+"""Of all plans: there are three cells, servers may leave theirs, and a scene of `CROSS_CELL_SCENES` or of these comes on top."""
+ALSO_ACROSS_CELLS = ("a_move_breaks_at_its_switch", "a_source_returns_during_a_revert", "conductors_die_in_a_move")
 ACROSS = 0.1
 """Of all plans: servers may leave their segments, most have one, and one of `MOVES` comes on top."""
 MOVES = (
     "a_move_breaks_at_its_switch", "a_neighbour_or_a_store_fails_in_a_move", "a_source_returns_during_a_revert",
     "an_evacuated_host_returns", "conductors_die_in_a_move", "servers_move", "what_is_around_an_evacuation_breaks",
-)  # fmt: skip
-CELLS = 0.1
-"""Of all plans: servers may go to the other cell, and rather do, and one of `MOVES_BETWEEN_CELLS` comes on top."""
-MOVES_BETWEEN_CELLS = (
-    "a_move_breaks_at_its_switch", "a_neighbour_or_a_store_fails_in_a_move", "conductors_die_in_a_move", "servers_move",
 )  # fmt: skip
 ON_A_SEGMENT = 0.8
 """Of the servers in such a plan that would be on another network; on those of `FREE_TO_CHOOSE` nobody asks for more than an address."""
@@ -48,7 +50,7 @@ ALONE_THERE = 0.8
 SHARED_VOLUMES = 1_000
 """Volumes from this number on are of several writers."""
 ZONE = "zone2"
-"""Of the last two hosts, which are the second cell."""
+"""Of the last two of `HOSTS`, which are the second cell."""
 LEVELS = ((3,), (3,), (3,), (3, 2), (2, 3, 1), (1,))
 """Protocol levels of the hosts, in turn; most fleets are of today's."""
 
@@ -85,8 +87,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How long a shelved server stays on its host; 0: not at all, below 0: until it is told to leave."""
     across: bool = False
     """Whether moves may give addresses of other segments."""
-    cells: bool = False
-    """Whether resizes and migrations may end in the other cell."""
+    cross_cell: bool = False
+    """Whether everybody may have servers moved to other cells, of which there is one more; moves leave theirs if they can."""
 
     def but(self, events: tuple[Event, ...]) -> "Plan":
         return msgspec.structs.replace(self, events=events)
@@ -132,6 +134,8 @@ class Registry(dict[str, Kind]):
 
 SCENES: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
 """By name: what belongs together, see `scenes.py`."""
+CROSS_CELL_SCENES: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
+"""By name: what comes on top of plans in which servers may move to other cells, see `cross_cell_scenes.py`."""
 SCENES_BESIDE: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
 """By name: what comes on top of some plans, see `shared_scenes.py`."""
 ORDERS_BY_NAME = Registry()
@@ -144,6 +148,12 @@ def beside(draw: Callable[[random.Random, Draft], list[Event]]) -> Callable[[ran
     return draw
 
 
+def across_cells(draw: Callable[[random.Random, Draft], list[Event]]) -> Callable[[random.Random, Draft], list[Event]]:
+    """Register a scene of moves between cells, under its name."""
+    CROSS_CELL_SCENES[draw.__name__] = draw
+    return draw
+
+
 def every_kind() -> Mapping[str, Kind]:
     """Orders and faults."""
     return {**ORDERS_BY_NAME, **FAULTS_BY_NAME}
@@ -152,19 +162,27 @@ def every_kind() -> Mapping[str, Kind]:
 def drawn(seed: int, scene: str | None = None) -> Plan:
     """The plan of a seed; `scene`: one that must be in it, or is alone if it is one that comes on top.
 
-    Whether servers may leave their segments, or their cell, has dice of its own: all other plans are what they would be without.
+    Whether servers may leave their segments, and whether they may leave their cells, has dice of its own: all other plans are what they
+    would be without.
     """
     plan, dice = _with_what_is_on_top(seed, scene), random.Random(f"across {seed}")
-    plan = plan if scene is not None or dice.random() >= ACROSS else across(plan, dice)
+    if scene is None and dice.random() < ACROSS:
+        plan = across(plan, dice)
     dice = random.Random(f"cells {seed}")
-    return plan if scene is not None or dice.random() >= CELLS else between_cells(plan, dice)
+    put_back = any(each.what == "restore" for each in plan.events)
+    if scene in CROSS_CELL_SCENES or (scene is None and dice.random() < CROSS_CELL and not put_back):
+        plan = cross_cell(plan, dice, scene)
+    return plan
 
 
-def between_cells(plan: Plan, dice: random.Random) -> Plan:
-    """The same, in which servers may go to the other cell."""
+def cross_cell(plan: Plan, dice: random.Random, scene: str | None = None) -> Plan:
+    """The same, in which servers may move to other cells, with this scene on top or one that is drawn."""
     draft = _after(plan)
-    events = sorted([*plan.events, *SCENES[dice.choice(MOVES_BETWEEN_CELLS)](dice, draft)], key=lambda each: each.at_s)
-    return msgspec.structs.replace(plan, span_s=draft.span_s, cells=True, events=tuple(events))
+    every = {**{each: SCENES[each] for each in ALSO_ACROSS_CELLS}, **CROSS_CELL_SCENES}
+    every = {name: draw for name, draw in every.items() if name != NOT_DRAWN_YET or name == scene}
+    events = [*plan.events, *every[scene or dice.choice(sorted(every))](dice, draft)]
+    events.sort(key=lambda each: each.at_s)
+    return msgspec.structs.replace(plan, span_s=draft.span_s, cross_cell=True, events=tuple(events))
 
 
 def across(plan: Plan, dice: random.Random) -> Plan:
@@ -197,6 +215,8 @@ def _after(plan: Plan) -> Draft:
 def _with_what_is_on_top(seed: int, scene: str | None) -> Plan:
     """What comes on top has dice of its own: all other plans are what they would be without."""
     dice = random.Random(f"on top {seed}")
+    if scene in CROSS_CELL_SCENES:
+        return _whole(seed, Draft(SPAN_S[0]), [])
     if scene in SCENES_BESIDE:
         draft = Draft(SPAN_S[0], offload_s=dice.choice(OFFLOAD_S), far_s=dice.choice(FAR_S))
         events = SCENES_BESIDE[scene](dice, draft)

@@ -128,8 +128,14 @@ class Restores:
         self.touched |= {server for server, turned in {**before, **now}.items() if turned.operation is not None}
 
     def excepted(self) -> set[str]:
-        """Servers of which nothing is compared: nobody can be asked to mend what no database knows, or its cell has lost."""
-        return self.missing() | self.lost() if self.done else set()
+        """Servers of which nothing is compared: nobody can be asked to mend what no database knows, or its cell has lost; and their moves."""
+        servers = self.missing() | self.lost() if self.done else set()
+        return servers | self._moves_of(servers) if servers else servers
+
+    def _moves_of(self, servers: set[str]) -> set[str]:
+        """What moves of them hold stays, as their claims do."""
+        read = "SELECT c.uuid, o.server FROM consumers c JOIN operations o ON o.id = c.operation"
+        return {move for move, server in self._cloud.stores["region"].raw.execute(read) if server in servers}
 
 
 # ----------------------------------------------------------------------------------------------------- the procedure

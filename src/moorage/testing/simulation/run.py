@@ -16,7 +16,9 @@ import msgspec
 from moorage.conductor.reconcilers import stray_images
 from moorage.main import rounds
 from moorage.testing.census_stores import HALF_MADE, MOVED, NOT_SHELVED
+from moorage.testing.simulation.cells import watch_lists
 from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.cross_cell_scenes import across_cells
 from moorage.testing.simulation.excuses import lost_images, lost_interfaces, without_excuse
 from moorage.testing.simulation.guest_orders import every_order
 from moorage.testing.simulation.guest_scenes import scene
@@ -67,7 +69,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def simulate(plan: Plan) -> Outcome:
     """Run it; the same plan gives the same outcome, in every interpreter that was started with PYTHONHASHSEED=0."""
-    template()
+    template(cross_cell=plan.cross_cell)
     _settle_memory()
     with _quietly():
         return _simulated(plan)  # nothing of the cloud is left when the memory is looked through
@@ -103,7 +105,7 @@ def _played(ready: Begun, plan: Plan) -> Outcome:
         cloud.trace.digest,
         tuple(cloud.violations),
         tuple(cloud.trace.lines),
-        cloud.loop.now - template().passed_s,
+        cloud.loop.now - template(cross_cell=plan.cross_cell).passed_s,
         cloud.loop.events,
         dict(cloud.trace.counts),
     )
@@ -124,7 +126,8 @@ async def _story(cloud: Cloud, plan: Plan) -> None:
     began = cloud.loop.now
     cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
     kinds = every_kind()
-    watching = [asyncio.ensure_future(each(cloud)) for each in (watch_conductors, watch_guests, watch_volumes)]
+    watchers = (watch_conductors, watch_guests, watch_volumes, *((watch_lists,) if plan.cross_cell else ()))
+    watching = [asyncio.ensure_future(each(cloud)) for each in watchers]
     tasks: list[asyncio.Task[None]] = []
     for event in plan.events:
         await asyncio.sleep(max(0.0, began + event.at_s - cloud.loop.now))
@@ -203,6 +206,7 @@ __all__ = [
     "Event",
     "Outcome",
     "Plan",
+    "across_cells",
     "at_volume_service",
     "beside",
     "every_order",

@@ -6,7 +6,7 @@ import msgspec
 
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
-from moorage.testing.simulation.plan import ZONE
+from moorage.testing.simulation.plan import HOSTS, ZONE
 
 TRAIT = "CUSTOM_SIMULATED"
 
@@ -30,7 +30,7 @@ class Known(msgspec.Struct, frozen=True):
     providers: dict[str, str]
     """Host → its resource provider."""
     aggregate: int
-    """In the zone `ZONE`; at first it has the last two hosts."""
+    """In the zone `ZONE`; at first it has the hosts of the second cell."""
 
 
 async def made(client: Client, service: str, path: str, kind: str, **said: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
     )
     await admin.ask("placement", "PUT", f"/traits/{TRAIT}")
     aggregate = await made(admin, "compute", "/os-aggregates", "aggregate", name="second", availability_zone=ZONE)
-    for plan in cloud.plans[-2:]:
+    for plan in [each for each in cloud.plans if each.host in HOSTS[-2:]]:
         reply = await admin.ask(
             "compute", "POST", f"/os-aggregates/{aggregate['id']}/action", {"add_host": {"host": plan.host}}
         )

@@ -41,7 +41,7 @@ class Start(msgspec.Struct, frozen=True, order=True):
     reclaim_s: float
     offload_s: float
     across: bool
-    cells: bool = False
+    cross_cell: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Begun:
 
 
 def start_of(plan: Plan) -> Start:
-    return Start(plan.levels, plan.reclaim_s, plan.offload_s, plan.across, plan.cells)
+    return Start(plan.levels, plan.reclaim_s, plan.offload_s, plan.across, plan.cross_cell)
 
 
 @contextmanager
 def begun(start: Start) -> Iterator[Begun]:
     """Everything between happens in its cloud."""
-    whole = template()
+    whole = template(cross_cell=start.cross_cell)
     loop = VirtualLoop()
     loop.now = whole.passed_s
     said = f"start {start.levels} {start.reclaim_s} {start.offload_s}"
@@ -137,8 +137,6 @@ def _end_after(work: Callable[[], bytes], to: int) -> NoReturn:
 def _as_planned(config: Config, start: Start) -> Config:
     """The same fleet, of the protocol levels of a plan, and the same cloud with its settings."""
     known = tuple(each for each in start.levels if each <= PORTS_ARRIVE_BOUND)
-    if start.cells:
-        config = _between_cells(config)
     return msgspec.structs.replace(
         config,
         hosts=msgspec.structs.replace(config.hosts, levels=known),
@@ -148,16 +146,6 @@ def _as_planned(config: Config, start: Start) -> Config:
             shelved_offload_time=start.offload_s,
             allow_move_across_segments=start.across,
         ),
-    )
-
-
-def _between_cells(config: Config) -> Config:
-    """Everybody may have servers moved to the other cell, and hosts there are preferred."""
-    rules = config.data / "cross_cell_policy.yaml"
-    rules.write_text('"compute:servers:resize:cross_cell": "@"\n')
-    scheduler = msgspec.structs.replace(config.scheduler, cross_cell_move_weight_multiplier=-10_000.0)
-    return msgspec.structs.replace(
-        config, api=msgspec.structs.replace(config.api, policy_file=str(rules)), scheduler=scheduler
     )
 
 

@@ -5,6 +5,7 @@ It is made by the product itself on a virtual clock, and kept as what its databa
 
 import asyncio
 import atexit
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.main.config import Compute, Config, Hosts, Quota, Region
+from moorage.main.config import Api, Cell, Compute, Config, Hosts, Quota, Region, Scheduler
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import host_networks
 from moorage.main.neighbours import service_password
@@ -21,11 +22,12 @@ from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.determinism import determined
 from moorage.testing.simulation.loop import VirtualLoop
-from moorage.testing.simulation.plan import HOSTS
-from moorage.testing.simulation.roles import Api, Neighbours, people
+from moorage.testing.simulation.plan import HOSTS, OTHER_HOSTS
+from moorage.testing.simulation.roles import Api as ApiRole
+from moorage.testing.simulation.roles import Neighbours, people
 from moorage.testing.simulation.setting import Known, set_up
 
-WIRES = ("physnet1", "physnet1", "physnet2", "physnet2", "physnet1")
+WIRES = ("physnet1", "physnet1", "physnet2", "physnet2", "physnet1", "physnet1", "physnet2")
 """Of each host: what is on one of them has two hosts of one cell, or hosts of two."""
 GOODBYE_S = 1.0
 """An agent says that it leaves: the conductors write that down before they leave themselves."""
@@ -44,28 +46,33 @@ class Template(msgspec.Struct, frozen=True):
     """How far the clock had come when it was ready."""
 
 
-_made: list[Template] = []
+_made: dict[bool, Template] = {}
 
 
-def template() -> Template:
-    """The one of this interpreter."""
-    if not _made:
-        _made.append(_make())
-    return _made[0]
+def template(*, cross_cell: bool = False) -> Template:
+    """The one of this interpreter; `cross_cell`: that of three cells, in which everybody may have servers moved to other cells."""
+    if cross_cell not in _made:
+        _made[cross_cell] = _make(cross_cell=cross_cell)
+    return _made[cross_cell]
 
 
-def _config(room: Path) -> Config:
+def _config(room: Path, *, cross_cell: bool) -> Config:
+    cells = ("cell1", "cell2", *(("cell3",) if cross_cell else ()))
+    hosts = (*HOSTS, *(OTHER_HOSTS if cross_cell else ()))
     return Config(
         data_dir=str(room),
+        cells=tuple(Cell(each) for each in cells),
+        api=Api(policy_file=_policy(room)) if cross_cell else Api(),
+        scheduler=Scheduler(cross_cell_move_weight_multiplier=-10_000.0) if cross_cell else Scheduler(),
         quota=Quota(instances=-1, cores=-1, ram=-1),
         hosts=Hosts(
-            count=len(HOSTS),
+            count=len(hosts),
             vcpus=2,
             ram_mib=2048,
             disk_gib=60,
             bandwidth_kbps=10_000,
             virtual_functions=2,
-            physical_networks=tuple((wire,) for wire in WIRES),
+            physical_networks=tuple((wire,) for wire in WIRES[: len(hosts)]),
         ),
         region=Region(durability="process"),
         compute=Compute(image_deadline_s=COPIED_S),
@@ -74,12 +81,19 @@ def _config(room: Path) -> Config:
     )
 
 
-def _make() -> Template:
+def _policy(room: Path) -> str:
+    """The file of it."""
+    file = room / "policy.json"
+    file.write_text(json.dumps({"compute:servers:resize:cross_cell": "@"}))
+    return str(file)
+
+
+def _make(*, cross_cell: bool) -> Template:
     memory = Path("/dev/shm")
     room = Path(tempfile.mkdtemp(prefix="moorage-simulation-", dir=memory if memory.is_dir() else None))
     atexit.register(shutil.rmtree, room, ignore_errors=True)
     loop = VirtualLoop()
-    config = _config(room)
+    config = _config(room, cross_cell=cross_cell)
     cloud = Cloud(config, "template", room / "template", loop)
     with determined(loop, "template", cloud.machine("world")):
         known = loop.run(_grow(cloud))
@@ -93,7 +107,7 @@ async def _grow(cloud: Cloud) -> Known:
     people(cloud)
     neighbours, api = cloud.roles["neighbours"], cloud.roles["api"]
     assert isinstance(neighbours, Neighbours)
-    assert isinstance(api, Api)
+    assert isinstance(api, ApiRole)
     neighbours.start()
     while not neighbours.ready:  # noqa: ASYNC110  virtual time costs nothing
         await asyncio.sleep(0.1)
@@ -124,7 +138,7 @@ async def _grow(cloud: Cloud) -> Known:
     return known
 
 
-def _hosts_known(api: Api, cloud: Cloud) -> bool:
+def _hosts_known(api: ApiRole, cloud: Cloud) -> bool:
     assert api.region is not None
     return {plan.host for plan in cloud.plans} <= api.region.engine.world().slots_by_name.keys()
 
