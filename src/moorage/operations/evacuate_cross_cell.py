@@ -39,7 +39,7 @@ from moorage.operations.evacuate import (
     start_guest,
 )
 from moorage.operations.evacuate_asked import Evacuate
-from moorage.operations.steps import doing, moving, second_records
+from moorage.operations.steps import doing, moving, record_copies, second_records
 from moorage.operations.steps.second_records import SHOWN_THERE
 from moorage.saga import Saga, on_some_host, step
 from moorage.store.cell.copies import RecordCopy
@@ -108,7 +108,7 @@ async def copy_record(run: EvacuateRun) -> None:
         return msgspec.structs.replace(each, status=status, updated_at=now, source_cell=home, dest_cell=to)
 
     def rewritten(record: RecordCopy) -> RecordCopy:
-        ended = second_records.with_action_ended(record, doing.request_of(run), ended_well(run, now), now)
+        ended = record_copies.finished(record, doing.request_of(run), ended_well(run, now), now)
         moves = tuple(done(each) if each.uuid == move else each for each in ended.migrations)
         return RecordCopy(evacuated(run, record.server, now), ended.actions, moves)
 

@@ -13,7 +13,7 @@ cell, which a failure leaves as it was.
 """
 
 from moorage.model.ids import CellId
-from moorage.operations.steps import doing, second_records
+from moorage.operations.steps import doing, record_copies, second_records
 from moorage.operations.steps.second_records import SHOWN_THERE
 from moorage.operations.unshelve import (
     UnshelveRun,
@@ -95,7 +95,7 @@ async def copy_record(run: UnshelveRun) -> None:
     now = doing.now_us()
 
     def rewritten(record: RecordCopy) -> RecordCopy:
-        ended = second_records.with_action_ended(record, doing.request_of(run), ended_well(run, now), now)
+        ended = record_copies.finished(record, doing.request_of(run), ended_well(run, now), now)
         return RecordCopy(unshelved(run, record.server, now), ended.actions, ended.migrations)
 
     await second_records.copy(run, asked_cell(run), to, rewritten)

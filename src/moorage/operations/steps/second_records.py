@@ -17,7 +17,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from moorage.model.action import Event
 from moorage.model.errors import HostFailed, NotFound, Unavailable
 from moorage.model.ids import CellId
 from moorage.model.server import Server, checked_change
@@ -107,17 +106,6 @@ async def copy(run: CopyRun, left: CellId, to: CellId, rewritten: Rewritten) -> 
     after = msgspec.structs.replace(after, cell=to, generation=found.server.generation + 1)
     there = msgspec.structs.replace(there, server=after)
     return await run.rooms.cells[to].write(lambda tx: copies.copy(tx, there, by))
-
-
-def with_action_ended(
-    record: RecordCopy, request_id: str, events: tuple[Event, ...], now: int, message: str | None = None
-) -> RecordCopy:
-    """The copy says that the action of this request is over."""
-    over = {"events": events, "updated_at": now, "finished_at": now, "message": message}
-    told = tuple(
-        msgspec.structs.replace(each, **over) if each.request_id == request_id else each for each in record.actions
-    )
-    return msgspec.structs.replace(record, actions=told)
 
 
 def as_it_is(record: RecordCopy) -> RecordCopy:
