@@ -15,6 +15,11 @@ from test_shelve import done
 from moorage.cli import cell as cell_command
 from moorage.main.config import Hosts
 from moorage.main.embedded import admin_password
+from moorage.model.asker import Asker
+from moorage.model.ids import ServerId
+from moorage.operations import resize_request
+from moorage.operations.resize_request import ResizeWish
+from moorage.operations.steps import servers as records
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -131,6 +136,26 @@ async def test_a_plan_evens_out_the_cells_and_writes_nothing(
     assert (await admin.compute("POST", "/ext/balances", {"balance": {}})).status_code == 400
     async with running.person("demo", "demo") as demo:
         assert (await demo.compute("POST", "/ext/balances", {"balance": {"dry_run": True}})).status_code == 403
+
+    for each in there[1:]:
+        await asked(running, each["id"], {"resume": None}, "ACTIVE")
+    for each in reversed(plan["moves"]):  # in whatever order, and before any of them is confirmed
+        await moved_there(running, each["server"], each["host"])
+    back, stays = plan["moves"]
+    await asked(running, back["server"], {"revertResize": None}, "ACTIVE" if back["guest_off"] else "SHUTOFF")
+    await asked(running, stays["server"], {"confirmResize": None}, "ACTIVE" if stays["guest_off"] else "SHUTOFF", 204)
+
+
+async def moved_there(running: Running, server: str, host: str) -> None:
+    """As who has the permission has it moved to a host of another cell."""
+    rooms = running.cloud.region.rooms
+    now = (await records.find(rooms, ServerId(server))).server
+    assert now is not None
+    asker = Asker(now.user, project=now.project)
+    await resize_request.begin(rooms, asker, now, ResizeWish(host=host, cross_cell=True), check=lambda _: None)
+    seen = await running.admin.settled(server)
+    await running.let_go(server)
+    assert (seen["status"], host_of(seen)) == ("VERIFY_RESIZE", host)
 
 
 async def test_a_cell_is_left_by_its_offloaded_servers(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
