@@ -159,11 +159,21 @@ CALLS: Mapping[str, Mapping[str, Made]] = {
     },
     "evacuate/1": _EVACUATE,
     "evacuate/2": {**_EVACUATE, **_LEFT},
-    "evacuate/3": {**_EVACUATE, **_LEFT, **_LEAVING_ITS_CELL, "record_left": RECORD},
+    "evacuate/3": {
+        **{step: made for step, made in _EVACUATE.items() if step != "record_evacuated"},
+        **_LEFT,
+        **{step: made for step, made in _LEAVING_ITS_CELL.items() if step not in {"remove_record", "forget_hidden"}},
+        "record_left": RECORD,
+    },
     "live_migrate/1": _LIVE,
     "live_migrate/2": {**_LIVE, **_LEAVING_ITS_CELL},
     "unshelve/1": _UNSHELVE,
     "unshelve/2": {**_UNSHELVE, **_LEFT},
-    "unshelve/3": {**_UNSHELVE, **_LEFT, **_LEAVING_ITS_CELL, "announce_here": _nothing},
+    "unshelve/3": {
+        **{step: made for step, made in _UNSHELVE.items() if step != "announce"},
+        **_LEFT,
+        **_LEAVING_ITS_CELL,
+        "announce_here": _nothing,
+    },
 }
 """Saga → step → its calls, in the terms of the services."""
