@@ -594,7 +594,7 @@ async def is_not_confirmed_unheard(small: SmallRegion, monkeypatch: Any, host: s
     with monkeypatch.context() as patch:
         patch.setattr(small.engine, "world", lambda: dataclasses.replace(world, alive=alive))
         with pytest.raises(Conflict, match="unavailable at this time"):
-            await confirm_resize.begin(rooms, SERVER, "user-1", "p", check=lambda _: None)
+            await confirm_resize.begin(rooms, await recorded(small), "user-1", "p", check=lambda _: None)
 
 
 async def test_a_loss_that_an_older_release_recorded_leaves_nothing_to_decide(
