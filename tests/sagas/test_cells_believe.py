@@ -10,9 +10,10 @@ from test_cell_conductor import BOOT, ON, AtCell, Out, at, known
 
 from moorage.bus.messages import ServersOfHost, ServerTurn
 from moorage.conductor.belonging import LAST_ATTEMPT, Belonging, Judged
+from moorage.conductor.reconcilers.hidden_records import HiddenRecords, HiddenRecordsDone
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.model.errors import Unavailable
+from moorage.model.errors import Conflict, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType
@@ -320,3 +321,57 @@ async def test_an_evacuation_into_another_cell_is_over_when_its_host_is_removed(
     assert await statuses(evacuated) == [MigrationStatus.DONE, MigrationStatus.DONE]
     await words.delete(small.region, dict(small.cells), left, host, 1)
     assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
+
+
+async def test_an_evacuation_that_the_old_cell_was_not_told_of_is_over_too(at: AtCell, evacuated: Crossing) -> None:
+    """It has `migrating` still, for its database was out when that was to be said."""
+    await evacuated.status(evacuated.left, MigrationStatus.MIGRATING)
+    await at.say(at.report(ON))
+    assert await statuses(evacuated) == [MigrationStatus.DONE, MigrationStatus.MIGRATING], "the guest is there still"
+    await at.say(at.report({}))
+    assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
+
+
+@pytest.mark.parametrize("last", ["begin", "seal", "copy"])
+async def test_an_evacuation_that_may_be_taken_back_is_not_over(at: AtCell, last: str) -> None:
+    await known(at)
+    at.conductor._cells = dict(at.small.cells)
+    move = await Crossing(at, MigrationType.EVACUATION).to(last)
+    await at.say(at.report({}))
+    row = await at.small.cells[move.left].read(partial(cell_migrations.get, uuid=move.uuid))
+    assert row is not None
+    assert row.status is MigrationStatus.MIGRATING
+
+
+async def test_what_an_evacuated_server_holds_is_given_back_though_it_was_deleted_meanwhile(
+    at: AtCell, evacuated: Crossing
+) -> None:
+    """The record of the old cell says what the move holds on the old host: it stays until that is back, be the server deleted."""
+    small, held = at.small, partial(claims.held, consumer=evacuated.uuid)
+
+    def gone(tx: Tx) -> None:
+        region_servers.mark_deleted(tx, SERVER, 1)
+        for table in ("consumers SET uuid", "allocations SET consumer"):
+            tx.run(sa.text(f"UPDATE {table} = :uuid").bindparams(uuid=evacuated.uuid))
+
+    await small.region.write(gone)
+    later = Fence(BOOT, 3, 1, 1)
+    assert not await small.cells[evacuated.left].write(
+        lambda tx: copies.remove_unless_waited_for(tx, SERVER, evacuated.left, later)
+    )
+    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1)
+    assert await small.region.read(held), "what the leftover guest uses is nobody else's"
+    await at.say(at.report({}))
+    assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
+    assert not await small.region.read(held)
+    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1, removed=(SERVER,))
+
+
+async def test_a_host_that_cannot_be_removed_ends_no_evacuation(at: AtCell, evacuated: Crossing) -> None:
+    """Others hold something there: it may come back with its guest yet."""
+    small, left = at.small, at.small.cells[at.cell]
+    host = await left.read(lambda tx: cell_hosts.named(tx, at.host))
+    assert host is not None
+    with pytest.raises(Conflict):
+        await words.delete(small.region, dict(small.cells), left, host, 1)
+    assert await statuses(evacuated) == [MigrationStatus.DONE, MigrationStatus.DONE]

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration
 from moorage.model.verdict import Row
-from moorage.operations.evacuations_over import complete, completed_where_shown
+from moorage.operations.evacuations_over import complete, completed_where_shown, left_at
 from moorage.placement.engine import Engine
 from moorage.sql import Database, Tx
-from moorage.store.cell import migrations, servers
+from moorage.store.cell import servers
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ async def settle(
 
     The claim goes first: while the record does not say that it is over, this is done again.
     """
-    left, back = await database.read(lambda tx: _left(tx, host))
+    left, elsewhere = await left_at(host, database, region, cells)
+    back = await database.read(lambda tx: _back(tx, host, left)) - elsewhere if left else frozenset[ServerId]()
     over = [each for each in left if each.server not in guests or each.server in back]
     if over:
         rows = await region.write(lambda tx: _release(tx, over, engine))
@@ -47,11 +48,10 @@ async def settle(
     return len(over) < len(left)
 
 
-def _left(tx: Tx, host: str) -> tuple[Sequence[Migration], frozenset[ServerId]]:
-    """What was evacuated from it, and of that what has come back to it since."""
-    left = migrations.evacuated_from(tx, host)
-    rows = servers.where_placed(tx, host, [each.server for each in left]) if left else {}
-    return left, frozenset(id for id, row in rows.items() if row.host == host and not row.deleted and not row.hidden)
+def _back(tx: Tx, host: str, left: Sequence[Migration]) -> frozenset[ServerId]:
+    """Those of them that have come back to it since."""
+    rows = servers.where_placed(tx, host, [each.server for each in left])
+    return frozenset(id for id, row in rows.items() if row.host == host and not row.deleted and not row.hidden)
 
 
 def _release(tx: Tx, over: Sequence[Migration], engine: Engine) -> list[Row]:

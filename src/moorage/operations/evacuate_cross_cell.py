@@ -13,8 +13,11 @@ destroy its guest, and what the move holds there is given back then (conductor/e
 removes it.
 """
 
+import logging
+
 import msgspec
 
+from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus
 from moorage.operations.evacuate import (
@@ -45,6 +48,8 @@ from moorage.saga import Saga, on_some_host, step
 from moorage.store.cell.copies import RecordCopy
 
 PATIENCE_S = 24 * 3600.0
+
+logger = logging.getLogger(__name__)
 
 
 def _home(run: EvacuateRun) -> CellId:
@@ -127,12 +132,19 @@ async def show_there(run: EvacuateRun) -> None:
 
 @step(needs=(claim_host, show_there), no_undo=SHOWN_THERE, patience_s=PATIENCE_S)
 async def record_left(run: EvacuateRun) -> None:
-    """The move that the old cell knows is `done`, so that what it holds is given back when the old host returns; then the start counts."""
+    """The move that the old cell knows is `done`, so that what it holds is given back when the old host returns; then the start counts.
+
+    Said to another cell in one try: while its database is out nobody waits for it, and what is `migrating` there of a server that is shown
+    elsewhere is taken for done (`evacuations_over.left_at`).
+    """
     claim = run[claim_host]
     if _elsewhere(run) is None:
         await show_evacuated(run)
         return
-    await moving.show(run, _home(run), run.asked.migration, MigrationStatus.DONE, unless=OVER)
+    try:
+        await moving.show(run, _home(run), run.asked.migration, MigrationStatus.DONE, unless=OVER)
+    except Unavailable as out:
+        logger.info("%s: the move that %s left has no end there: %s", run.operation, run.asked.server.id, out.public)
     run.rooms.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
 
 

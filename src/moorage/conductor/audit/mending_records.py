@@ -113,8 +113,8 @@ class MendingRecords:
         if not where.deleted:
             return "hidden"
         last = Fence(OperationId("audit"), where.op_seq, EPOCHS_PER_OPERATION - 1, LINES_MAX)
-        await self._rooms.cells[cell].write(lambda tx: copies.remove_record(tx, server, last))
-        return "removed" if await self._end(where, cell) else ""
+        gone = await self._rooms.cells[cell].write(lambda tx: copies.remove_unless_waited_for(tx, server, cell, last))
+        return "hidden" if not gone else "removed" if await self._end(where, cell) else ""
 
     async def _unseal(self, where: Whereabouts, cell: CellId) -> str:
         """Nobody holds it, and no other cell's record is to be shown in its place."""

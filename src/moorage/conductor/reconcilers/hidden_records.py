@@ -117,10 +117,12 @@ class HiddenRecords:
         return await self._rooms.cells[shown_in].read(read)
 
     async def _remove(self, where: Whereabouts, cell: CellId) -> bool:
-        """False: an operation has begun on it since. Raises Problem: it is out, or was written by an operation that began since."""
+        """False: an operation has begun on it since, or a host there is waited for that it was evacuated from. Raises Problem: it is out, or was written by an operation that began since."""
         server, now_us = where.id, int(self._clock.now() * 1_000_000)
         last = Fence(OperationId(NAME), where.op_seq, EPOCHS_PER_OPERATION - 1, LAST_LINE)
-        await self._rooms.cells[cell].write(lambda tx: copies.remove_record(tx, server, last))
+        gone = await self._rooms.cells[cell].write(lambda tx: copies.remove_unless_waited_for(tx, server, cell, last))
+        if not gone:
+            return False
 
         def end(tx: Tx) -> bool:
             held = region_servers.find_and_hold(tx, server)

@@ -9,12 +9,11 @@ from typing import Any
 
 from moorage.model.errors import Conflict, NotFound, Unavailable
 from moorage.model.host import Host
-from moorage.operations.evacuations_over import complete, completed_where_shown
+from moorage.operations.evacuations_over import complete, completed_where_shown, left_at
 from moorage.operations.nouns.aggregates import take_out
 from moorage.placement import claims, inventory
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
-from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import aggregates
 from moorage.store.region.placement import providers
@@ -23,6 +22,13 @@ from moorage.store.region.placement.tables import stamp
 
 def _gone(host: str) -> NotFound:
     return NotFound(f"Could not find binary nova-compute on host {host}.")
+
+
+def _in_use() -> Conflict:
+    return Conflict(
+        "Unable to delete compute service that has in-progress migrations. Complete the migrations or delete the "
+        "instances first."
+    )
 
 
 async def set_disabled(
@@ -60,8 +66,15 @@ async def delete(region: Database, cells: Mapping[Any, Database], cell: Database
             "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
         )
 
-    left = await cell.read(lambda tx: cell_migrations.evacuated_from(tx, host.host))
+    left, _ = await left_at(host.host, cell, region, cells)
+    over = frozenset(each.uuid for each in left)
 
+    def held_by_others(tx: Tx) -> bool:
+        holders = providers.consumers_at(tx, providers.tree_of(tx, host.id), len(over) + 1)
+        return any(consumer not in over for consumer, _ in holders)
+
+    if await region.read(held_by_others):  # before anything is said to be over: the host may stay, and come back
+        raise _in_use()
     if len(await completed_where_shown(left, now, cell, region, cells)) < len(left):
         raise Unavailable(f"The cell of a server that was evacuated from {host.host} is out; try again later.")
 
@@ -70,10 +83,7 @@ async def delete(region: Database, cells: Mapping[Any, Database], cell: Database
             claims.release(tx, move.uuid)
         tree = providers.tree_of(tx, host.id)
         if any(providers.in_use(tx, each) for each in tree):
-            raise Conflict(
-                "Unable to delete compute service that has in-progress migrations. Complete the migrations or delete the "
-                "instances first."
-            )
+            raise _in_use()
         for each in aggregates.every(tx):
             if host.host in each.hosts:
                 take_out(tx, each.number, host.host, now)

@@ -132,16 +132,18 @@ async def show(run: CopyRun, left: CellId, shown: CellId, also: Callable[[Tx], N
 
 
 async def removed(run: CopyRun, cell: CellId) -> bool:
-    """What that cell has of the server is gone; one try. False: its database is out, and the round `hidden_records` does it."""
+    """What that cell has of the server is gone; one try. False: the round `hidden_records` does it later.
+
+    Its database is out, or a host of it is waited for that the server was evacuated from.
+    """
     server, by = run.asked.server.id, records.fence(run)
     try:
-        await run.rooms.cells[cell].write(lambda tx: copies.remove_record(tx, server, by))
+        return await run.rooms.cells[cell].write(lambda tx: copies.remove_unless_waited_for(tx, server, cell, by))
     except Unavailable as out:
         logger.info(
             "%s: the record of %s in %s is left for later: %s %s", run.operation, server, cell, out, out.private
         )
         return False
-    return True
 
 
 async def forget(run: CopyRun, cell: CellId) -> None:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from moorage.model.action import Action
 from moorage.model.errors import NotFound, Stale
-from moorage.model.ids import ServerId
+from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration
 from moorage.model.server import Server
 from moorage.sql import Ready, Tx
@@ -132,6 +132,22 @@ def copy(tx: Tx, record: RecordCopy, fence: Fence) -> Server:
     actions.write_all(tx, record.actions)
     migrations.put_all(tx, record.migrations)
     return written
+
+
+def remove_unless_waited_for(tx: Tx, server: ServerId, cell: CellId, fence: Fence) -> bool:
+    """The same of a record in that cell, unless a host of it was taken for dead and is not back since the server was evacuated from it.
+
+    False: it stays, sealed.  The move that is recorded with it is all that says what the move holds on that host, and what is to be given
+    back when the host returns or is removed for good.  Raises Stale.
+    """
+    if not migrations.waits_for_host(tx, server, cell):
+        remove_record(tx, server, fence)
+        return True
+    if cell_servers.get(tx, server) is not None and not is_sealed(
+        tx, server
+    ):  # a copy that came over the record that was left
+        seal(tx, server, fence)
+    return False
 
 
 def remove_record(tx: Tx, server: ServerId, fence: Fence) -> None:

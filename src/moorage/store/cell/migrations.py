@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from moorage.model.ids import ServerId
+from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import ENDED, SENDING, Migration, MigrationStatus, MigrationType
 from moorage.sql import Ready, Tx
 from moorage.sql.dialect import insert
@@ -175,13 +175,15 @@ _LEAVING = Ready(
         migrations.c.is_open, migrations.c.source_host == sa.bindparam("b_host")
     )
 )
+STARTED_ELSEWHERE = (MigrationStatus.MIGRATING, MigrationStatus.DONE)
+"""How far an evacuation is whose server its old host destroys when it is back."""
 _EVACUATED = Ready(
     sa.select(migrations.c.number, migrations.c.doc)
     .where(
         migrations.c.is_open,
         migrations.c.source_host == sa.bindparam("b_host"),
         migrations.c.type == MigrationType.EVACUATION.value,
-        migrations.c.status == MigrationStatus.DONE.value,
+        migrations.c.status.in_([each.value for each in STARTED_ELSEWHERE]),
     )
     .order_by(migrations.c.number)
     .limit(EVACUATED_MAX)
@@ -238,8 +240,16 @@ def arriving_at(tx: Tx, hosts: Collection[str]) -> dict[str, list[ServerId]]:
 
 
 def evacuated_from(tx: Tx, host: str) -> Sequence[Migration]:
-    """Evacuations that are done, and whose host has not been back since, oldest first."""
+    """Evacuations that are done, or `migrating` still, and whose host has not been back since, oldest first."""
     return [_migration(row) for row in tx.rows(_EVACUATED, {"b_host": host})]
+
+
+def waits_for_host(tx: Tx, server: ServerId, cell: CellId) -> bool:
+    """Whether the server was evacuated from a host of that cell, which is the one that is asked, and the host has not been back since."""
+    return any(
+        each.type is MigrationType.EVACUATION and each.status in STARTED_ELSEWHERE and each.source_cell in (None, cell)
+        for each in open_of(tx, server)
+    )
 
 
 def forget(tx: Tx, servers: Sequence[ServerId]) -> None:
