@@ -57,9 +57,9 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
         async def belong(_: str, payload: bytes) -> None:
             asked = read(payload)
             assert isinstance(asked, AgentReturned)
-            await bus.publish(subjects.to_host(CELL, HOST), encode(ServersOfHost(asked.boot)))
+            await bus.publish(subjects.to_host(CELL, HOST), encode(ServersOfHost(asked.boot, knows_senders=True)))
 
-        await bus.subscribe(subjects.returned(CELL), belong)
+        await bus.subscribe(subjects.hosts_of(CELL, subjects.RETURNED), belong)
         caller = HostCaller(bus, ConductorId("k"), SystemClock(), resend_s=0.2, silent_s=600)
         await caller.start()
         at = HostAddress(CELL, HOST)

@@ -65,9 +65,9 @@ class Cell:
 
     async def start(self) -> None:
         for pattern in (
-            subjects.returned(CELL),
-            subjects.report(CELL),
-            subjects.heartbeat(CELL),
+            subjects.hosts_of(CELL, subjects.RETURNED),
+            subjects.hosts_of(CELL, subjects.REPORT),
+            subjects.hosts_of(CELL, subjects.HEARTBEAT),
             subjects.results_in_cell(CELL),
         ):
             await self.bus.subscribe(pattern, self.hear)
@@ -80,7 +80,7 @@ class Cell:
             return
         self.heard.append(message)
         if isinstance(message, AgentReturned) and self.answers:
-            told = ServersOfHost(message.boot, tuple(self.knows.values()))
+            told = ServersOfHost(message.boot, tuple(self.knows.values()), knows_senders=True)
             await self.bus.publish(subjects.to_host(CELL, message.host), encode(told))
 
     def reports(self) -> list[HostReport]:

@@ -45,10 +45,13 @@ class HandHost:
 
     async def answer(self, command: Command, *, host: str = HOST.host, step: str | None = None) -> None:
         result = result_of(command, host, step)
-        await self.bus.publish(subjects.result_for(CELL, command.reply_to), encode(result))
+        await self.bus.publish(subjects.result_from(CELL, host, command.reply_to), encode(result))
 
     async def beat(self, *untaken: ResultKey) -> None:
-        await self.bus.publish(subjects.heartbeat(CELL), encode(Heartbeat(HOST.host, CELL, "b", untaken=untaken)))
+        await self.bus.publish(
+            subjects.from_host(CELL, HOST.host, subjects.HEARTBEAT),
+            encode(Heartbeat(HOST.host, CELL, "b", untaken=untaken)),
+        )
 
 
 class HandClock(SystemClock):

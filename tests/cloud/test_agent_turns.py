@@ -26,7 +26,9 @@ from moorage.testing.waiting import until
 
 def command(turn: Turn, step: str, verb: str, *, deadline: float = 4e9) -> Command:
     payload = pack(StartGuest(guest()))
-    return Command(SERVER, turn, step, verb, OperationId("o"), deadline, ConductorId("ear"), payload)
+    return Command(
+        SERVER, turn, step, verb, OperationId("o"), deadline, ConductorId("ear"), payload, knows_senders=True
+    )
 
 
 async def test_a_guest_is_made_and_its_console_read(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.bus import subjects
+from moorage.bus import earlier_subjects, subjects
 from moorage.model.ids import CellId, ConductorId
 
 
@@ -31,8 +31,28 @@ def test_host_names_are_one_word_and_stay_different() -> None:
 
 
 def test_one_result_is_heard_by_the_asker_and_by_its_cell() -> None:
-    subject = subjects.result_for(CellId("c1"), ConductorId("k"))
+    subject = subjects.result_from(CellId("c1"), "n1.example.org", ConductorId("k"))
     assert subjects.matches(subjects.results_for(ConductorId("k")), subject)
     assert subjects.matches(subjects.results_in_cell(CellId("c1")), subject)
     assert not subjects.matches(subjects.results_in_cell(CellId("c2")), subject)
-    assert subjects.matches(subjects.ALL_HEARTBEATS, subjects.heartbeat(CellId("c1")))
+    beat = subjects.from_host(CellId("c1"), "n1.example.org", subjects.HEARTBEAT)
+    assert subjects.matches(subjects.ALL_HEARTBEATS, beat)
+    assert subjects.matches(subjects.hosts_of(CellId("c1"), subjects.HEARTBEAT), beat)
+    assert not subjects.matches(subjects.hosts_of(CellId("c1"), subjects.REPORT), beat)
+
+
+def test_a_subject_names_its_sender_or_nobody() -> None:
+    cell, host = CellId("c.1"), "n1.example.org"
+    for subject in (
+        subjects.from_host(cell, host, subjects.REPORT),
+        subjects.result_from(cell, host, ConductorId("k")),
+    ):
+        assert subjects.sender(subject) == (subjects.word(cell), subjects.word(host))
+    for subject in (
+        earlier_subjects.of_cell(cell, subjects.HEARTBEAT),
+        earlier_subjects.result_for(cell, ConductorId("k")),
+        subjects.to_host(cell, host),
+        "moorage.cell.c1.from.n1",
+        "other.cell.c1.from.n1.report",
+    ):
+        assert subjects.sender(subject) is None

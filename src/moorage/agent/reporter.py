@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 from moorage.agent.journal import Journal
+from moorage.agent.outgoing import Outgoing
 from moorage.agent.report import changes, described, report
-from moorage.bus import subjects
-from moorage.bus.carrier import Bus
-from moorage.bus.messages import MAX_LISTED, AgentReturned, Heartbeat, encode
+from moorage.bus.messages import MAX_LISTED, AgentReturned, Heartbeat
 from moorage.drivers.driver import Driver
 from moorage.model.guest import PowerState, digest
 from moorage.model.ids import CellId, ServerId
@@ -27,7 +26,7 @@ class Reporter:
         cell: CellId,
         boot: str,
         level: int,
-        bus: Bus,
+        outgoing: Outgoing,
         driver: Driver,
         journal: Journal,
         *,
@@ -37,7 +36,7 @@ class Reporter:
         self._cell = cell
         self._boot = boot
         self._level = level
-        self._bus = bus
+        self._outgoing = outgoing
         self._driver = driver
         self._journal = journal
         self._beats_per_look = beats_per_look
@@ -75,21 +74,21 @@ class Reporter:
             differ if len(differ) <= MAX_LISTED else {},
             self._journal.untaken(MAX_UNTAKEN_SAID),
         )
-        await self._bus.publish(subjects.heartbeat(self._cell), encode(message))
+        await self._outgoing.say(message)
 
     async def leave(self) -> None:
         """The last beat: nobody need wait until this agent is silent before another speaks for the host."""
         message = Heartbeat(
             self._host, self._cell, self._boot, self._number, len(self._said), self._digest, leaving=True
         )
-        await self._bus.publish(subjects.heartbeat(self._cell), encode(message))
+        await self._outgoing.say(message)
 
     async def report(self) -> None:
         description, guests = await self._driver.describe(), await self._driver.guests()
         whole = report(
             self._host, self._cell, self._boot, description, guests, self._level, self._journal.earlier_lives
         )
-        await self._bus.publish(subjects.report(self._cell), encode(whole))
+        await self._outgoing.say(whole)
 
     async def _ask_what_to_forget(self) -> None:
         """A destroy leaves its turn behind; a host that is never restarted would remember every server it ever had."""
@@ -99,4 +98,4 @@ class Reporter:
         asked = ([each for each in tombstones if each > self._asked_last] or tombstones)[:TOMBSTONES_ASKED_MAX]
         self._asked_last = asked[-1]
         question = AgentReturned(self._host, self._cell, self._boot, tuple(asked), home=True, agent=self._boot)
-        await self._bus.publish(subjects.returned(self._cell), encode(question))
+        await self._outgoing.say(question)

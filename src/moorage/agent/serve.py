@@ -19,6 +19,7 @@ from moorage.agent.hold import Hold
 from moorage.agent.journal import Journal
 from moorage.agent.lanes import Lanes
 from moorage.agent.legacy import Plumbing
+from moorage.agent.outgoing import Outgoing
 from moorage.agent.report import LEVEL
 from moorage.agent.reporter import Reporter
 from moorage.agent.settle import Settler
@@ -119,8 +120,9 @@ class Agent:
             plumbing.may_start = self._may_start
         self._verbs = VERBS if plumbing is None else plumbing.verbs()
         self._beat_s = min(beat_s, silence_s / BEATS_PER_SILENCE)
+        self._outgoing = Outgoing(bus, cell, host)
         self._reporter = Reporter(
-            host, cell, self.boot, self.level, bus, driver, journal, beats_per_look=beats_per_look
+            host, cell, self.boot, self.level, self._outgoing, driver, journal, beats_per_look=beats_per_look
         )
         self._lanes = Lanes(at_once)
         self._settler = Settler(host, driver, journal, clock, self._lanes)
@@ -252,7 +254,7 @@ class Agent:
             agent=self.boot,
             replaces=self._journal.earlier_lives,
         )
-        await self._bus.publish(subjects.returned(self.cell), encode(question))
+        await self._outgoing.say(question)
 
     async def _ask_again_after_a_cut(self) -> None:
         """While we could not be heard, servers may have been given to other hosts.  Asked once: if it is lost, the cell, which has
@@ -275,16 +277,19 @@ class Agent:
     async def _hear(self, subject: str, payload: bytes) -> None:
         match read(payload):
             case Command() as command:
+                self._outgoing.heard(command.knows_senders)
                 self._journal.taken(command.taken)
                 self._take(command)
             case ServersOfHost() as answer:
+                self._outgoing.heard(answer.knows_senders)
                 self._believe(answer)
             case AgentRefused() as refused if refused.agent == self.boot:
                 self._take_refusal(refused)
             case ResultTaken() as taken:
                 self._journal.taken(taken.results)
                 self._journal.forget(taken.gone)
-            case ReportWanted():
+            case ReportWanted() as wanted:
+                self._outgoing.heard(wanted.knows_senders)
                 if self._homecomings and not self._refused:
                     await self._reporter.report()
             case _:
@@ -350,7 +355,7 @@ class Agent:
         await self._may_act()
         if command.verb in READS:
             if (read_out := (await self._perform(command, ends))[0]) is not None:
-                await self._send(command, read_out)
+                await self._outgoing.answer(command, read_out)
             return
         if not await self._raised(key, command, ends, since):
             return
@@ -364,7 +369,7 @@ class Agent:
         if result.ok or not anew:  # what takes something back or only goes forward is tried anew in the same turn
             started = result.ok and command.verb == Verb.START_GUEST
             await self._journal.keep(key, answer, running, started=started)
-        await self._bus.publish(subjects.result_for(self.cell, command.reply_to), answer)
+        await self._outgoing.answer(command, answer)
 
     def _is_good(self, command: Command, since: int | None) -> bool:
         """A command that came before the host came home may be older than what its cell knows: it is good if the cell has spoken
@@ -380,26 +385,26 @@ class Agent:
             known = self._journal.turn_of(command.server)
             if max(command.turn, known or command.turn, self._to_go.get(command.server, command.turn)) > command.turn:
                 why = f"{command.turn} came after {known}, or is overtaken"
-                await self._send(command, self._refuse(command, "turn_is_past", why))
+                await self._outgoing.answer(command, self._refuse(command, "turn_is_past", why))
                 return False
             if self._settler.is_over(command.server, command.turn):
-                await self._send(
+                await self._outgoing.answer(
                     command, self._refuse(command, "turn_is_past", f"the operation of {command.turn} is over")
                 )
                 return False
             if known is None and self._settler.is_deleted(command.server) and command.verb != Verb.DESTROY_GUEST:
-                await self._send(command, self._refuse(command, "turn_is_past", "the server is deleted"))
+                await self._outgoing.answer(command, self._refuse(command, "turn_is_past", "the server is deleted"))
                 return False
             if (kept := self._journal.result_of(key)) is not None:
-                await self._bus.publish(subjects.result_for(self.cell, command.reply_to), kept)
+                await self._outgoing.answer(command, kept)
                 return False
             if command.verb != Verb.DESTROY_GUEST:
                 if self._clock.monotonic() > ends:
-                    await self._send(command, self._refuse(command, "too_late", "the deadline was over"))
+                    await self._outgoing.answer(command, self._refuse(command, "too_late", "the deadline was over"))
                     return False
                 if self._settler.in_the_way(command.server):
                     why = "an earlier guest of this server must go first, and does not"
-                    await self._send(command, self._refuse(command, "guest_in_the_way", why))
+                    await self._outgoing.answer(command, self._refuse(command, "guest_in_the_way", why))
                     return False
             await self._begin_turn(command, known)
             if self._may_start():
@@ -496,9 +501,6 @@ class Agent:
             payload=EMPTY if left is None else pack(left),
             operation=command.operation,
         )
-
-    async def _send(self, command: Command, result: Result) -> None:
-        await self._bus.publish(subjects.result_for(self.cell, command.reply_to), encode(result))
 
     # ---- converging ------------------------------------------------------------------------------------------------------
 

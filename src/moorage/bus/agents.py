@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from moorage.bus import subjects
+from moorage.bus import earlier_subjects, subjects
 from moorage.bus.carrier import Bus, Subscription
 from moorage.bus.listening import LOOK_EVERY_S, Listening
 from moorage.bus.messages import (
@@ -51,8 +51,8 @@ from moorage.bus.messages import (
     Verb,
     encode,
     pack,
-    read,
 )
+from moorage.bus.senders import Senders
 from moorage.model.clock import Clock
 from moorage.model.errors import BusOut, HostFailed, UnknownOutcome
 from moorage.model.guest import GuestSpec, PowerState, Quiesce, VifData, VolumeDisk
@@ -151,6 +151,7 @@ class HostCaller:
         self._counting: dict[str, dict[ResultKey, float]] = {}
         """Starts that count, by host, and until when their hosts are told so."""
         self._subscriptions: list[Subscription] = []
+        self._senders = Senders(clock)
         self._sending: set[asyncio.Task[None]] = set()
 
     @property
@@ -162,8 +163,13 @@ class HostCaller:
         self._listening = Listening(self._bus, self._clock)
         self._watching = asyncio.create_task(self._watch_bus(), name="bus-watch")
         self._subscriptions = [
-            await self._bus.subscribe(subjects.results_for(self._me), self._hear_result),
-            await self._bus.subscribe(subjects.ALL_HEARTBEATS, self._hear_heartbeat),
+            await self._bus.subscribe(pattern, hear)
+            for pattern, hear in (
+                (subjects.results_for(self._me), self._hear_result),
+                (earlier_subjects.results_for(self._me), self._hear_result),
+                (subjects.ALL_HEARTBEATS, self._hear_heartbeat),
+                (earlier_subjects.ALL_HEARTBEATS, self._hear_heartbeat),
+            )
         ]
 
     async def stop(self) -> None:
@@ -329,6 +335,7 @@ class HostCaller:
             reply_to=self._me,
             request_id=errand.request_id,
             until_done=errand.until_done,
+            knows_senders=True,
             payload=EMPTY if payload is None else pack(payload),
         )
 
@@ -408,12 +415,12 @@ class HostCaller:
     # ---- what is heard -------------------------------------------------------------------------------------------------
 
     async def _hear_result(self, subject: str, payload: bytes) -> None:
-        result = read(payload)
+        result = self._senders.read(subject, payload)
         if not isinstance(result, Result):
             return
         self._heard[result.host] = self._clock.monotonic()
         call = self._calls.get(result.key)
-        if call is None or call.address.host != result.host:
+        if call is None or call.address != HostAddress(result.cell, result.host):
             return  # late, or said twice, or an earlier host of the same server
         call.settle(result)
         if call.command.verb == Verb.START_GUEST and result.ok:  # taken when it counts, and not before
@@ -426,7 +433,7 @@ class HostCaller:
             taken[result.key] = self._clock.monotonic()
 
     async def _hear_heartbeat(self, subject: str, payload: bytes) -> None:
-        beat = read(payload)
+        beat = self._senders.read(subject, payload)
         if not isinstance(beat, Heartbeat):
             return
         self._heard[beat.host] = self._clock.monotonic()

@@ -330,6 +330,8 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
     the clocks of two machines may differ; None: the sender's release knows `deadline` alone."""
     until_done: bool = False
     """Nobody gives up before it is done: a failure is answered and not kept, so that the same command is tried anew."""
+    knows_senders: bool = False
+    """The sender hears what hosts say under their names (`bus/senders.py`); False: its release does not."""
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
@@ -414,6 +416,8 @@ class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):
     """To a host: send your whole report."""
 
     host: str = ""
+    knows_senders: bool = False
+    """The sender hears what hosts say under their names (`bus/senders.py`); False: its release does not."""
 
 
 class AgentReturned(msgspec.Struct, frozen=True, tag="agent_returned"):
@@ -467,6 +471,8 @@ class ServersOfHost(msgspec.Struct, frozen=True, tag="servers_of_host"):
     boot: str
     """From the question; an answer to an earlier one is ignored.  Empty: unasked."""
     servers: tuple[ServerTurn, ...] = ()
+    knows_senders: bool = False
+    """The sender hears what hosts say under their names (`bus/senders.py`); False: its release does not."""
 
 
 class OperationHint(msgspec.Struct, frozen=True, tag="operation_hint"):

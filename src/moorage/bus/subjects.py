@@ -25,33 +25,40 @@ def to_host(cell: CellId, host: str) -> str:
     return f"{ROOT}.cell.{word(cell)}.host.{word(host)}"
 
 
-def result_for(cell: CellId, conductor: ConductorId) -> str:
-    """A host answers the conductor that asked; its cell's conductor listens too (`results_in_cell`), so one message does for both."""
-    return f"{ROOT}.cell.{word(cell)}.result.{word(conductor)}"
+def from_host(cell: CellId, host: str, kind: str) -> str:
+    """Everything that a host says goes out under its own name: the broker lets it publish there and nowhere else (`senders`)."""
+    return f"{ROOT}.cell.{word(cell)}.from.{word(host)}.{kind}"
+
+
+def result_from(cell: CellId, host: str, conductor: ConductorId) -> str:
+    """A host answers the conductor that asked; its cell's conductor may listen too (`results_in_cell`), so one message does for both."""
+    return from_host(cell, host, f"result.{word(conductor)}")
 
 
 def results_for(conductor: ConductorId) -> str:
-    return f"{ROOT}.cell.*.result.{word(conductor)}"
+    return f"{ROOT}.cell.*.from.*.result.{word(conductor)}"
 
 
 def results_in_cell(cell: CellId) -> str:
-    return f"{ROOT}.cell.{word(cell)}.result.*"
+    return f"{ROOT}.cell.{word(cell)}.from.*.result.*"
 
 
-def heartbeat(cell: CellId) -> str:
-    return f"{ROOT}.cell.{word(cell)}.heartbeat"
+HEARTBEAT, REPORT, RETURNED = "heartbeat", "report", "returned"
+"""Kinds of what hosts say unasked; with `RETURNED` (`AgentReturned`) one asks who belongs to it."""
+ALL_HEARTBEATS = f"{ROOT}.cell.*.from.*.{HEARTBEAT}"
 
 
-ALL_HEARTBEATS = f"{ROOT}.cell.*.heartbeat"
+def hosts_of(cell: CellId, kind: str) -> str:
+    """What all hosts of a cell say of one kind."""
+    return f"{ROOT}.cell.{word(cell)}.from.*.{kind}"
 
 
-def report(cell: CellId) -> str:
-    return f"{ROOT}.cell.{word(cell)}.report"
-
-
-def returned(cell: CellId) -> str:
-    """`AgentReturned`: a host asks who belongs to it."""
-    return f"{ROOT}.cell.{word(cell)}.returned"
+def sender(subject: str) -> tuple[str, str] | None:
+    """Cell and host that a subject names as its sender, each as one `word`; None: it names nobody."""
+    parts = subject.split(".", 5)
+    if len(parts) < 6 or parts[0] != ROOT or parts[1] != "cell" or parts[3] != "from":
+        return None
+    return parts[2], parts[4]
 
 
 def to_conductor(conductor: ConductorId) -> str:

@@ -16,7 +16,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping
 
-from moorage.bus import subjects
+from moorage.bus import earlier_subjects, subjects
 from moorage.bus.carrier import Bus, Subscription
 from moorage.bus.listening import Listening
 from moorage.bus.messages import (
@@ -27,8 +27,8 @@ from moorage.bus.messages import (
     ServersOfHost,
     ServerTurn,
     encode,
-    read,
 )
+from moorage.bus.senders import Senders
 from moorage.conductor import evacuated, operators_words
 from moorage.conductor.belonging import Belonging, Judged
 from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
@@ -100,6 +100,7 @@ class CellConductor:
         self._subscriptions: list[Subscription] = []
         self._life: asyncio.Task[None] | None = None
         self._known = KnownHosts()
+        self._senders = Senders(clock)
         self._to_flush: set[str] = set()
         self._forced_down: set[str] = set()
         self._taking_reports = 0
@@ -134,9 +135,9 @@ class CellConductor:
                 known.awaited = not self._alone and listened_at - row.seen_at <= self._silent_s * 1_000_000
             self._engine.set_alive(row.host, known.counts_as_up and row.host not in self._forced_down)
         self._subscriptions = [
-            await self._bus.subscribe(subjects.report(self.cell), self._hear),
-            await self._bus.subscribe(subjects.returned(self.cell), self._hear),
-            await self._bus.subscribe(subjects.heartbeat(self.cell), self._hear),
+            await self._bus.subscribe(pattern(self.cell, kind), self._hear)
+            for kind in (subjects.REPORT, subjects.RETURNED, subjects.HEARTBEAT)
+            for pattern in (subjects.hosts_of, earlier_subjects.of_cell)
         ]
         for known in self._known:
             known.want(began, self._known.spread_s(known))
@@ -170,7 +171,7 @@ class CellConductor:
     # ------------------------------------------------------------------------------------------------- hearing
 
     async def _hear(self, subject: str, payload: bytes) -> None:
-        message = read(payload)
+        message = self._senders.read(subject, payload)
         try:
             with label("hosts"):
                 match message:
@@ -185,7 +186,7 @@ class CellConductor:
                     case Heartbeat():
                         await self.take_beat(message)
                     case _:
-                        logger.warning("cell %s was told something it does not know, on %s", self.cell, subject)
+                        return
         except Problem as problem:
             logger.warning("cell %s could not take a message from its host: %s %s", self.cell, problem, problem.private)
 
@@ -301,7 +302,9 @@ class CellConductor:
 
     async def _tell_wrong(self, host: str, judged: Judged) -> None:
         if judged.wrong:
-            await self._bus.publish(subjects.to_host(self.cell, host), encode(ServersOfHost("", judged.wrong)))
+            await self._bus.publish(
+                subjects.to_host(self.cell, host), encode(ServersOfHost("", judged.wrong, knows_senders=True))
+            )
 
     async def take_beat(self, beat: Heartbeat) -> None:
         """A sign of life, and the power states that changed since the last one."""
@@ -355,7 +358,7 @@ class CellConductor:
             await self._tell_wrong(returned.host, judged)
             return
         judged = await self._belonging.judge(returned.host, returned.guests)
-        answer = ServersOfHost(returned.boot, judged.told)
+        answer = ServersOfHost(returned.boot, judged.told, knows_senders=True)
         await self._bus.publish(subjects.to_host(self.cell, returned.host), encode(answer))
         if known.reported:  # it was away: what it has now is compared in full
             known.want(self._clock.monotonic())
@@ -372,7 +375,9 @@ class CellConductor:
             return  # a database hangs: more reports would only wait in line, and be stored one after the other when it is back
         if known.due(now):
             known.asked(now)
-            await self._bus.publish(subjects.to_host(self.cell, known.host), encode(ReportWanted(known.host)))
+            await self._bus.publish(
+                subjects.to_host(self.cell, known.host), encode(ReportWanted(known.host, knows_senders=True))
+            )
 
     # ------------------------------------------------------------------------------------------------- watching
 

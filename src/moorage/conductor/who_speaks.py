@@ -141,4 +141,6 @@ class WhoSpeaks:
         await note(self._database, known)
 
     async def _want_report(self, known: KnownHost) -> None:
-        await self._bus.publish(subjects.to_host(self._cell, known.host), encode(ReportWanted(known.host)))
+        await self._bus.publish(
+            subjects.to_host(self._cell, known.host), encode(ReportWanted(known.host, knows_senders=True))
+        )

@@ -1,0 +1,118 @@
+"""What a host says is believed of that host alone; and hosts of release 0.1.0, which do not name themselves, are heard once."""
+
+import logging
+
+import pytest
+
+from moorage.agent.outgoing import Outgoing
+from moorage.bus import earlier_subjects, subjects
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import (
+    EMPTY,
+    AgentReturned,
+    Command,
+    Heartbeat,
+    HostReport,
+    ReportWanted,
+    Result,
+    Verb,
+    encode,
+)
+from moorage.bus.senders import KEPT_MAX, FromHost, Senders
+from moorage.model.clock import SystemClock
+from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.turn import Turn
+
+CELL, HOST, ASKER = CellId("c1"), "n1.example.org", ConductorId("k")
+SERVER = ServerId("7f4b2c1e-0000-4000-8000-000000000001")
+BEAT = Heartbeat(HOST, CELL, "life1")
+REPORT = HostReport(HOST, CELL, "id", "life1")
+RETURNED = AgentReturned(HOST, CELL, "question", agent="life1")
+RESULT = Result(HOST, CELL, SERVER, Turn(1), "start_guest", ok=True)
+SAID: list[tuple[str, FromHost]] = [
+    (subjects.HEARTBEAT, BEAT),
+    (subjects.REPORT, REPORT),
+    (subjects.RETURNED, RETURNED),
+    (f"result.{ASKER}", RESULT),
+]
+
+
+@pytest.fixture
+def senders() -> Senders:
+    return Senders(SystemClock())
+
+
+@pytest.mark.parametrize(("kind", "message"), SAID)
+def test_a_host_is_believed_of_itself_alone(senders: Senders, kind: str, message: FromHost) -> None:
+    payload = encode(message)
+    assert senders.read(subjects.from_host(CELL, HOST, kind), payload) == message
+    for cell, host in ((CELL, "n2"), (CellId("c2"), HOST), (CELL, "n1"), (CELL, "n1-example-org")):
+        assert senders.read(subjects.from_host(cell, host, kind), payload) is None
+    assert senders.forged == 4
+
+
+def test_what_hosts_do_not_say_is_left_lying(senders: Senders, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    subject = subjects.from_host(CELL, HOST, subjects.REPORT)
+    command = Command(SERVER, Turn(9), "s", Verb.DESTROY_GUEST, OperationId("o"), 1e12, ASKER)
+    for payload in (encode(ReportWanted(HOST)), encode(command)):
+        assert senders.read(subject, payload) is None
+    assert senders.read(subject, b"{") is None  # that of which nothing can be read is no forgery
+    assert senders.forged == 2
+    assert sum("hosts do not say" in each.message for each in caplog.records) == 1  # however many there are
+
+
+def test_what_is_said_twice_is_taken_once(senders: Senders) -> None:
+    named, unnamed = (
+        subjects.from_host(CELL, HOST, subjects.HEARTBEAT),
+        earlier_subjects.of_cell(CELL, subjects.HEARTBEAT),
+    )
+    assert senders.read(unnamed, encode(BEAT)) == BEAT  # of release 0.1.0, as far as anybody knows
+    assert senders.read(named, encode(BEAT)) == BEAT
+    for message in (BEAT, REPORT, RETURNED):
+        assert senders.read(unnamed, encode(message)) is None
+    earlier = Heartbeat(HOST, CELL, "life2")  # the release before is back on that host
+    assert senders.read(unnamed, encode(earlier)) == earlier
+    assert senders.forged == 0
+
+
+def test_it_remembers_no_more_than_so_many(senders: Senders) -> None:
+    for number in range(KEPT_MAX + 10):
+        host = f"n{number}"
+        senders.read(subjects.from_host(CELL, host, subjects.HEARTBEAT), encode(Heartbeat(host, CELL, f"life{number}")))
+    assert len(senders._named) == KEPT_MAX
+
+
+async def test_an_agent_speaks_as_whoever_spoke_to_it_hears() -> None:
+    bus = MemoryBus()
+    named, unnamed = (
+        {kind: subject(kind) for kind in (subjects.HEARTBEAT, subjects.RETURNED)}
+        for subject in (
+            lambda kind: subjects.from_host(CELL, HOST, kind),
+            lambda kind: earlier_subjects.of_cell(CELL, kind),
+        )
+    )
+    outgoing = Outgoing(bus, CELL, HOST)
+    await outgoing.say(RETURNED)
+    assert (bus.published[named[subjects.RETURNED]], bus.published[unnamed[subjects.RETURNED]]) == (1, 0)
+    await outgoing.say(RETURNED)  # nobody has answered: whoever listens may be of release 0.1.0
+    assert (bus.published[named[subjects.RETURNED]], bus.published[unnamed[subjects.RETURNED]]) == (2, 1)
+    outgoing.heard(True)
+    await outgoing.say(BEAT)
+    assert (bus.published[named[subjects.HEARTBEAT]], bus.published[unnamed[subjects.HEARTBEAT]]) == (1, 0)
+    outgoing.heard(False)
+    outgoing.heard(True)  # conductors of both releases are there
+    await outgoing.say(BEAT)
+    assert (bus.published[named[subjects.HEARTBEAT]], bus.published[unnamed[subjects.HEARTBEAT]]) == (2, 1)
+
+
+@pytest.mark.parametrize("knows_senders", [True, False])
+async def test_an_answer_goes_where_who_asked_hears_it(knows_senders: bool) -> None:
+    bus = MemoryBus()
+    command = Command(
+        SERVER, Turn(1), "s", Verb.POWER_ON, OperationId("o"), 1.0, ASKER, EMPTY, knows_senders=knows_senders
+    )
+    await Outgoing(bus, CELL, HOST).answer(command, RESULT)
+    patterns = [subjects.results_for(ASKER), earlier_subjects.results_for(ASKER)]
+    heard = [[subjects.matches(pattern, subject) for pattern in patterns] for subject in bus.published]
+    assert heard == [[knows_senders, not knows_senders]]
