@@ -7,7 +7,7 @@ import pytest
 from hosts import CELL, HOST, SERVER, Place, errand, guest, place
 
 from moorage.agent import serve
-from moorage.bus import subjects
+from moorage.bus import earlier_subjects, subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import (
     AgentRefused,
@@ -163,6 +163,7 @@ async def test_clocks_that_differ_or_jump_do_no_harm(tmp_path: Path, wrong_s: fl
 
 async def test_a_command_of_an_earlier_release_says_a_moment_of_the_clock(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
+        await at.bus.subscribe(earlier_subjects.results_for(ConductorId("old")), at.cell.hear)
         await at.host.agent.home.wait()
         for turn, deadline, refused in ((1, at.host.clock.now() - 60, True), (2, at.host.clock.now() + 60, False)):
             told = Command(
