@@ -213,6 +213,20 @@ async def test_a_cell_that_is_out_costs_no_attempt(small: SmallRegion, monkeypat
     assert (now["shown in"], sorted(now["records"]), now["hidden in"], now["amiss"]) == (LEFT, [LEFT], [], [])
 
 
+async def test_what_the_old_host_cannot_do_ends_the_move(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other host would help."""
+    asked, tried = await crossing_cells(small), list[str]()
+
+    async def refused(to: HostAddress, errand: Any, server: Any, graceful_s: float = 60.0) -> PowerState:
+        tried.append(to.host)
+        raise HostFailed("it cannot be switched off", code="driver_broke")
+
+    monkeypatch.setattr(small.hosts, "power_off", refused)
+    with pytest.raises(Unwound, match="it cannot be switched off"):
+        await told(small, asked)
+    assert tried == ["host1"]
+
+
 async def test_a_host_that_has_a_guest_of_it_already_is_passed_over(small: SmallRegion) -> None:
     """What is left there of an earlier move is not written over."""
     asked = await crossing_cells(small)

@@ -31,7 +31,8 @@ from moorage.testing.small_evacuated import evacuating
 from moorage.testing.small_moved import about_moved, recorded, resizing, wired_apart
 from moorage.testing.small_network import SUBNET
 from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.small_shelves import shelved, unshelving
+from moorage.testing.small_shelves import shelved, shelving, unshelving
+from moorage.testing.small_stories import imaged
 from moorage.testing.stage import HeldClock
 
 SOURCE, DESTINATION = "host1", "host3"
@@ -395,6 +396,58 @@ async def test_what_the_old_host_cannot_do_is_not_tried_with_others(small: Small
     with pytest.raises(Unwound, match="its disk cannot be read"):
         await told(small, "resize/1", asked)
     assert len(sent) == 1
+    assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
+
+
+class Unheard:
+    """The old host is silent for the first commands to switch the guest on: it has switched it off, and knows no other word."""
+
+    def __init__(self, small: SmallRegion, monkeypatch: Any) -> None:
+        self.times = 0
+        self._power_on = small.hosts.power_on
+        monkeypatch.setattr(small.hosts, "power_on", self)
+
+    async def __call__(self, to: Any, errand: Any, server: Any) -> Any:
+        if self.times < 3:
+            self.times += 1
+            raise HostFailed("nobody hears it", code=HOST_SILENT)
+        return await self._power_on(to, errand, server)
+
+
+async def test_a_move_that_is_taken_back_waits_for_the_old_host_that_is_to_start_the_guest(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    asked, unheard = await resizing(small), Unheard(small, monkeypatch)
+    tell_host = small.hosts.tell
+
+    async def telling(to: Any, errand: Any, server: Any, what: Verb, payload: Any) -> Any:
+        if isinstance(payload, SendGuest):
+            small.hosts.guests[SOURCE, SERVER] = PowerState.SHUTDOWN
+            raise HostFailed("its disk cannot be read", code="host_failed")
+        return await tell_host(to, errand, server, what, payload)
+
+    monkeypatch.setattr(small.hosts, "tell", telling)
+    with pytest.raises(Unwound, match="its disk cannot be read"):
+        await told(small, "resize/1", asked)
+    assert unheard.times == 3
+    assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
+
+
+async def test_a_shelve_that_is_taken_back_waits_for_the_host_that_is_to_start_the_guest(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
+    await imaged(small, operation=OperationId("shelved"))
+    await small.hand_to(PROVED_OPERATION)
+    asked = msgspec.structs.replace(shelving(offload=False), server=await recorded(small))
+    unheard = Unheard(small, monkeypatch)
+
+    async def full(*_: Any, **__: Any) -> Any:
+        raise HostFailed("its disk is full", code="host_failed")
+
+    monkeypatch.setattr(small.hosts, "take_snapshot", full)
+    with pytest.raises(Unwound, match="its disk is full"):
+        await told(small, "shelve/1", asked)
+    assert unheard.times == 3
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
 

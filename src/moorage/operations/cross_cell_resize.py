@@ -23,9 +23,9 @@ from functools import partial
 
 import msgspec
 
-from moorage.bus.agents import Errand, HostAddress
+from moorage.bus.agents import HostAddress
 from moorage.bus.messages import GuestNow, Verb
-from moorage.model.errors import HostFailed, Problem, Unavailable
+from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
@@ -179,7 +179,8 @@ async def stop_guest(run: ResizeRun) -> None:
     if server.vm_state is not VmState.ACTIVE:
         return
     await moving.not_overtaken(run, _left(run))
-    await run.rooms.hosts.power_off(doing.host_of(run[begin_action]), errand(run, "stop_guest"), server.id)
+    with moving.nowhere_else():
+        await run.rooms.hosts.power_off(doing.host_of(run[begin_action]), errand(run, "stop_guest"), server.id)
 
 
 @stop_guest.undo
@@ -191,22 +192,7 @@ async def start_source(run: ResizeRun) -> None:
     server, mine = run.asked.server, partial(errand_to_source, run)
     await resize.plug_volumes_again(run, mine)
     if server.vm_state is VmState.ACTIVE and (not await moving.for_delete(run) or await _is_gone(run)):
-        await _switched_on(run, mine("start_source"))
-
-
-async def _switched_on(run: ResizeRun, mine: Errand) -> None:
-    """A silent host has been told to switch it off, so nobody else tells it to run: it is waited for, unless it is said to be fenced."""
-    here = moving.here(run.asked.server)
-    try:
-        await run.rooms.hosts.power_on(here.address, mine, run.asked.server.id)
-    except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST}:
-            raise
-        forced = here.name in run.rooms.placement.forced_down(here.cell)
-        if failed.code == HOST_SILENT and not forced and not await moving.for_delete(run):
-            raise Unavailable(
-                f"host {here.name} is silent and has switched the guest off; it is waited for, or force it down"
-            ) from failed
+        await moving.switch_on_again(run, mine("start_source"))
 
 
 async def _is_gone(run: ResizeRun) -> bool:

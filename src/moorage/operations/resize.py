@@ -194,7 +194,7 @@ async def send_guest(run: ResizeRun) -> None:
 
 @send_guest.undo
 async def start_source(run: ResizeRun) -> None:
-    """What was on is on again, and nothing is left of what was sent. A silent host is told by its cell what is to run.
+    """What was on is on again, and nothing is left of what was sent.
 
     The first command ends the sending, whose disk would come after it was dropped.  Who is deleted has not waited for a
     destination that is silent and may run the guest: then it stays off, for the delete that wants it gone.
@@ -207,7 +207,7 @@ async def start_source(run: ResizeRun) -> None:
         gone = await moving.take_back_guest(run, "drop_sent", claim, run.asked.migration, same_host=False)
         await plug_volumes_again(run, partial(errand, run))
     if server.vm_state is VmState.ACTIVE and (gone or not await moving.for_delete(run)):
-        await moving.if_there(hosts.power_on(source, errand(run, "start_source"), server.id))
+        await moving.switch_on_again(run, errand(run, "start_source"))
 
 
 async def plug_volumes_again(run: ResizeRun, named: Callable[[str], Errand]) -> None:

@@ -49,7 +49,8 @@ async def take_snapshot(run: ResizeRun) -> bool:
         return False
     if run.tried:  # its host has not been told of this attempt before, so it would obey who was overtaken
         await moving.not_overtaken(run, moving.here(run.asked.server).cell)
-    await disk_copy.take(run, "take_snapshot", here, image, Quiesce.NO)
+    with moving.nowhere_else():
+        await disk_copy.take(run, "take_snapshot", here, image, Quiesce.NO)
     return True
 
 
@@ -69,7 +70,8 @@ async def upload_image(run: ResizeRun) -> None:
     """It sends the copy to the image service."""
     image = _image(run)
     if image is not None and not await snapshot_image.is_whole(run.rooms, image):
-        await disk_copy.send(run, "upload_image", moving.here(run.asked.server).address, image)
+        with moving.nowhere_else():
+            await disk_copy.send(run, "upload_image", moving.here(run.asked.server).address, image)
 
 
 @step(needs=(claim_host, upload_image), no_undo="the disk is on its new host")

@@ -14,14 +14,14 @@ import msgspec
 
 from moorage.clients.http import request_id as carried
 from moorage.model.asker import Asker
-from moorage.model.errors import Conflict, HostFailed, NotFound, Problem
+from moorage.model.errors import Conflict, NotFound, Problem
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId, OperationId, ServerId
 from moorage.model.operation import Accepted
 from moorage.model.server import PowerState, Server, Shelved, TaskState, VmState
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.rooms import Rooms
-from moorage.operations.steps import disk_copy, doing, offload, slot, snapshot_image
+from moorage.operations.steps import disk_copy, doing, moving, offload, slot, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments
 from moorage.operations.steps.hosts import errand
@@ -93,15 +93,10 @@ async def stop_guest(run: ShelveRun) -> None:
 
 @stop_guest.undo
 async def start_guest(run: ShelveRun) -> None:
-    """What ran runs again. A silent host is told by its cell what is to run."""
+    """What ran runs again, and a silent host that may have switched it off is waited for."""
     found = run.get(begin_action)
-    if found is None or found.server is None or found.server.vm_state is not VmState.ACTIVE:
-        return
-    try:
-        await run.rooms.hosts.power_on(doing.host_of(found), errand(run, "start_guest"), found.server.id)
-    except HostFailed as failed:
-        if failed.code not in {"host_silent", "guest_not_found"}:
-            raise
+    if found is not None and found.server is not None and found.server.vm_state is VmState.ACTIVE:
+        await moving.switch_on_again(run, errand(run, "start_guest"))
 
 
 @step(region=True, needs=(stop_guest,), no_undo="what is being done goes with the operation")

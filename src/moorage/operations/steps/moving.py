@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moorage.bus.agents import NOT_SUPPORTED, HostAddress
+from moorage.bus.agents import NOT_SUPPORTED, Errand, HostAddress
 from moorage.bus.messages import GuestNow, OfMove, Verb
 from moorage.model.errors import BusOut, Conflict, HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import MoveTarget, PowerState
@@ -299,6 +299,35 @@ def elsewhere_only(*codes: str, but: tuple[str, ...] = ()) -> Iterator[None]:
         helps = isinstance(problem, HostFailed) and (not codes or problem.code in codes) and problem.code not in but
         problem.final = not helps
         raise
+
+
+@contextmanager
+def nowhere_else() -> Iterator[None]:
+    """What fails in it is of the host that is left, or of what all hosts share: it turns the story, for no other host would help."""
+    try:
+        yield
+    except Problem as problem:
+        problem.final = True
+        raise
+
+
+async def switch_on_again(run: MoveRun, mine: Errand) -> None:
+    """What was switched off on its own host by this story runs there again.
+
+    A silent host may have been told to switch it off, and then nobody else tells it to run: it is waited for, unless it is said to be fenced
+    or the server is to go.  Raises Unavailable.
+    """
+    old = here(run.asked.server)
+    try:
+        await run.rooms.hosts.power_on(old.address, mine, run.asked.server.id)
+    except HostFailed as failed:
+        if failed.code not in {HOST_SILENT, NO_GUEST}:
+            raise
+        forced = old.name in run.rooms.placement.forced_down(old.cell)
+        if failed.code == HOST_SILENT and not forced and not await for_delete(run):
+            raise Unavailable(
+                f"host {old.name} is silent and has switched the guest off; it is waited for, or force it down"
+            ) from failed
 
 
 async def if_there(telling: Awaitable[object]) -> None:
