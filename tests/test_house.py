@@ -286,6 +286,20 @@ def settings_of(struct: type[msgspec.Struct], above: str = "") -> Iterator[str]:
             yield f"{above}{field.encode_name}"
 
 
+MARK = re.compile(r"(?<![\w%.-])(?:S[0-4]\.\d{1,2}|N\d{1,2}|C13|D[1-9]|P\d{1,2})(?![\w%.]\w|\w)")
+"""A requirement, as source, tests and pages name it."""
+
+
+def test_requirements_that_the_source_speaks_of_are_there() -> None:
+    text = (ROOT / "docs/requirements.md").read_text()
+    known = set(MARK.findall(text))
+    for head, first, last in re.findall(r"\| (S\d\.|P)(\d+) to (?:S\d\.|P)(\d+) \|", text):
+        known |= {f"{head}{number}" for number in range(int(first), int(last) + 1)}
+    for path in (*modules(), *(ROOT / "tests").rglob("*.py"), *pages()):
+        spoken = set(MARK.findall(path.read_text()))
+        assert spoken <= known, f"docs/requirements.md does not say what {spoken - known} of {path.name} ask"
+
+
 def test_every_setting_is_in_the_reference() -> None:
     text = (ROOT / "docs/operating/run.md").read_text()
     names = {name.rpartition(".")[2] for name in settings_of(Config)}

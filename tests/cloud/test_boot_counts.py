@@ -1,4 +1,4 @@
-"""One boot keeps its counting budget (CORE P1): fourteen statements, five commits, six messages, two network calls."""
+"""One boot keeps its counting budget (P1): fourteen statements, five commits, six messages, two network calls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The carrier between processes: core NATS, no JetStream; nothing is kept, for nothing needs keeping (HOUSE decision 5).
+"""The carrier between processes: core NATS, no JetStream; nothing is kept, for nothing needs keeping.
 
 **A client is replaced, never mended.**  The client library reconnects by itself after a lost connection, but closes for good when the
 server says `-ERR` (authentication expired, too many connections, slow consumer, too large a message), and does not notice for half

@@ -1,4 +1,4 @@
-"""Many claims in one transaction, each taken or refused by itself, as if they had come one after the other (CORE P10).
+"""Many claims in one transaction, each taken or refused by itself, as if they had come one after the other (P10).
 
 `claims.claim` is for the one claim that shares its transaction with an operation's line.  Here several consumers' claims are
 judged together on rows that are locked once; the outcome is that of `claims.claim` for each of them in the same order.

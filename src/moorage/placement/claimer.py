@@ -1,4 +1,4 @@
-"""Decisions and claims of many at once: whoever waits at the same time shares a ranking and a transaction (CORE §9, RULES §17).
+"""Decisions and claims of many at once: whoever waits at the same time shares a ranking and a transaction (docs/engine.md, RULES §17).
 
     claimer = Claimer(engine, region)
     answer = await claimer.place(ask, owner)        # Claimed, or the Verdict that names nobody

@@ -1,4 +1,4 @@
-"""Columns that grow: one array per fact, one slot per provider (the layout of CORE §9): roots here, what is below them in devices.py."""
+"""Columns that grow: one array per fact, one slot per provider (docs/engine.md): roots here, what is below them in devices.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Providers below hosts in columns: bridges, physical functions, agents and whatever else is a host's child (CORE §9).
+"""Providers below hosts in columns: bridges, physical functions, agents and whatever else is a host's child (docs/engine.md).
 
 A cloud has several of them per host, and only a request with groups looks at them; so they are apart from the hosts' columns,
 and a plain decision never touches them.  They are many, so nothing is kept twice: names and parents are read from the providers' rows,

@@ -168,7 +168,7 @@ class Engine:
         return len(self.picture.host_aggregates)
 
     async def _load(self) -> None:
-        """Read everything into a picture beside the one in use, which it then replaces (CORE P12)."""
+        """Read everything into a picture beside the one in use, which it then replaces (P12)."""
         with _no_search_for_garbage():
             loading, aggregates = await self._region.read(self._read_everything)
             fresh = await asyncio.to_thread(loading.finish)

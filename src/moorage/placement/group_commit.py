@@ -1,4 +1,4 @@
-"""Requests that change allocations share transactions: who waits while one is under way goes together with the next (CORE P10).
+"""Requests that change allocations share transactions: who waits while one is under way goes together with the next (P10).
 
     writes = GroupCommit(engine, region)
     await writes.put({consumer: wanted})            # durable; or raises what was wrong with this request, and with no other

@@ -1,4 +1,4 @@
-"""Everything, read table by table, into a picture that is empty (CORE P12).
+"""Everything, read table by table, into a picture that is empty (P12).
 
 The same facts as `Picture.apply` takes in one provider at a time, but every step is one operation for all of them, or as little
 as can be for each.  Rows come in any order, so nobody is drawn before all were read.

@@ -1,4 +1,4 @@
-"""All providers in columns: one place for each, its facts in arrays, its inventories side by side in two more (CORE §9, P12).
+"""All providers in columns: one place for each, its facts in arrays, its inventories side by side in two more (docs/engine.md, P12).
 
 A cloud has a million of them and an answer needs a few, so a `Provider` is made when somebody asks for it.  Those made last are
 kept and follow what is read; when they are `KEPT_MAX` they are all let go.  What alike providers have in common (sets of traits

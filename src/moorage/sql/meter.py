@@ -1,4 +1,4 @@
-"""Counts statements and commits, by database and by the step that caused them (RULES §2, CORE.md P1).
+"""Counts statements and commits, by database and by the step that caused them (RULES §2, P1).
 
 BEGIN, COMMIT and SAVEPOINT are not statements; a commit counts when the transaction wrote.
 """

@@ -1,4 +1,4 @@
-"""Allocation candidates over HTTP, from a process of their own: flat hosts, hosts of seven providers, wide hosts (CORE P6–P8, P12).
+"""Allocation candidates over HTTP, from a process of their own: flat hosts, hosts of seven providers, wide hosts (P6–P8, P12).
 
 The queries over hosts of seven providers are those of Placement's own gate job.  Each figure has its growth from 1,000 to
 100,000 hosts beside it; budgets are of 10,000, and of 16 wide hosts.

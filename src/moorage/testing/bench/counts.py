@@ -1,4 +1,4 @@
-"""What one boot asks of everybody: statements, commits, messages, calls (CORE P1). Free of noise, so a broken budget fails."""
+"""What one boot asks of everybody: statements, commits, messages, calls (P1). Free of noise, so a broken budget fails."""
 
 from moorage.testing.bench.clouds import BenchCloud, Spent
 from moorage.testing.bench.table import Row, Table, say

@@ -1,4 +1,4 @@
-"""What a boot asks of the network service, and how fast boots are when that is what limits them (CORE §7, S0.21).
+"""What a boot asks of the network service, and how fast boots are when that is what limits them (docs/performance.md, S0.21).
 
 A ratio to Nova's servers per second is not given: Nova did not run against this stub.  Its twenty calls per boot are published.
 """

@@ -1,4 +1,4 @@
-"""The picture over hosts of seven providers, from SQLite and from PostgreSQL: how long it takes to read, and how much memory (CORE P12).
+"""The picture over hosts of seven providers, from SQLite and from PostgreSQL: how long it takes to read, and how much memory (P12).
 
 A process of its own opens the database, notes what it has, and reads everything.  Memory is what it takes more than before, when
 all is read, at its highest, and when as many providers were made from rows as are ever kept.

@@ -1,4 +1,4 @@
-"""Decisions and durable claims over many hosts, without HTTP, sagas or network around them (CORE P9).
+"""Decisions and durable claims over many hosts, without HTTP, sagas or network around them (P9).
 
 Hosts are flat here: one provider each with VCPU, MEMORY_MB and DISK_GB, and with routed networks one of 64 segments each.  A
 claim "as a boot makes it" is one transaction that also carries an operation's line in life; "together" is the claimer, which

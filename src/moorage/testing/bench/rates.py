@@ -1,4 +1,4 @@
-"""CPU per boot, servers per second, and how both grow with the number of hosts (CORE P2, P3)."""
+"""CPU per boot, servers per second, and how both grow with the number of hosts (P2, P3)."""
 
 import math
 

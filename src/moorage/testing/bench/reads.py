@@ -1,4 +1,4 @@
-"""Lists and single reads of a cloud with a thousand servers (CORE P11)."""
+"""Lists and single reads of a cloud with a thousand servers (P11)."""
 
 from moorage.testing.bench.clouds import BenchCloud
 from moorage.testing.bench.table import Row, Table

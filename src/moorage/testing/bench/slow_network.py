@@ -1,4 +1,4 @@
-"""A network service as slow as they are: so long a call, and so many ports a second on each subnet (CORE §7, "Neutron-bound").
+"""A network service as slow as they are: so long a call, and so many ports a second on each subnet (docs/performance.md).
 
 The embedded one does the work; this is put around it and takes its time.  Capacity is per network, each of which has one subnet
 here: ports are made one after the other, however they are asked for.

@@ -1,4 +1,4 @@
-"""Claims of many consumers, judged one by one: two statements on PostgreSQL, five on SQLite, however many (CORE P10, RULES §5, §17).
+"""Claims of many consumers, judged one by one: two statements on PostgreSQL, five on SQLite, however many (P10, RULES §5, §17).
 
     stocks = lock(tx, keys)                 # every row concerned, in one order; nobody moves them until we commit
     ... each claim in turn is judged on these numbers, by itself ...

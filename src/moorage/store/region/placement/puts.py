@@ -1,4 +1,4 @@
-"""What consumers hold from now on, many at once: the statements behind `PUT /allocations` (CORE P10, RULES §5, §17).
+"""What consumers hold from now on, many at once: the statements behind `PUT /allocations` (P10, RULES §5, §17).
 
     sight = look(tx, consumers, providers, keys)    # consumers, what they hold, and the stocks concerned: locked until we commit
     ... each request in turn is judged on these numbers, by itself ...

@@ -1,4 +1,4 @@
-"""Claims of many new consumers by their sums, without reading anything first: all fit, or nothing is kept (CORE P10).
+"""Claims of many new consumers by their sums, without reading anything first: all fit, or nothing is kept (P10).
 
 Nearly always they all fit, and nobody among them holds anything yet.  Then it is enough to write consumers and allocations and
 to add the sums to the counters, each guarded.  One counter that does not come back means that somebody was short, and a consumer
