@@ -8,6 +8,7 @@ from moorage.model.errors import Invalid
 from moorage.model.ids import FlavorId, NetworkId, OperationId, ServerId
 from moorage.model.server import Address, FlavorCopy, Nic, Server, TaskState, VmState
 from moorage.sql.engine import Database
+from moorage.store import server_lists
 from moorage.store.server_lists import ServerQuery, SortKey, count_servers, in_order, list_servers, sort_values
 from moorage.store.servers import (
     charged_to_projects,
@@ -117,10 +118,61 @@ async def test_filters(database: Database) -> None:
     assert await names(database, ip6="10") == []
 
 
-@pytest.mark.parametrize("pattern", ["[", "(a+)+$", "a" * 300])
-async def test_a_pattern_that_is_none_or_may_never_end_is_refused(database: Database, pattern: str) -> None:
+REFUSED = ("[", "a" * 300, r"^(a*)(a*)\1\2!$", "(?=a)b", "(?:(?:a{1,10}){1,10}){1,10}", "a{1001}", "\ud800")
+
+
+@pytest.mark.parametrize("pattern", REFUSED)
+async def test_a_pattern_that_has_no_bounded_search_is_refused(database: Database, pattern: str) -> None:
     with pytest.raises(Invalid):
         await names(database, matches=(("name", pattern),))
+
+
+FOUND = {
+    "web": ["web\\d", "web-9", "web1"],
+    "^web": ["web\\d", "web-9", "web1"],
+    "^web1$": ["web1"],
+    r"^web\-9$": ["web-9"],
+    r"web\d": ["web1"],
+    r"web\\d": ["web\\d"],
+    r"\(1\)": ["Web(1)"],
+    "(?i)^WEB": ["Web(1)", "web\\d", "web-9", "web1"],
+    "^(a|a)*$": [],
+    "(a+)+$": [],
+    "^(a+)+!$": ["a" * 100 + "!"],
+    r"^\w+$": ["web1"],
+    "[[:digit:]]$": ["web-9", "web1"],
+    "^.e": ["Web(1)", "web\\d", "web-9", "web1"],
+    "é|ß": ["straße"],
+    "_": [],
+    "%": [],
+}
+
+
+@pytest.mark.parametrize("pattern", FOUND)
+async def test_both_databases_search_in_one_language(database: Database, pattern: str) -> None:
+    texts = ("web1", "web-9", "web\\d", "Web(1)", "a" * 100 + "!", "straße")
+    await keep(database, *(a_server(n, name=text) for n, text in enumerate(texts)))
+    found = await names(database, matches=(("name", pattern),))
+    assert found == FOUND[pattern]
+
+
+async def test_a_search_goes_on_behind_a_page_without_a_find(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_lists, "SEARCHED_AT_ONCE", 4)
+    nic = Nic(0, NetworkId("n"), "net", addresses=(Address("s", "10.0.0.5"), Address("s", "10.0.1.15")))
+    await keep(database, *(a_server(n, nics=(nic,) if n in {0, 9} else ()) for n in range(19)))
+    assert await names(database, matches=(("name", "web1?[07]$"),)) == ["web17", "web10", "web7", "web0"]
+    assert await names(database, matches=(("name", "web1?[07]$"),), limit=2) == ["web17", "web10"]
+    page = ServerQuery(matches=(("name", "web1?[07]$"),), limit=3)
+    first = await database.read(lambda tx: list_servers(tx, SERVERS, page))
+    rest = msgspec.structs.replace(page, after=first[-1].key)
+    assert [row.server.name for row in await database.read(lambda tx: list_servers(tx, SERVERS, rest))] == ["web0"]
+    assert await names(database, ip=r"^10\.0\.1\.") == ["web9", "web0"]
+    assert await names(database, ip=r"^10\.0\.0\.5\n") == []
+    monkeypatch.setattr(server_lists, "SEARCHED_MAX", 8)
+    with pytest.raises(Invalid, match="more than 8 servers"):
+        await names(database, matches=(("name", "no.ne"),))
 
 
 SORTS: list[tuple[SortKey, ...]] = [

@@ -11,20 +11,10 @@ from typing import Any, TypeAlias
 
 from moorage.api.call import Call, Reply
 from moorage.api.microversions import OLDEST, Bridge, Change, Query, Version, compile_bridge, lifetime
+from moorage.model import pattern
 from moorage.model.errors import Internal, Invalid
 
 Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Reply]]
-
-
-def is_regex(value: str) -> bool:
-    """Whether Python compiles it. What is longer than `REGEX_CHARS_MAX` is not tried: whoever searches with it refuses it."""
-    if len(value) > REGEX_CHARS_MAX:
-        return True
-    try:
-        re.compile(value)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return bool(value)
 
 
 @dataclass(frozen=True)
@@ -40,7 +30,7 @@ class Param:
     format: str | None = None
     """A named format for the refusal's words (`uuid`, `date-time`)."""
     regex: bool = False
-    """Each value must be a regular expression, and none is empty (Nova's format `regex`)."""
+    """Each value must be a regular expression as `model/pattern.py` understands them, and none is empty (Nova's format `regex`)."""
 
     def refusal(self, value: str) -> str | None:
         """What is wrong with one value, in Nova's words; None: nothing is."""
@@ -49,13 +39,12 @@ class Param:
                 return "should be non-empty"
             if not re.search(self.form, value) or value.endswith("\n") or len(value) > CHARS_MAX:
                 return f"is not a '{self.format}'" if self.format else f"does not match '{self.form}'"
-        if self.regex and not is_regex(value):
-            return "is not a 'regex'"
+        if self.regex and (why := "it is empty" if not value else pattern.refusal(value)):
+            return f"is not a 'regex': {why}"
         return None
 
 
 NUMBER = "^[0-9]*$"
-REGEX_CHARS_MAX = 255
 CHARS_MAX = 1000
 """Of a value that has a form: Python reads no number of more than 4,300 digits."""
 LIMIT = Param(form=NUMBER)

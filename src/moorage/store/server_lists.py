@@ -2,18 +2,19 @@
 
 Lists are paged by key (`ServerQuery.after`), never by offset, and sort the same way in SQLite, in PostgreSQL and in
 Python, because the answers of several databases are merged: text by code point, a missing value before every other.
+
+Regular expressions are searched for here, not in the database (`model/pattern.py`), so that both kinds of database find the same.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
 from moorage.model.errors import Invalid
 from moorage.model.ids import ServerId
+from moorage.model.pattern import Pattern
 from moorage.model.server import Server, VmState
 from moorage.sql.tx import Tx
 from moorage.store.servers import ROW_WINS, TEXT, record_columns, server_of
@@ -21,7 +22,9 @@ from moorage.store.servers import ROW_WINS, TEXT, record_columns, server_of
 SortKey: TypeAlias = tuple[str, Literal["asc", "desc"]]
 SortValue: TypeAlias = str | int
 
-PATTERN_CHARACTERS_MAX = 255
+SEARCHED_AT_ONCE = 1_000
+SEARCHED_MAX = 200_000
+"""Servers of one database that one search with regular expressions looks at."""
 NEWEST_FIRST: tuple[SortKey, ...] = (("created_at", "desc"), ("id", "desc"))
 _TEXT_COLUMNS = frozenset(
     {"id", "project", "user", "name", "vm_state", "task_state", "host", "node", "availability_zone", "image"}
@@ -111,34 +114,73 @@ class ServerRow:
 
 
 def list_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnElement[bool]) -> list[ServerRow]:
-    """One statement: the rows that answer the query, in its order, `also` being the table's own conditions."""
+    """The rows that answer the query, in its order, `also` being the table's own conditions: one statement, or pages of a search.
+
+    Raises Invalid for a search that would look at too many servers.
+    """
     keys = [_sort_expression(table, name, tx.dialect) for name, _ in query.sort]
-    wanted = sa.select(table.c.id, table.c.host, *record_columns(table), *keys).where(
-        table.c.doc.is_not(None), *_conditions(table, query, tx.dialect), *also
-    )
-    if query.after is not None:
-        wanted = wanted.where(_beyond(keys, query.sort, query.after))
-    wanted = wanted.order_by(
-        *(key.asc() if way == "asc" else key.desc() for key, (_, way) in zip(keys, query.sort, strict=True))
-    )
-    if query.limit is not None:
-        wanted = wanted.limit(query.limit)
+    conditions, tests = _conditions(table, query, tx.dialect)
+    conditions += [table.c.doc.is_not(None), *also]
+    order = [key.asc() if way == "asc" else key.desc() for key, (_, way) in zip(keys, query.sort, strict=True)]
+    whole = sa.select(table.c.id, table.c.host, *record_columns(table), *keys).where(*conditions).order_by(*order)
     first = 3 + len(ROW_WINS)
-    try:
-        rows = tx.rows(wanted)
-    except DBAPIError as failure:
-        if query.matches or query.ip or query.ip6:
-            raise Invalid("a filter is not a regular expression we can use", private=repr(failure)) from failure
-        raise
-    return [ServerRow(tuple(row[first:]), row[0], row[1], row[2:first]) for row in rows]
+
+    def rows(wanted: sa.Select[Any]) -> list[ServerRow]:
+        return [ServerRow(tuple(row[first:]), row[0], row[1], row[2:first]) for row in tx.rows(wanted)]
+
+    if not tests:
+        if query.after is not None:
+            whole = whole.where(_beyond(keys, query.sort, query.after))
+        return rows(whole if query.limit is None else whole.limit(query.limit))
+    found: list[ServerRow] = []
+    for ids in _searched(tx, table, conditions, tests, order, keys, query):
+        found += rows(whole.where(table.c.id.in_(ids)))
+        if query.limit is not None and len(found) >= query.limit:
+            return found[: query.limit]
+    return found
 
 
 def count_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnElement[bool]) -> int:
-    """How many rows answer the query; order and limit do not matter."""
-    conditions = _conditions(table, query, tx.dialect)
-    return int(
-        tx.scalar(sa.select(sa.func.count()).select_from(table).where(table.c.doc.is_not(None), *conditions, *also))
-    )
+    """How many rows answer the query; order and limit do not matter. Raises Invalid as `list_servers` does."""
+    conditions, tests = _conditions(table, query, tx.dialect)
+    conditions += [table.c.doc.is_not(None), *also]
+    if not tests:
+        return int(tx.scalar(sa.select(sa.func.count()).select_from(table).where(*conditions)))
+    query = msgspec.structs.replace(query, sort=NEWEST_FIRST, after=None)
+    keys = [_sort_expression(table, name, tx.dialect) for name, _ in query.sort]
+    order = [key.desc() for key in keys]
+    return sum(len(ids) for ids in _searched(tx, table, conditions, tests, order, keys, query))
+
+
+def _searched(
+    tx: Tx,
+    table: sa.Table,
+    conditions: Sequence[sa.ColumnElement[bool]],
+    tests: Sequence["_Test"],
+    order: Sequence[sa.ColumnElement[Any]],
+    keys: Sequence[sa.ColumnElement[Any]],
+    query: ServerQuery,
+) -> Iterator[list[str]]:
+    """Ids of the rows that pass the tests too, in the query's order, by the page of rows that were looked at."""
+    fields = [field for field, _ in tests]
+    wanted = sa.select(table.c.id, *fields, *keys).where(*conditions).order_by(*order).limit(SEARCHED_AT_ONCE)
+    after, looked_at = query.after, 0
+    while True:
+        here = wanted if after is None else wanted.where(_beyond(keys, query.sort, after))
+        rows = tx.rows(here)
+        yield [
+            row[0]
+            for row in rows
+            if all(value is not None and test(str(value)) for (_, test), value in zip(tests, row[1:], strict=False))
+        ]
+        if len(rows) < SEARCHED_AT_ONCE:
+            return
+        looked_at += len(rows)
+        if looked_at >= SEARCHED_MAX:
+            raise Invalid(
+                f"This search would look at more than {SEARCHED_MAX} servers; narrow it by a project, a host or a time."
+            )
+        after = tuple(rows[-1][1 + len(fields) :])
 
 
 def sort_values(server: Server, sort: Sequence[SortKey]) -> tuple[SortValue, ...]:
@@ -152,22 +194,6 @@ def in_order(rows: Sequence[ServerRow], sort: Sequence[SortKey]) -> list[ServerR
     for at in reversed(range(len(sort))):
         merged.sort(key=_key_at(at), reverse=sort[at][1] == "desc")
     return merged
-
-
-def checked_pattern(pattern: str) -> str:
-    """The pattern, or Invalid when it is no regular expression, too long, or one whose search could take for ever."""
-    if len(pattern) > PATTERN_CHARACTERS_MAX:
-        raise Invalid(f"a regular expression is at most {PATTERN_CHARACTERS_MAX} characters")
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as wrong:
-        raise Invalid(f"'{pattern}' is not a regular expression: {wrong}") from None
-    if _EXPLODES.search(pattern):
-        raise Invalid(f"'{pattern}' repeats a repetition; such a search may never end")
-    return pattern
-
-
-_EXPLODES = re.compile(r"[*+}][^(]*\)\s*[*+{]")
 
 
 def _key_at(at: int) -> Callable[[ServerRow], SortValue]:
@@ -225,8 +251,16 @@ def _beyond(
     return sa.and_(first, sa.or_(*ways))
 
 
-def _conditions(table: sa.Table, query: ServerQuery, dialect: str) -> list[sa.ColumnElement[bool]]:
+_Test: TypeAlias = tuple[sa.ColumnElement[Any], Callable[[str], bool]]
+"""A field, and what its text must pass; one without a value passes nothing."""
+
+
+def _conditions(
+    table: sa.Table, query: ServerQuery, dialect: str
+) -> tuple[list[sa.ColumnElement[bool]], list["_Test"]]:
+    """What the database is asked for, and what is left to be looked at here."""
     c = table.c
+    tests: list[_Test] = []
     found: list[sa.ColumnElement[bool]] = []
     equal: Mapping[str, object] = {
         "project": query.project,
@@ -241,39 +275,51 @@ def _conditions(table: sa.Table, query: ServerQuery, dialect: str) -> list[sa.Co
     found += [c[name].in_(values) for name, values in one_of.items() if values is not None]
     if query.without:
         found.append(c.id.not_in(query.without))
-    found += [_matching(table, name, pattern, dialect) for name, pattern in query.matches]
+    for name, text in query.matches:
+        if name not in MATCHABLE:
+            raise Invalid(f"servers cannot be filtered by '{name}'")
+        _search(_plain(table, name, dialect), Pattern(text), _kind(name) is str, dialect, found, tests)
     found += [sa.and_(c[name] >= low, c[name] < high) for name, low, high in query.between]
-    if query.ip is not None:
-        found.append(_any_line(c.ips, query.ip, dialect))
-    if query.ip6 is not None:
-        found.append(_any_line(c.ip6s, query.ip6, dialect))
+    for column, asked in ((c.ips, query.ip), (c.ip6s, query.ip6)):
+        if asked is not None:
+            found.append(column != "")
+            tests.append((column, _any_line(Pattern(asked))))
     changed = sa.func.coalesce(c.updated_at, c.created_at)
     if query.changes_since is not None:
         found.append(changed >= query.changes_since)
     if query.changes_before is not None:
         found.append(changed <= query.changes_before)
-    return found + _about_tags(c.tags, query, dialect) + _about_deletion(table, query)
+    return found + _about_tags(c.tags, query, dialect) + _about_deletion(table, query), tests
 
 
-def _matching(table: sa.Table, name: str, pattern: str, dialect: str) -> sa.ColumnElement[bool]:
-    if name not in MATCHABLE:
-        raise Invalid(f"servers cannot be filtered by '{name}'")
-    checked = checked_pattern(pattern)
-    field = _plain(table, name, dialect)
-    exact = checked[1:-1]
-    if checked[:1] == "^" and checked[-1:] == "$" and _kind(name) is str and exact == re.escape(exact):
-        return field == exact  # what clients send to find a name: an index can serve it
-    return sa.cast(field, TEXT).regexp_match(checked)
+def _search(
+    field: sa.ColumnElement[Any],
+    pattern: Pattern,
+    is_text: bool,
+    dialect: str,
+    found: list[sa.ColumnElement[bool]],
+    tests: list[_Test],
+) -> None:
+    """One expression on one field: what means only a text is the database's to find, an index may serve it."""
+    if is_text and pattern.whole is not None:
+        found.append(field == pattern.whole)
+    elif is_text and pattern.literal is not None:
+        found.append(_inside(dialect)(field, pattern.literal) > 0)
+    else:
+        tests.append((field, pattern.found_in))
 
 
-def _any_line(column: sa.ColumnElement[str], pattern: str, dialect: str) -> sa.ColumnElement[bool]:
+def _any_line(pattern: Pattern) -> Callable[[str], bool]:
     """`^` and `$` stand for the ends of one address."""
-    by_line = "(?m)" if dialect == "sqlite" else "(?n)"
-    return sa.and_(column != "", column.regexp_match(by_line + checked_pattern(pattern)))
+    return lambda lines: any(map(pattern.found_in, lines.split("\n")))
+
+
+def _inside(dialect: str) -> Callable[..., sa.ColumnElement[int]]:
+    return sa.func.instr if dialect == "sqlite" else sa.func.strpos
 
 
 def _about_tags(column: sa.ColumnElement[str], query: ServerQuery, dialect: str) -> list[sa.ColumnElement[bool]]:
-    inside = sa.func.instr if dialect == "sqlite" else sa.func.strpos
+    inside = _inside(dialect)
 
     def has(tag: str) -> sa.ColumnElement[bool]:
         found: sa.ColumnElement[bool] = inside(column, f"/{tag}/") > 0

@@ -3,7 +3,6 @@
 Until 2.87 a hypervisor also tells how full it is; those numbers are placement's, since claims are what counts.
 """
 
-import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.wire import NovaBool
 from moorage.model.errors import Invalid, NotBuilt, NotFound
 from moorage.model.host import Host
+from moorage.model.pattern import like
 from moorage.model.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from moorage.sql import Tx
 from moorage.store.region.placement import providers
@@ -117,10 +117,10 @@ async def _rows(call: Call[Any], hosts: Sequence[Host], *, detail: bool, with_se
 
 async def _matching(call: Call[Any], pattern: str) -> list[Host]:
     hosts, _ = await every_host(call)
-    wanted = re.compile(re.escape(pattern).replace("%", ".*").replace("_", "."), re.IGNORECASE)
-    found = [host for host in hosts if wanted.search(host.node)]
+    wanted = like(pattern)
+    found = [host for host in hosts if wanted(host.node)]
     if not found:
-        raise NotFound(f"No hypervisor matching '{pattern}' could be found.")
+        raise NotFound(f"No hypervisor matching '{pattern[:255]}' could be found.")
     return found
 
 
