@@ -9,8 +9,9 @@ from moorage.api.past import v2_005_servers, v2_038_servers, v2_083_servers, v2_
 from moorage.api.routes import NUMBER, Param, Params
 from moorage.api.wire import FALSE, TRUE
 from moorage.model.errors import Forbidden, Invalid
+from moorage.model.pattern import Pattern
 from moorage.model.server import TaskState, VmState, states_of
-from moorage.store.server_lists import ServerQuery, SortKey, checked_pattern
+from moorage.store.server_lists import ServerQuery, SortKey
 
 OPEN_TO_ALL = frozenset({"reservation_id", "name", "status", "image", "flavor", "ip", "changes-since", "all_tenants"})
 """What everybody may filter by at every version; later versions opened more."""
@@ -50,6 +51,8 @@ IGNORED_SORTS = frozenset(
     | {"deleted_at", "disable_terminate", "ephemeral_gb", "ephemeral_key_uuid", "id", "key_data", "launched_on"}
     | {"memory_mb", "os_type", "reservation_id", "root_gb", "shutdown_terminate", "user_data", "vcpus", "vm_mode"}
 )
+SORT_KEYS_MAX = 8
+"""Different ones: a page is found by comparing each key with all those before it."""
 _PLAIN = (
     "user_id project_id tenant_id image_ref image vm_state task_state host flavor launched_at terminated_at uuid "
     "auto_disk_config all_tenants soft_deleted deleted status ip ip6 created_at pci_devices fixed_ip"
@@ -196,12 +199,10 @@ def _plain(fields: dict[str, str], found: dict[str, Any]) -> None:
         found["locked"] = fields["locked"] in TRUE
     for name in ("ip", "ip6"):
         if name in fields:
-            found[name] = checked_pattern(fields[name])
+            found[name] = Pattern(fields[name]).text
     if "fixed_ip" in fields:
         found["ip"] = f"^{re.escape(fields['fixed_ip'])}$"
-    found["matches"] = tuple(
-        (field, checked_pattern(fields[name])) for name, field in PATTERNS.items() if name in fields
-    )
+    found["matches"] = tuple((field, Pattern(fields[name]).text) for name, field in PATTERNS.items() if name in fields)
     if "auto_disk_config" in fields:
         found["matches"] += (("disk_config", "^AUTO$" if fields["auto_disk_config"] in TRUE else "^MANUAL$"),)
 
@@ -223,7 +224,7 @@ def _sort(call: Call[Any], given: dict[str, list[str]]) -> tuple[SortKey, ...]:
     keys = given.get("sort_key") or ["created_at"]
     ways = given.get("sort_dir") or ["desc"]
     extended = call.is_admin
-    sort: list[SortKey] = []
+    sort: dict[str, Literal["asc", "desc"]] = {}
     for place, key in enumerate(keys):
         asked = ways[place] if place < len(ways) else ways[0]
         if asked not in {"asc", "desc"}:
@@ -237,9 +238,10 @@ def _sort(call: Call[Any], given: dict[str, list[str]]) -> tuple[SortKey, ...]:
             if call.version >= (2, 75):
                 raise Invalid(f"Invalid input for query parameters sort_key. Value: {key}.")
             continue
-        sort.append((SORT_FIELDS[key], way))
-    first: Literal["asc", "desc"] = sort[0][1] if sort else "desc"
+        sort.setdefault(SORT_FIELDS[key], way)  # once sorted by, a key changes nothing again
+    if len(sort) > SORT_KEYS_MAX:
+        raise Invalid(f"Servers are sorted by at most {SORT_KEYS_MAX} keys, and {len(sort)} are given.")
+    first: Literal["asc", "desc"] = next(iter(sort.values()), "desc")
     for last in ("created_at", "id"):
-        if not any(name == last for name, _ in sort):
-            sort.append((last, first))
-    return tuple(sort)
+        sort.setdefault(last, first)
+    return tuple(sort.items())

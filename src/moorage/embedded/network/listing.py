@@ -13,6 +13,7 @@ from moorage.embedded.network.store import Doc
 TAG_FILTERS = ("tags", "tags-any", "not-tags", "not-tags-any")
 PAGING = ("limit", "marker", "page_reverse", "sort_key", "sort_dir", "fields")
 VALUES_MAX = 1_000
+SORT_KEYS_MAX = 8
 
 
 @dataclass
@@ -73,9 +74,12 @@ def _sorting(query: Query, keys: list[str], directions: list[str], attrs: Mappin
             raise bad(f"['{key}'] is invalid attribute for sort_keys")
     if any(each not in {"asc", "desc"} for each in directions):
         raise bad("sort_dirs must be 'asc' or 'desc'")
-    query.sort = [
-        (key, direction == "desc") for key, direction in zip(keys, directions or ["asc"] * len(keys), strict=True)
-    ]
+    order: dict[str, str] = {}
+    for key, direction in zip(keys, directions or ["asc"] * len(keys), strict=True):
+        order.setdefault(key, direction)  # once sorted by, a key changes nothing again
+    if len(order) > SORT_KEYS_MAX:
+        raise bad(f"at most {SORT_KEYS_MAX} sort keys may be given")
+    query.sort = [(key, direction == "desc") for key, direction in order.items()]
 
 
 def _matches(value: Any, wanted: Iterable[str]) -> bool:

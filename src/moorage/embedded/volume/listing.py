@@ -15,6 +15,7 @@ from moorage.embedded.volume.faults import Fault, bad, invalid_input
 from moorage.embedded.volume.store import Doc, Store
 
 QUERY_MAX = 100
+SORT_KEYS_MAX = 8
 OPERATORS: dict[str, Callable[[str, str], bool]] = {
     "gt": lambda a, b: a > b,
     "gte": lambda a, b: a >= b,
@@ -204,14 +205,16 @@ def sort_of(noun: Noun, said: dict[str, str]) -> list[tuple[str, bool]]:
         pairs = [each.partition(":")[::2] for each in said.pop("sort").strip().split(",")]
     else:
         pairs = [(said.pop("sort_key", "created_at"), said.pop("sort_dir", "desc"))]
-    found: list[tuple[str, bool]] = []
+    found: dict[str, bool] = {}
     for key, way in ((key.strip(), way.strip() or "desc") for key, way in pairs):
         if key.removeprefix("display_") not in noun.sorts:
             raise invalid_input(f"Invalid sort key passed: {key[:100]}.")
         if way not in {"asc", "desc"}:
             raise invalid_input("Unknown sort direction, must be one of: asc, desc.")
-        found.append((key.removeprefix("display_"), way == "desc"))
-    return found
+        found.setdefault(key.removeprefix("display_"), way == "desc")  # once sorted by, a key changes nothing again
+    if len(found) > SORT_KEYS_MAX:
+        raise invalid_input(f"At most {SORT_KEYS_MAX} sort keys may be given.")
+    return list(found.items())
 
 
 def page(call: Call, store: Store, noun: Noun, query: Query) -> Page:

@@ -1,0 +1,44 @@
+"""Requests that ask for more than one request may: refused with a sentence, at no cost."""
+
+from typing import Any
+
+import pytest
+
+from moorage.api.compute.server_filters import SORT_FIELDS, SORT_KEYS_MAX
+from moorage.embedded.network import listing as network_listing
+from moorage.embedded.network.attributes import Attr
+from moorage.embedded.network.faults import Fault as NetworkFault
+from moorage.embedded.volume import listing as volume_listing
+from moorage.embedded.volume.faults import Fault as VolumeFault
+from moorage.testing.frontdesk import ADMIN
+from moorage.testing.servers import a_server
+
+KEYS = sorted(set(SORT_FIELDS) - {"locked"})
+
+
+async def test_a_sort_key_counts_once(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n, name in enumerate(("b", "c", "a"), start=1):
+        await servers.keep(a_server(n, name=name))
+    twice = "sort_key=display_name&sort_dir=asc&sort_key=uuid&sort_dir=desc" + "&sort_key=display_name" * 300
+    assert await servers.names(f"?{twice}") == ["a", "b", "c"]
+    assert await servers.names(f"?{twice}&marker={a_server(3).id}") == ["b", "c"]
+
+
+async def test_more_than_eight_sort_keys_are_refused(servers: Any) -> None:
+    eight = "&".join(f"sort_key={key}" for key in KEYS[:SORT_KEYS_MAX])
+    assert (await servers.get(f"/servers?{eight}", by=ADMIN)).status_code == 200
+    answer = await servers.get(f"/servers?{eight}&sort_key={KEYS[SORT_KEYS_MAX]}", by=ADMIN)
+    assert (answer.status_code, "at most 8 keys, and 9 are given" in answer.text) == (400, True)
+
+
+def test_sort_keys_of_the_embedded_network_and_volume_services() -> None:
+    attrs = {f"a{n}": Attr() for n in range(9)}
+    pairs = [("sort_key", "a1"), ("sort_key", "a2")] * 100 + [("sort_key", f"a{n}") for n in range(8)]
+    assert len(network_listing.parse(pairs, attrs).sort) == 8
+    with pytest.raises(NetworkFault, match="at most 8 sort keys"):
+        network_listing.parse([*pairs, ("sort_key", "a8")], attrs)
+    sorts = volume_listing.VOLUMES.sorts
+    asked = ",".join((*("name:asc", "id:desc") * 100, *sorts[:8]))
+    assert len(volume_listing.sort_of(volume_listing.VOLUMES, {"sort": asked})) <= 8
+    with pytest.raises(VolumeFault, match="At most 8 sort keys"):
+        volume_listing.sort_of(volume_listing.VOLUMES, {"sort": ",".join(sorts[:9])})
