@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from moorage.api.compute.server_filters import SORT_FIELDS, SORT_KEYS_MAX
+from moorage.api.compute.server_hints import hints_of
 from moorage.embedded.network import listing as network_listing
 from moorage.embedded.network.attributes import Attr
 from moorage.embedded.network.faults import Fault as NetworkFault
 from moorage.embedded.volume import listing as volume_listing
 from moorage.embedded.volume.faults import Fault as VolumeFault
+from moorage.model.errors import Invalid
 from moorage.testing.frontdesk import ADMIN
 from moorage.testing.servers import a_server
 
@@ -42,3 +44,42 @@ def test_sort_keys_of_the_embedded_network_and_volume_services() -> None:
     assert len(volume_listing.sort_of(volume_listing.VOLUMES, {"sort": asked})) <= 8
     with pytest.raises(VolumeFault, match="At most 8 sort keys"):
         volume_listing.sort_of(volume_listing.VOLUMES, {"sort": ",".join(sorts[:9])})
+
+
+UUID = "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.mark.parametrize(
+    ("hints", "said"),
+    [
+        ({"different_host": [UUID] * 101}, "names 101 servers; at most 100"),
+        ({"same_host": [UUID] * 101}, "names 101 servers; at most 100"),
+        ({"x": "A" * 9_000}, "at most 8192 are taken"),
+        ({"group": "x"}, "'x' is not a 'uuid'"),
+        ({"group": []}, "is not a 'uuid'"),
+        ({"different_host": "x"}, "'x' is not a 'uuid'"),
+        ({"different_host": [UUID, 7]}, "'7' is not a 'uuid'"),
+        ({"same_host": [{}]}, "is not a 'uuid'"),
+        ({"same_host": 5}, "is not a 'uuid'"),
+        ({"query": [1]}, "is not of type 'string', 'object'"),
+        ({"target_cell": ""}, "is not a name"),
+        ({"different_cell": [1]}, "is not of type 'string', 'array'"),
+        ({"build_near_host_ip": "here"}, "is not an IP address"),
+        ({"cidr": "24"}, "does not match"),
+    ],
+)
+def test_hints_that_are_refused(hints: dict[str, Any], said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        hints_of(hints)
+
+
+def test_hints_that_are_taken() -> None:
+    asked = {
+        "same_host": "any", "different_host": [UUID], "group": [UUID, UUID], "query": {"a": [1]}, "cidr": "/24",
+        "build_near_host_ip": "192.0.2.1", "other": [1, "two"], "target_cell": "one", "different_cell": "two",
+    }  # fmt: skip
+    assert hints_of(asked) == {
+        **{name: value for name, value in asked.items() if name not in {"group", "query", "other"}},
+        "group": UUID, "query": '{"a":[1]}', "other": ["1", "two"],
+    }  # fmt: skip
+    assert hints_of(None) == {}

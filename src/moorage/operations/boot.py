@@ -48,6 +48,7 @@ from moorage.sql import Tx, label
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import inbox
+from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
 LOST_KEPT_MAX = 20
@@ -428,6 +429,21 @@ def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
 
 def _ended(tx: Tx, run: BootRun, status: str) -> None:
     records.let_go(tx, run, drop_order=status == "done")
+    asked = without_what_only_the_boot_needs(run.asked)
+    if asked is not None:
+        region_operations.forget_part(tx, run.operation, msgspec.json.encode(asked))
+
+
+def without_what_only_the_boot_needs(boot: Boot) -> Boot | None:
+    """The order as its journal keeps it when the boot is over; None: there is nothing to leave out.
+
+    What moves need of it stands in the server's record.
+    """
+    server = boot.server
+    if not (server.hints or server.user_data or boot.files or boot.sealed_password):
+        return None
+    server = msgspec.structs.replace(server, hints={}, user_data=None)
+    return msgspec.structs.replace(boot, server=server, files=(), sealed_password="")
 
 
 BOOT = Saga(

@@ -36,11 +36,11 @@ from moorage.operations.boot_devices import BootDevices
 from moorage.operations.disk_config import disk_config_of
 from moorage.operations.expected_ports import guaranteed, ports_expected, rules_of
 from moorage.operations.gates import Gates
+from moorage.operations.hints import hinted_hosts
 from moorage.operations.image_checks import base_of
 from moorage.operations.previewed import Previewed
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import drives
-from moorage.operations.steps import servers as records
 from moorage.sql import Tx, label
 from moorage.store.region import keypairs, quotas, server_groups, volume_intents
 from moorage.store.region import operations as region_operations
@@ -64,6 +64,8 @@ class BootRights(msgspec.Struct, frozen=True):
     may_zero_disk: bool = False
     may_external_network: bool = False
     sees_all_flavors: bool = False
+    is_admin: bool = False
+    """Sees the servers and server groups of every project (`context_is_admin`)."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -105,7 +107,7 @@ async def begin(
         rooms, asker, token, request, known.flavor, may_zero_disk=rights.may_zero_disk
     )
     place = await _place(rooms, request, rights)
-    same, different = await hinted_hosts(rooms, request.hints)
+    same, different = await hinted_hosts(rooms, request.hints, None if rights.is_admin else project)
     checked = await _checked(rooms, token, project, request, rights)
     _check_guarantees(request, checked)
     checked = await with_pools(rooms, checked)
@@ -151,7 +153,7 @@ async def _look_up(rooms: Rooms, asker: Asker, project: str, request: BootReques
         key = None if key_name is None else keypairs.get(tx, asker.user, key_name)
         if key_name is not None and key is None:
             raise Invalid(f"Invalid key_name provided: there is no key pair {key_name}.")
-        return _Known(flavor, key, _group(tx, group_id, project, "admin" in asker.roles))
+        return _Known(flavor, key, _group(tx, group_id, project, rights.is_admin))
 
     with label("accept"):
         return await rooms.region.read(work)
@@ -218,23 +220,6 @@ def _zone_if_it_is_theirs(rooms: Rooms, zone: str, host: str) -> str:
     at = world.slots_by_name.get(host)
     theirs = rooms.settings.default_availability_zone if at is None else world.zone_names[int(world.zone[at])]
     return zone if zone == theirs else ""
-
-
-async def hinted_hosts(
-    rooms: Rooms, hints: Mapping[str, str | list[str]]
-) -> tuple[tuple[HostId, ...] | None, tuple[HostId, ...]]:
-    same, different = hints.get("same_host"), hints.get("different_host")
-    wanted = None if same is None else await _hosts_of(rooms, same)
-    return wanted, () if different is None else await _hosts_of(rooms, different)
-
-
-async def _hosts_of(rooms: Rooms, servers: str | list[str]) -> tuple[HostId, ...]:
-    found: list[HostId] = []
-    for server in [servers] if isinstance(servers, str) else servers:
-        record = (await records.find(rooms, ServerId(server))).server
-        if record is not None and record.provider is not None and not record.deleted:
-            found.append(record.provider)
-    return tuple(found)
 
 
 def _wanted(request: BootRequest) -> Wanted:

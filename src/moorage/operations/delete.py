@@ -152,6 +152,7 @@ def deleted(server: Server, now: int) -> Server:
         task_state=None,
         power_state=PowerState.NOSTATE,
         moved=None,
+        hints={},  # nothing moves any more
         deleted_at=server.deleted_at or now,
         terminated_at=server.terminated_at or now,
         updated_at=now,

@@ -9,10 +9,10 @@ from moorage.model.ids import OperationId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState
 from moorage.operations.accept import accepted, tell_later
-from moorage.operations.boot_request import hinted_hosts
 from moorage.operations.evacuate import ACTION, EVACUATE, EVACUATE_ACROSS
 from moorage.operations.evacuate_asked import Evacuate
 from moorage.operations.evacuate_cross_cell import EVACUATE_CROSS_CELL
+from moorage.operations.hints import hinted_again
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import fencing, other_cells, slot
 from moorage.operations.steps.ports import refuse_without_credentials
@@ -43,7 +43,7 @@ async def begin(
         await _check_host(rooms, server, wish.host)
     check(server)
     refuse_without_credentials(rooms)
-    near, far = await hinted_hosts(rooms, server.hints)
+    near, far = await hinted_again(rooms, server)
     group = await group_of(rooms, server)
     proof = await fencing.refuse_unfenced(rooms, server)
     if wish.shared_storage and not server.volume_backed:

@@ -14,7 +14,8 @@ from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState
 from moorage.operations.accept import accepted, tell_later
-from moorage.operations.boot_request import hinted_hosts, needs_of_flavor
+from moorage.operations.boot_request import needs_of_flavor
+from moorage.operations.hints import hinted_again
 from moorage.operations.live_migrate import LIVE_MIGRATE
 from moorage.operations.live_migrate_asked import LiveMigrate
 from moorage.operations.live_migrate_cross_cell import LIVE_MIGRATE_CROSS_CELL
@@ -68,7 +69,7 @@ async def begin(
     if wish.waits and wish.host is not None and wish.host == server.host:
         raise Invalid(f"Unable to migrate instance ({server.id}) to current host ({wish.host}).")
     refuse_without_credentials(rooms)
-    near, far = await hinted_hosts(rooms, server.hints)
+    near, far = await hinted_again(rooms, server)
     group = await group_of(rooms, server)
     linked = wish.cross_cell and any(server.cell in pair for pair in rooms.settings.cell_links)
     saga, owner = await other_cells.chosen(

@@ -13,9 +13,10 @@ from moorage.model.quota import DEFAULT_LIMITS
 from moorage.model.server import FlavorCopy, Server, TaskState
 from moorage.operations import kept_flavors
 from moorage.operations.accept import accepted, newest_known, tell_later
-from moorage.operations.boot_request import hinted_hosts, needs_of_flavor, refuse_devices
+from moorage.operations.boot_request import needs_of_flavor, refuse_devices
 from moorage.operations.cross_cell_resize import RESIZE_ACROSS_CELLS
 from moorage.operations.disk_config import PROPERTY
+from moorage.operations.hints import hinted_again
 from moorage.operations.resize import RESIZE
 from moorage.operations.resize_asked import Resize
 from moorage.operations.rooms import Rooms
@@ -51,7 +52,7 @@ async def begin(
     if wish.disk_config == "AUTO" and server.image_properties.get(PROPERTY, "").strip().lower() == "disabled":
         raise Invalid(f"Requested image {server.image or ''} has automatic disk resize disabled.")
     refuse_without_credentials(rooms)
-    near, far = await hinted_hosts(rooms, server.hints)
+    near, far = await hinted_again(rooms, server)
     group = await group_of(rooms, server)
     leaves = other_cells.may_leave(rooms, allowed=wish.cross_cell) and await other_cells.all_know(rooms)
     saga, owner = await newest_known(rooms, *((RESIZE_ACROSS_CELLS, RESIZE) if leaves else (RESIZE,)))

@@ -10,7 +10,8 @@ from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations import unshelve_in_place
 from moorage.operations.accept import accepted, tell_later
-from moorage.operations.boot_request import check_zone, hinted_hosts
+from moorage.operations.boot_request import check_zone
+from moorage.operations.hints import hinted_again
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import other_cells, slot
 from moorage.operations.steps.ports import refuse_without_credentials
@@ -43,7 +44,7 @@ async def begin(
     await check_place(rooms, wish, zone)
     await check_volumes(rooms, server, wish)
     refuse_without_credentials(rooms)
-    same, different = await hinted_hosts(rooms, server.hints)
+    same, different = await hinted_again(rooms, server)
     group = await group_of(rooms, server)
     versions = (UNSHELVE_ACROSS, UNSHELVE) if rooms.settings.allow_move_across_segments else (UNSHELVE,)
     saga, owner = await other_cells.chosen(

@@ -17,7 +17,7 @@ from moorage.model.ids import ServerId
 from moorage.model.pattern import Pattern
 from moorage.model.server import Server, VmState
 from moorage.sql.tx import Tx
-from moorage.store.servers import ROW_WINS, TEXT, record_columns, server_of
+from moorage.store.servers import ROW_WINS, record_columns, server_of
 
 SortKey: TypeAlias = tuple[str, Literal["asc", "desc"]]
 SortValue: TypeAlias = str | int

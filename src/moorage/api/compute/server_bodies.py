@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from moorage.api.call import Call
+from moorage.api.compute.server_hints import hints_of
 from moorage.api.microversions import unexpected
 from moorage.api.past import (
     v2_019_servers,
@@ -194,7 +195,7 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
         hostname=new.hostname,
         config_drive=bool(new.config_drive),
         security_groups=tuple(dict.fromkeys(str(group.name) for group in new.security_groups)),
-        hints=_hints(call.body),
+        hints=hints_of(call.body.hints if call.body.hints is not None else call.body.older_hints),
         block_devices=_devices(new),
         access_ip_v4=checked_address(new.access_ip_v4, 4, "accessIPv4"),
         access_ip_v6=checked_address(new.access_ip_v6, 6, "accessIPv6"),
@@ -262,27 +263,6 @@ def _nic(each: WantedNetwork) -> NicWish:
             raise Invalid(f"Invalid fixed IP address ({each.fixed_ip})") from None
     network = None if each.port is not None else each.uuid
     return NicWish(network=network, port=each.port, address=each.fixed_ip, tag=each.tag)
-
-
-def _hints(body: CreateBody) -> dict[str, str | list[str]]:
-    given = body.hints if body.hints is not None else body.older_hints
-    found: dict[str, str | list[str]] = {}
-    for name, value in (given or {}).items():
-        if isinstance(value, list):
-            found[name] = [each if isinstance(each, str) else msgspec.json.encode(each).decode() for each in value]
-        else:
-            found[name] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    group = found.get("group")
-    if isinstance(group, list):
-        found["group"] = group = group[0] if group else ""
-    if group is not None:
-        try:
-            msgspec.convert(group, Uuid)
-        except msgspec.ValidationError:
-            raise Invalid(
-                f"Invalid input for field/attribute group. Value: {group}. '{group}' is not a 'uuid'"
-            ) from None
-    return found
 
 
 def _devices(new: NewServer) -> tuple[BlockDevice, ...]:

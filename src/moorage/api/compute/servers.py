@@ -55,6 +55,7 @@ async def create(call: Call[CreateBody]) -> Reply:
         may_zero_disk=call.allows(RULE + "create:zero_disk_flavor"),
         may_external_network=call.allows("network:attach_external_network"),
         sees_all_flavors=call.is_admin,
+        is_admin=call.is_admin,
     )
     if (request.host or request.hypervisor_hostname) and not rights.may_request_host:
         raise Forbidden("Policy doesn't allow compute:servers:create:requested_destination to be performed.")

@@ -351,6 +351,11 @@ def let_begin(tx: Tx, heir: OperationId) -> None:
     tx.run(operations.update().where(operations.c.id == heir).values(after=None))
 
 
+def forget_part(tx: Tx, operation: OperationId, asked: bytes) -> None:
+    """In the commit that ends it: `asked` without what nobody will want of it again."""
+    tx.run(operations.update().where(operations.c.id == operation).values(asked=asked.decode()))
+
+
 def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
     """Delete ended operations older than `before_us`, a bounded number at a time; how many.
 
