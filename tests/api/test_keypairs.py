@@ -98,3 +98,16 @@ async def test_there_may_be_only_so_many(cloud: Client) -> None:
     assert (await make(cloud, public_key=PUBLIC)).status_code == 201
     refused = await make(cloud, name="second", public_key=PUBLIC)
     assert (refused.status_code, refused.json()["forbidden"]["message"]) == (403, "Quota exceeded, too many key pairs.")
+
+
+async def test_no_key_is_made_for_who_may_have_no_more(cloud: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making one takes a processor for tenths of a second."""
+
+    async def made(*_: Any) -> tuple[str, str]:
+        raise AssertionError("a key was made")
+
+    assert (await make(cloud, at="2.91", name="a")).status_code == 201
+    monkeypatch.setattr("moorage.operations.nouns.keypairs.generate", made)
+    assert (await make(cloud, at="2.91", name="a")).status_code == 409
+    await cloud.ask("PUT", f"/os-quota-sets/{MEMBER.project}", {"quota_set": {"key_pairs": 1}})
+    assert (await make(cloud, at="2.91", name="b")).status_code == 403

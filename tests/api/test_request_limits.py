@@ -46,6 +46,14 @@ def test_sort_keys_of_the_embedded_network_and_volume_services() -> None:
         volume_listing.sort_of(volume_listing.VOLUMES, {"sort": ",".join(sorts[:9])})
 
 
+@pytest.mark.parametrize("name", ["tags", "tags-any", "not-tags", "not-tags-any"])
+async def test_a_filter_of_too_many_tags(servers: Any, name: str) -> None:
+    tags = [f"t{n}" for n in range(101)]
+    assert (await servers.get(f"/servers?{name}={','.join(tags[:100] * 2)}", at="2.26")).status_code == 200
+    answer = await servers.get(f"/servers?{name}={','.join(tags)}", at="2.26")
+    assert (answer.status_code, "names 101 tags; at most 100" in answer.text) == (400, True)
+
+
 UUID = "11111111-2222-4333-8444-555555555555"
 
 

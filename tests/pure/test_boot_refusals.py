@@ -6,15 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.model.boot import BootRequest
-from moorage.model.errors import Conflict, Invalid
+from moorage.model.boot import BootRequest, NicWish
+from moorage.model.errors import Conflict, Forbidden, Invalid
 from moorage.model.flavor import Flavor
 from moorage.model.ids import FlavorId
 from moorage.model.image import Image
 from moorage.model.server import BlockDevice
 from moorage.model.volume import Volume
 from moorage.operations import boot_devices, rescue
-from moorage.operations.boot_request import refuse_devices
+from moorage.operations.boot_devices import check_form
+from moorage.operations.boot_request import BootRights, begin, refuse_devices
+from moorage.operations.image_mappings import merged
+from moorage.operations.steps.guests import guest_of
 from moorage.testing.frontdesk import MEMBER
 from moorage.testing.servers import IMAGE, a_server
 
@@ -61,6 +64,70 @@ async def test_what_is_taken() -> None:
 async def test_a_boot_is_a_bad_request(request_says: dict[str, Any], image_says: dict[str, str], said: str) -> None:
     with pytest.raises(Invalid, match=said):
         await understood(request_says, image_says)
+
+
+LOCAL_ROOT = BlockDevice("image", "local", 0, IMAGE)
+EMPTY, SWAP = BlockDevice("blank", "local"), BlockDevice("blank", "local", guest_format="swap")
+LARGER = msgspec.structs.replace(FLAVOR, ephemeral_gib=10, swap_mib=512)
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ((BlockDevice("image", "local", 0, VOLUME),), "this device names another image"),
+        ((msgspec.structs.replace(LOCAL_ROOT, disk_bus="ide"),), "are its image's properties"),
+        ((msgspec.structs.replace(LOCAL_ROOT, device_type="cdrom"),), "are its image's properties"),
+        ((LOCAL_ROOT, msgspec.structs.replace(EMPTY, guest_format="ext4")), "not formatted as ext4"),
+        ((LOCAL_ROOT, msgspec.structs.replace(EMPTY, size_gib=2_000_000_000)), "larger than the instance type allows"),
+        ((LOCAL_ROOT, *[msgspec.structs.replace(EMPTY, size_gib=5)] * 2), "one ephemeral disk on its host, and 2"),
+        ((LOCAL_ROOT, SWAP, SWAP), "More than one swap drive"),
+        ((LOCAL_ROOT, msgspec.structs.replace(SWAP, size_gib=513)), "Swap drive requested is larger"),
+    ],
+)
+def test_devices_that_would_not_be_given_are_refused(devices: tuple[BlockDevice, ...], said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=devices), LARGER)
+
+
+def test_too_many_devices_are_refused_before_they_are_looked_at() -> None:
+    with pytest.raises(Forbidden, match="disk devices"):
+        check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=(EMPTY,) * 65), LARGER)
+
+
+@pytest.mark.parametrize(
+    ("devices", "ephemeral_gib", "swap_mib"),
+    [
+        ((), 10, 512),
+        ((LOCAL_ROOT, EMPTY, SWAP), 10, 512),
+        ((LOCAL_ROOT, msgspec.structs.replace(EMPTY, size_gib=4)), 4, 512),
+        ((LOCAL_ROOT, msgspec.structs.replace(SWAP, size_gib=64)), 10, 64),
+    ],
+)
+def test_a_guest_is_given_the_disks_that_were_asked_for(
+    devices: tuple[BlockDevice, ...], ephemeral_gib: int, swap_mib: int
+) -> None:
+    check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=devices or (LOCAL_ROOT,)), LARGER)
+    guest = guest_of(a_server(flavor=LARGER.copy(), block_devices=devices), {}, (), "nova")
+    assert (guest.ephemeral_gib, guest.swap_mib) == (ephemeral_gib, swap_mib)
+
+
+def test_a_device_of_the_image_that_is_not_wanted() -> None:
+    rows = [{"source_type": "blank", "device_name": f"/dev/vd{letter}", "volume_size": 1} for letter in "bc"]
+    image = Image(id=IMAGE, properties={"bdm_v2": "true", "block_device_mapping": msgspec.json.encode(rows).decode()})
+    assert [each.device for each in merged(image, (LOCAL_ROOT,), ("vdb",))] == [None, "/dev/vdc"]
+
+
+ASKS = [
+    ({"nics": (NicWish(network="n"),) * 65}, "64 network interfaces, and 65"),
+    ({"security_groups": ("g",) * 101}, "100 security groups, and 101"),
+]
+
+
+@pytest.mark.parametrize(("asks", "said"), ASKS)
+async def test_lists_that_are_too_long_are_refused_before_anybody_is_asked(asks: dict[str, Any], said: str) -> None:
+    nobody: Any = SimpleNamespace()
+    with pytest.raises(Invalid, match=said):
+        await begin(nobody, MEMBER, "token", BootRequest("web", "1", **asks), BootRights())
 
 
 @pytest.mark.parametrize("spec", ["pci_passthrough:alias", "accel:device_profile"])

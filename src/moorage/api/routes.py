@@ -31,6 +31,8 @@ class Param:
     """A named format for the refusal's words (`uuid`, `date-time`)."""
     regex: bool = False
     """Each value must be a regular expression as `model/pattern.py` understands them, and none is empty (Nova's format `regex`)."""
+    searched: bool = True
+    """False: such a value must have that form and is not searched for."""
 
     def refusal(self, value: str) -> str | None:
         """What is wrong with one value, in Nova's words; None: nothing is."""
@@ -39,7 +41,7 @@ class Param:
                 return "should be non-empty"
             if not re.search(self.form, value) or value.endswith("\n") or len(value) > CHARS_MAX:
                 return f"is not a '{self.format}'" if self.format else f"does not match '{self.form}'"
-        if self.regex and (why := "it is empty" if not value else pattern.refusal(value)):
+        if self.regex and (why := pattern.refusal(value, searched=self.searched) if value else "it is empty"):
             return f"is not a 'regex': {why}"
         return None
 

@@ -46,6 +46,8 @@ class BootRequest(msgspec.Struct, frozen=True):
     security_groups: tuple[str, ...] = ()
     hints: dict[str, str | list[str]] = {}
     block_devices: tuple[BlockDevice, ...] = ()
+    no_devices: tuple[str, ...] = ()
+    """Names of devices that the image defines and the server is not to have."""
     access_ip_v4: str | None = None
     access_ip_v6: str | None = None
     disk_config: str | None = None

@@ -13,6 +13,8 @@ import re2
 from moorage.model.errors import Invalid
 
 CHARACTERS_MAX = 255
+UNSEARCHED_CHARACTERS_MAX = 8_000
+"""Of one whose form is all that counts, such as a list of tags."""
 PROGRAM_INSTRUCTIONS_MAX = 2_000
 """What a search costs for each character of the text, at the worst."""
 MEMORY_MAX_BYTES = 1 << 20
@@ -69,10 +71,11 @@ class Pattern:
         return "".join(found)
 
 
-def refusal(text: str) -> str | None:
-    """Why this is no regular expression that we search with; None: it is one."""
-    if len(text) > CHARACTERS_MAX:
-        return f"it has more than {CHARACTERS_MAX} characters"
+def refusal(text: str, *, searched: bool = True) -> str | None:
+    """Why this is no regular expression, or none that we search with where it is to be `searched` for; None: it is one."""
+    most = CHARACTERS_MAX if searched else UNSEARCHED_CHARACTERS_MAX
+    if len(text) > most:
+        return f"it has more than {most} characters"
     try:
         compiled = re2.compile(text.encode(), _OPTIONS)
     except UnicodeEncodeError:
@@ -80,7 +83,7 @@ def refusal(text: str) -> str | None:
     except re2.error as wrong:
         said = wrong.args[0] if wrong.args else ""
         return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-    if compiled.programsize > PROGRAM_INSTRUCTIONS_MAX:
+    if searched and compiled.programsize > PROGRAM_INSTRUCTIONS_MAX:
         return "it repeats too much"
     return None
 

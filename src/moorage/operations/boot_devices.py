@@ -56,13 +56,14 @@ async def understood(
     image = None if not request.image_ref else await _image(rooms, token, request.image_ref)
     if image is not None:
         check_properties(image)
-        request = msgspec.structs.replace(request, block_devices=merged(image, request.block_devices))
+        devices = merged(image, request.block_devices, request.no_devices)
+        request = msgspec.structs.replace(request, block_devices=devices)
     if not request.block_devices:
         if image is None:
             raise Invalid("Invalid imageRef provided: a server without a volume is booted from an image.")
         check_image(image, flavor, may_zero_disk=may_zero_disk)
         return BootDevices((), image, image.properties)
-    _check_form(request, flavor)
+    check_form(request, flavor)
     project = asker.project or ""
     devices: list[BlockDevice] = []
     root, volumes = BootDevices(), list[Volume]()
@@ -104,9 +105,13 @@ async def _image_of_device(rooms: Rooms, token: str, device: BlockDevice) -> Ima
         raise Invalid(f"{WRONG}: failed to get image {device.uuid}.") from missing
 
 
-def _check_form(request: BootRequest, flavor: Flavor) -> None:
-    """What can be refused without asking anybody."""
+def check_form(request: BootRequest, flavor: Flavor) -> None:
+    """What can be refused without asking anybody. Raises Invalid, and Forbidden for too many."""
     devices = request.block_devices
+    if len(devices) > DEVICES_MAX:
+        raise Forbidden(
+            f"The maximum allowed number of disk devices ({DEVICES_MAX}) to attach to a single instance has been exceeded."
+        )
     for each in devices:
         _check_one(request, each)
     if request.max_count > 1 and any(each.source == "volume" for each in devices):
@@ -114,10 +119,6 @@ def _check_form(request: BootRequest, flavor: Flavor) -> None:
     order = sorted(each.boot_index for each in devices if each.boot_index is not None and each.boot_index >= 0)
     if order != list(range(len(order))) or not order:
         raise Invalid(NO_ORDER)
-    if len(devices) > DEVICES_MAX:
-        raise Forbidden(
-            f"The maximum allowed number of disk devices ({DEVICES_MAX}) to attach to a single instance has been exceeded."
-        )
     for named, what in (
         ([each.uuid for each in devices if each.source == "volume"], "a volume is named"),
         ([_bare(each.device) for each in devices if each.device], "a device name is given"),
@@ -134,6 +135,18 @@ def _check_one(request: BootRequest, each: BlockDevice) -> None:
         (
             mapped and not (request.image_ref and each.boot_index == 0),
             f"{WRONG}: Mapping image to local is not supported.",
+        ),
+        (
+            mapped and each.uuid != request.image_ref,
+            f"{WRONG}: The disk on the host is made from imageRef, {request.image_ref}, and this device names another image.",
+        ),
+        (
+            not to_volume and (each.disk_bus or each.device_type not in (None, "disk")),
+            f"{WRONG}: The bus and the type of a disk on the host are its image's properties; a device cannot name others.",
+        ),
+        (
+            not to_volume and each.source == "blank" and each.guest_format not in (None, "swap"),
+            f"{WRONG}: A disk on the host is given empty, and not formatted as {each.guest_format}.",
         ),
         (
             each.volume_type and not to_volume,
@@ -168,12 +181,14 @@ def _check_one(request: BootRequest, each: BlockDevice) -> None:
 def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
     blank = [each for each in devices if each.source == "blank" and each.destination == "local"]
     swap = [each for each in blank if each.guest_format == "swap"]
-    ephemeral = sum(each.size_gib or flavor.ephemeral_gib for each in blank if each.guest_format != "swap")
-    if ephemeral > flavor.ephemeral_gib:
+    empty = [each for each in blank if each.guest_format != "swap"]
+    if sum(each.size_gib or flavor.ephemeral_gib for each in empty) > flavor.ephemeral_gib:
         raise Invalid(
             "Ephemeral disks requested are larger than the instance type allows. If no size is given in one block device "
             "mapping, flavor ephemeral size will be used."
         )
+    if len(empty) > 1:
+        raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} are asked for.")
     if len(swap) > 1:
         raise Invalid(f"{WRONG}: More than one swap drive requested.")
     if swap and (swap[0].size_gib or 0) > flavor.swap_mib:

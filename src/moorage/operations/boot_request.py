@@ -23,7 +23,7 @@ from moorage.model.group import ServerGroup
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId, new_uuid
 from moorage.model.image import Image
 from moorage.model.keypair import KeyPair
-from moorage.model.network import CheckedNics, NicAsk, mint_mac
+from moorage.model.network import NICS_MAX, CheckedNics, NicAsk, mint_mac
 from moorage.model.operation import Accepted
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.resources import Needs, needs_of
@@ -49,6 +49,7 @@ from moorage.store.region import servers as region_servers
 SERVERS_AT_ONCE_MAX = 1000
 NUMBER_MAX = 2**31 - 1
 """Whoever asks for more servers than that is counted as asking for so many."""
+SECURITY_GROUPS_MAX = 100
 HOSTNAME_CHARACTERS_MAX = 63
 NAME_CHARACTERS_MAX = 255
 AUTO_REFUSED = "auto_allocate_refused"
@@ -97,8 +98,8 @@ async def begin(
         raise Forbidden("A server belongs to a project, and this token is for none.")
     if not 1 <= request.min_count <= request.max_count:
         raise Invalid("min_count must be <= max_count, and at least 1")
-    known = await _look_up(rooms, asker, project, request, rights)
     _check_counts(request)
+    known = await _look_up(rooms, asker, project, request, rights)
     refuse_devices(known.flavor)
     if request.min_count > SERVERS_AT_ONCE_MAX:
         await _refuse_so_many(rooms, asker, project, request, known.flavor)
@@ -274,6 +275,12 @@ def _check_guarantees(request: BootRequest, checked: CheckedNics) -> None:
 
 
 def _check_counts(request: BootRequest) -> None:
+    """Before anybody is asked of what the request names. Raises Invalid."""
+    if not isinstance(request.nics, str) and len(request.nics) > NICS_MAX:
+        raise Invalid(f"A server has at most {NICS_MAX} network interfaces, and {len(request.nics)} are asked for.")
+    if len(request.security_groups) > SECURITY_GROUPS_MAX:
+        many = len(request.security_groups)
+        raise Invalid(f"A server has at most {SECURITY_GROUPS_MAX} security groups, and {many} are asked for.")
     if request.max_count == 1 or isinstance(request.nics, str):
         return
     if any(nic.port for nic in request.nics):

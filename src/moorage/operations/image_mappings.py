@@ -4,7 +4,7 @@ Nova writes them as JSON into the property `block_device_mapping`, in the form o
 What a request names wins over the image's device of the same name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -19,9 +19,10 @@ DEVICES_MAX = 64
 SOURCES = {"snapshot": "snapshot_id", "volume": "volume_id", "image": "image_id", "blank": ""}
 
 
-def merged(image: Image, asked: Sequence[BlockDevice]) -> tuple[BlockDevice, ...]:
-    """The request's devices and the image's. Raises Invalid for a property that cannot be read."""
-    defined = devices_of(image)
+def merged(image: Image, asked: Sequence[BlockDevice], without: Collection[str] = ()) -> tuple[BlockDevice, ...]:
+    """The request's devices and the image's but those `without`, by name. Raises Invalid for a property that cannot be read."""
+    left_out = {_bare(each) for each in without}
+    defined = [each for each in devices_of(image) if not each.device or _bare(each.device) not in left_out]
     if not defined:
         return tuple(asked)
     if any(each.boot_index == 0 for each in defined):

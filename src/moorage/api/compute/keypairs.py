@@ -60,11 +60,12 @@ async def create(call: Call[CreateBody]) -> Reply:
     user = _user(call, "create", new.user_id)
     private: str | None = None
     public = new.public_key
-    if public is None:
-        private, public = await writes.generate(user, new.type)
     limits = await call.desk.region.read(
         lambda tx: quotas.both_limits(tx, call.project, call.asker.user, call.desk.config.quotas)
     )
+    if public is None:
+        await writes.refuse_early(call.desk.region, user, name, limits["key_pairs"])
+        private, public = await writes.generate(user, new.type)
     pair = KeyPair(0, user, name, new.type, public, writes.fingerprint(public, new.type), now_us(call.desk.clock))
     await writes.add(call.desk.region, pair, limits["key_pairs"])
     shown = _row(pair) | {"user_id": user}

@@ -197,6 +197,9 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
         security_groups=tuple(dict.fromkeys(str(group.name) for group in new.security_groups)),
         hints=hints_of(call.body.hints if call.body.hints is not None else call.body.older_hints),
         block_devices=_devices(new),
+        no_devices=tuple(
+            each.device_name for each in new.block_device_mapping_v2 if each.no_device and each.device_name
+        ),
         access_ip_v4=checked_address(new.access_ip_v4, 4, "accessIPv4"),
         access_ip_v6=checked_address(new.access_ip_v6, 6, "accessIPv6"),
         disk_config=new.disk_config,

@@ -53,6 +53,8 @@ IGNORED_SORTS = frozenset(
 )
 SORT_KEYS_MAX = 8
 """Different ones: a page is found by comparing each key with all those before it."""
+TAGS_MAX = 100
+"""In one filter: each is a condition of the statement."""
 _PLAIN = (
     "user_id project_id tenant_id image_ref image vm_state task_state host flavor launched_at terminated_at uuid "
     "auto_disk_config all_tenants soft_deleted deleted status ip ip6 created_at pci_devices fixed_ip"
@@ -68,7 +70,10 @@ LISTING = Params(
         **{name: Param(regex=name in REGEXES) for name in (*PATTERNS, *_PLAIN.split(), *INTERNAL)},
         "changes-since": _WHEN,
         "changes-before": Param(since=(2, 66), form=_WHEN.form, format="date-time"),
-        **{name: Param(since=(2, 26), regex=True) for name in ("tags", "tags-any", "not-tags", "not-tags-any")},
+        **{
+            name: Param(since=(2, 26), regex=True, searched=False)
+            for name in ("tags", "tags-any", "not-tags", "not-tags-any")
+        },
         "locked": Param(since=(2, 73)),
     },
     strict=(2, 75),
@@ -185,14 +190,7 @@ def _plain(fields: dict[str, str], found: dict[str, Any]) -> None:
             found[field] = fields[name]
     if "uuid" in fields:
         found["ids"] = (fields["uuid"],)
-    for name, field in (
-        ("tags", "tags"),
-        ("tags-any", "tags_any"),
-        ("not-tags", "not_tags"),
-        ("not-tags-any", "not_tags_any"),
-    ):
-        if name in fields:
-            found[field] = tuple(fields[name].split(","))
+    _tags(fields, found)
     if "locked" in fields:
         if fields["locked"] not in TRUE | FALSE:
             raise Invalid(f"Invalid value '{fields['locked']}' for locked.")
@@ -205,6 +203,19 @@ def _plain(fields: dict[str, str], found: dict[str, Any]) -> None:
     found["matches"] = tuple((field, Pattern(fields[name]).text) for name, field in PATTERNS.items() if name in fields)
     if "auto_disk_config" in fields:
         found["matches"] += (("disk_config", "^AUTO$" if fields["auto_disk_config"] in TRUE else "^MANUAL$"),)
+
+
+def _tags(fields: dict[str, str], found: dict[str, Any]) -> None:
+    for name, field in (
+        ("tags", "tags"),
+        ("tags-any", "tags_any"),
+        ("not-tags", "not_tags"),
+        ("not-tags-any", "not_tags_any"),
+    ):
+        if name in fields:
+            found[field] = tuple(dict.fromkeys(fields[name].split(",")))
+            if len(found[field]) > TAGS_MAX:
+                raise Invalid(f"The filter {name} names {len(found[field])} tags; at most {TAGS_MAX} are taken.")
 
 
 def _whose(call: Call[Any], fields: dict[str, str], found: dict[str, Any], *, all_projects: bool) -> None:

@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from moorage.model.errors import Invalid, NotFound, OverQuota
 from moorage.model.keypair import KeyPair
-from moorage.sql import Database
+from moorage.sql import Database, Tx
 from moorage.store.region import keypairs
 
 BITS = 2048
@@ -30,6 +30,17 @@ async def add(region: Database, new: KeyPair, most: int) -> KeyPair:
     if made is None:
         raise OverQuota("Quota exceeded, too many key pairs.")
     return made
+
+
+async def refuse_early(region: Database, user: str, name: str, most: int) -> None:
+    """What `add` would refuse now, before anything is made for it. Raises as that does."""
+
+    def look(tx: Tx) -> bool:
+        keypairs.refuse_taken(tx, user, name)
+        return most >= 0 and keypairs.count(tx, user) >= most
+
+    if await region.read(look):
+        raise OverQuota("Quota exceeded, too many key pairs.")
 
 
 async def delete(region: Database, user: str, name: str) -> None:

@@ -17,14 +17,15 @@ def guest_of(
 ) -> GuestSpec:
     """Everything the host needs, and nothing it would have to ask for."""
     flavor = server.flavor
+    ephemeral_gib, swap_mib = _local_disks(server)
     return GuestSpec(
         server=server.id,
         name=server.name,
         vcpus=flavor.vcpus,
         ram_mib=flavor.ram_mib,
         root_gib=flavor.disk_gib,
-        ephemeral_gib=flavor.ephemeral_gib,
-        swap_mib=flavor.swap_mib,
+        ephemeral_gib=ephemeral_gib,
+        swap_mib=swap_mib,
         project=server.project,  # type: ignore[arg-type]
         user=server.user,  # type: ignore[arg-type]
         hostname=server.hostname,
@@ -40,3 +41,15 @@ def guest_of(
         availability_zone=zone,
         files=files,
     )
+
+
+def _local_disks(server: Server) -> tuple[int, int]:
+    """GiB of the ephemeral disk and MiB of the swap disk: as large as the flavor has them, or smaller where the request said so."""
+    ephemeral_gib, swap_mib = server.flavor.ephemeral_gib, server.flavor.swap_mib
+    for each in server.block_devices:
+        if each.source == "blank" and each.destination == "local" and each.size_gib:
+            if each.guest_format == "swap":
+                swap_mib = each.size_gib  # whose size is in MiB, as in Nova
+            else:
+                ephemeral_gib = each.size_gib
+    return ephemeral_gib, swap_mib

@@ -28,8 +28,7 @@ key_pairs = sa.Table(
 def add(tx: Tx, new: KeyPair, most: int) -> KeyPair | None:
     """Insert; None when the user already has `most` (-1: no limit).  Raises Conflict for a name that is taken."""
     alone(tx, f"key pairs of {new.user}")
-    if get(tx, new.user, new.name) is not None:
-        raise Conflict(f"Key pair '{new.name}' already exists.")
+    refuse_taken(tx, new.user, new.name)
     if most >= 0 and count(tx, new.user) >= most:
         return None
     number = tx.scalar(
@@ -45,6 +44,12 @@ def add(tx: Tx, new: KeyPair, most: int) -> KeyPair | None:
         .returning(key_pairs.c.number)
     )
     return _with_number(new, number)
+
+
+def refuse_taken(tx: Tx, user: str, name: str) -> None:
+    """Raises Conflict for a name that is taken."""
+    if get(tx, user, name) is not None:
+        raise Conflict(f"Key pair '{name}' already exists.")
 
 
 def get(tx: Tx, user: str, name: str) -> KeyPair | None:
