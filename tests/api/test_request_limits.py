@@ -1,18 +1,21 @@
 """Requests that ask for more than one request may: refused with a sentence, at no cost."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from moorage.api.compute import server_view
 from moorage.api.compute.server_filters import SORT_FIELDS, SORT_KEYS_MAX
 from moorage.api.compute.server_hints import hints_of
+from moorage.api.compute.server_view import full
 from moorage.embedded.network import listing as network_listing
 from moorage.embedded.network.attributes import Attr
 from moorage.embedded.network.faults import Fault as NetworkFault
 from moorage.embedded.volume import listing as volume_listing
 from moorage.embedded.volume.faults import Fault as VolumeFault
 from moorage.model.errors import Invalid
-from moorage.testing.frontdesk import ADMIN
+from moorage.testing.frontdesk import ADMIN, MEMBER, token
 from moorage.testing.servers import a_server
 
 KEYS = sorted(set(SORT_FIELDS) - {"locked"})
@@ -91,3 +94,47 @@ def test_hints_that_are_taken() -> None:
         "group": UUID, "query": '{"a":[1]}', "other": ["1", "two"],
     }  # fmt: skip
     assert hints_of(None) == {}
+
+
+async def test_the_host_header_is_in_links_and_not_in_what_is_kept(
+    servers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await servers.keep(a_server(1), a_server(2))
+    made = 0
+
+    def counted(*args: Any) -> Any:
+        nonlocal made
+        made += 1
+        return full(*args)
+
+    monkeypatch.setattr(server_view, "full", counted)
+    monkeypatch.setattr(servers.desk, "config", dataclasses.replace(servers.desk.config, public_url=""))
+    asked = {"X-Auth-Token": token(MEMBER), "OpenStack-API-Version": "compute 2.79"}
+    for n in range(20):
+        answer = await servers.http.get("/v2.1/servers/detail", headers={**asked, "Host": f"h{n}.example.org:8774"})
+        for server in answer.json()["servers"]:
+            assert server["links"][0]["href"] == f"http://h{n}.example.org:8774/v2.1/servers/{server['id']}"
+            assert "here-" not in answer.text
+    assert made == 2
+    answer = await servers.http.get("/v2.1/servers/detail", headers={**asked, "Host": "evil/path"})
+    assert (answer.status_code, "Host header" in answer.text) == (400, True)
+
+
+async def test_what_is_kept_of_rows_has_a_bound_in_bytes(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready: list[server_view.Ready] = []
+    keep = server_view.Ready._keep
+
+    def kept(self: server_view.Ready, made: Any) -> None:
+        ready.append(self)
+        keep(self, made)
+        assert self.size_bytes <= server_view.READY_MAX_BYTES
+        assert self.size_bytes == sum(map(len, self._known.values())) + server_view.KEY_BYTES * len(self._known)
+
+    monkeypatch.setattr(server_view.Ready, "_keep", kept)
+    monkeypatch.setattr(server_view, "READY_MAX_BYTES", 8_000)
+    await servers.keep(*(a_server(n, description="x" * 200) for n in range(1, 9)))
+    for version in ("2.1", "2.50", "2.79"):
+        for limit in (1, 2, 8):
+            page = await servers.get(f"/servers/detail?limit={limit}", at=version, by=MEMBER)
+            assert len(page.json()["servers"]) == limit
+    assert ready

@@ -45,6 +45,7 @@ from urllib.parse import parse_qs, unquote
 from starlette.middleware.cors import CORSMiddleware
 
 from moorage.api import problems, versions
+from moorage.api.base_url import base_url as base_url_of
 from moorage.api.call import Call, Reply
 from moorage.api.desk import Authenticate, Desk
 from moorage.api.microversions import OLDEST, Change, Json, Query, Version, negotiate
@@ -172,9 +173,7 @@ class Frontdesk:
         return Answer(status, body, extra)
 
     async def _route(self, scope: Scope, headers: Headers, receive: Receive, request_id: str) -> Answer:
-        base_url = (
-            self.desk.config.public_url.rstrip("/") or f"{scope.get('scheme', 'http')}://{headers.get('host', '')}"
-        )
+        base_url = base_url_of(scope, self.desk.config.public_url)
         path: str = scope.get("raw_path", b"").decode("ascii", "replace").split("?")[0] or scope["path"]
         segments = tuple(unquote(part) for part in path.removeprefix("/").split("/"))
         root = segments[0]

@@ -4,7 +4,9 @@
 api/past leave out, rename and reshape the rest.  What a reader may see by policy is decided here, not there.
 """
 
+import dataclasses
 import hashlib
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +23,9 @@ from moorage.store.server_lists import ServerRow
 FAULT_STATUSES = frozenset({"ERROR", "DELETED"})
 PROGRESS_STATUSES = frozenset({"ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"})
 READY_MAX = 50_000
+READY_MAX_BYTES = 64 << 20
+KEY_BYTES = 1_000
+"""What a row's key takes, about."""
 
 
 class Rights(msgspec.Struct, frozen=True):
@@ -196,14 +201,18 @@ def _image(call: Call[Any], server: Server) -> Any:
 class Ready:
     """Rows of `/servers/detail`, as JSON; a row is written once per state, version and rights.
 
-    What is missing is carried down together: one walk of the translators for the whole page.
+    What is missing is carried down together: one walk of the translators for the whole page. Where the caller reached us is no part
+    of what is kept, for anybody may say any Host: links are written with a name that stands for it.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], bytes] = {}
+        self._here = f"here-{secrets.token_hex(16)}"
+        """Stands for `http://host:port`; nobody can write it into a field of a server."""
+        self.size_bytes = 0
 
     def rows(self, call: Call[Any], found: Gathered, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
-        asked = (call.base_url, call.url_project, call.legacy, call.version, rights)
+        asked = (call.url_project, call.legacy, call.version, rights)
         keys = []
         missing: list[tuple[tuple[Any, ...], ServerRow, str]] = []
         for row in found.rows:
@@ -212,13 +221,23 @@ class Ready:
             keys.append(key)
             if key not in self._known:
                 missing.append((key, row, on))
-        made: dict[tuple[Any, ...], bytes] = {}
+        shown = {key: self._known[key] for key in keys if key in self._known}
         if missing:
-            body = {"servers": [full(call, found.shown(row), rights, on) for _, row, on in missing]}
+            anywhere = dataclasses.replace(call, base_url=self._here)
+            body = {"servers": [full(anywhere, found.shown(row), rights, on) for _, row, on in missing]}
             carried = call.bridge.carry_down(body)["servers"]
             made = {key: write_json(each) for (key, _, _), each in zip(missing, carried, strict=True)}
-            if len(self._known) + len(made) > READY_MAX:
-                made.update({key: self._known[key] for key in keys if key in self._known})
-                self._known.clear()
+            self._keep(made)
+            shown.update(made)
+        mark, here = self._here.encode(), write_json(call.base_url)[1:-1]
+        return [shown[key].replace(mark, here) for key in keys]
+
+    def _keep(self, made: Mapping[tuple[Any, ...], bytes]) -> None:
+        """At either bound all others go; a page that is larger than all that may be kept is not kept."""
+        size = sum(map(len, made.values())) + KEY_BYTES * len(made)
+        if len(self._known) + len(made) > READY_MAX or self.size_bytes + size > READY_MAX_BYTES:
+            self._known.clear()
+            self.size_bytes = 0
+        if size <= READY_MAX_BYTES:
             self._known.update(made)
-        return [self._known[key] for key in keys]
+            self.size_bytes += size
