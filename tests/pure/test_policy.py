@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from moorage.api.placement.policy import PlacementPolicy
 from moorage.api.policy import Policy
 from moorage.api.policy_defaults import BASE, RULES
+from moorage.main.placement_alone import refuse_strangers
 from moorage.model.asker import Asker
-from moorage.model.errors import Forbidden, Internal
+from moorage.model.errors import Forbidden, Internal, Invalid
 
 ADMIN = Asker("a", project="p0", roles=("admin", "manager", "member", "reader"))
 MEMBER = Asker("m", project="p1", roles=("member", "reader"))
@@ -77,3 +79,53 @@ def test_asking_again_costs_microseconds() -> None:
     for _ in range(10_000):
         policy.allows(MEMBER, "os_compute_api:servers:show", target)
     assert (time.process_time() - began) / 10_000 < 20e-6
+
+
+WRONG = {
+    '"os_compute_api:server:delete": "role:admin"': "there is no rule os_compute_api:server:delete; is os_compute_api:servers:delete meant",
+    '"os_compute_api:servers:delete": "role:admin and ("': "cannot be understood: role:admin and",
+    '"os_compute_api:servers:delete": "bogus"': "cannot be understood: bogus",
+    '"os_compute_api:servers:delete": "rule:nosuch"': "names a rule that there is not: nosuch",
+    '"os_compute_api:servers:delete": "role:admin or not (rule:nosuch)"': "names a rule that there is not: nosuch",
+    '"os_compute_api:servers:delete": null': "is no text",
+    '"os_compute_api:servers:delete": []': "is no text",
+    '"os_compute_api:servers:delete": false': "is no text",
+    "hello": "is no list of rules",
+    "- a": "is no list of rules",
+    '"a": "b\n c: [': "cannot be read",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_mistake_in_an_operators_file_is_said(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(text)
+    with pytest.raises(Internal, match=WRONG[text]):
+        Policy.of_file(str(file))
+    file.write_text(
+        text.replace("os_compute_api:servers:delete", "placement:traits:list").replace("os_compute_api", "placement")
+    )
+    with pytest.raises(Invalid):
+        PlacementPolicy.of_file(str(file))
+
+
+def test_rules_of_an_operators_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, delete = tmp_path / "p.yaml", "os_compute_api:servers:delete"
+    file.write_text(
+        f'"operators": "role:operator"\n"{delete}": "rule:operators and not role:reader"\n"admin_or_ownr": "@"\n"placement:traits:list": "!"'
+    )
+    policy = Policy.of_file(str(file))
+    assert policy.allows(Asker("o", project="p1", roles=("operator",)), delete)
+    assert not policy.allows(ADMIN, delete)
+    assert "the rule admin_or_ownr is neither one of ours nor named by another" in caplog.text
+    for text, who in (('""', True), ('"!"', False), ('"@"', True)):
+        file.write_text(f'"{delete}": {text}')
+        assert Policy.of_file(str(file)).allows(READER, delete) is who
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "", "example.org"])
+def test_everybody_is_believed_on_this_machine_alone(host: str) -> None:
+    for near in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
+        refuse_strangers(near)
+    with pytest.raises(Invalid, match="a loopback address"):
+        refuse_strangers(host)

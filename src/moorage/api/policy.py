@@ -8,7 +8,6 @@ scope, so a system-scoped token is refused.
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from oslo_policy import _checks, _parser
 from oslo_policy import policy as oslo
 
 from moorage.api.policy_defaults import BASE, RULES
+from moorage.api.policy_file import read_overrides
 from moorage.model.asker import Asker
 from moorage.model.errors import Forbidden, Internal
 
@@ -75,15 +75,14 @@ class Policy:
     def of_file(cls, path: str | None) -> "Policy":
         """Defaults with an operator's file over them; None means defaults alone.
 
-        Raises Internal when the file cannot be read.
+        Raises Internal when the file cannot be read, or not obeyed in all it says.
         """
         if path is None:
             return cls()
         try:
-            overrides = oslo.parse_file_contents(Path(path).read_text())
-        except (OSError, ValueError) as failure:
-            raise Internal(f"the policy file {path} cannot be read", private=str(failure)) from failure
-        return cls({str(name): str(check) for name, check in overrides.items()})
+            return cls(read_overrides(path, cls()._defaults))
+        except ValueError as failure:
+            raise Internal(str(failure)) from failure
 
     def allows(self, asker: Asker, rule: str, target: Mapping[str, Any] | None = None) -> bool:
         """Whether the asker may; without a target, their own project and user are it."""

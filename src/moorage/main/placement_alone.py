@@ -6,6 +6,7 @@ of the configuration file, as the form at `/placement` of a whole cloud does.
 
 import argparse
 import asyncio
+import ipaddress
 import logging
 import signal
 import sys
@@ -26,7 +27,7 @@ from moorage.main.neighbours import service_password
 from moorage.main.servers import Doorway
 from moorage.main.trees import PLACEMENT
 from moorage.model.asker import Asker
-from moorage.model.errors import Internal, Problem, Unauthenticated
+from moorage.model.errors import Internal, Invalid, Problem, Unauthenticated
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, World
 from moorage.placement.engine import Engine
@@ -57,9 +58,24 @@ def _unranked(ask: Ask, world: World) -> Verdict:
     raise Internal("the placement service alone does not schedule", private=repr((ask, world)))
 
 
+def refuse_strangers(host: str) -> None:
+    """Raises Invalid unless only this machine can reach the port, for everybody who does is believed."""
+    try:
+        near = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        near = False
+    if not near:
+        raise Invalid(
+            f"noauth2 believes everybody who reaches the port, so it listens on a loopback address, and {host} is none; use "
+            "keystone, or 127.0.0.1."
+        )
+
+
 async def run(config: Config) -> None:
     """Serve at the root path until told to stop."""
     mine, listen = config.placement, config.api.placement
+    if mine.auth_strategy == "noauth2":
+        refuse_strangers(listen.host)
     door = Doorway("placement", listen)
     url = mine.database or f"sqlite:///{config.data / 'placement.db'}"
     if not mine.database:

@@ -1,13 +1,12 @@
 """Placement's rule names and defaults, judged by oslo.policy's checks; an operator's file may override them."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from oslo_policy import _checks
-from oslo_policy import policy as oslo
 
 from moorage.api.policy import parsed
+from moorage.api.policy_file import read_overrides
 from moorage.model.asker import Asker
 from moorage.model.errors import Invalid
 
@@ -55,14 +54,14 @@ class PlacementPolicy:
 
     @classmethod
     def of_file(cls, path: str | None, *, new_defaults: bool = True) -> "PlacementPolicy":
-        """Defaults with an operator's file over them; raises Invalid when it cannot be read."""
+        """Defaults with an operator's file over them; raises Invalid when it cannot be read, or not obeyed in all it says."""
         if path is None:
             return cls(new_defaults=new_defaults)
         try:
-            overrides = oslo.parse_file_contents(Path(path).read_text())
-        except (OSError, ValueError) as failure:
-            raise Invalid(f"the policy file {path} cannot be read: {failure}") from failure
-        return cls({str(name): str(check) for name, check in overrides.items()}, new_defaults=new_defaults)
+            overrides = read_overrides(path, dict.fromkeys(cls().rules, ""))
+        except ValueError as failure:
+            raise Invalid(str(failure)) from failure
+        return cls(overrides, new_defaults=new_defaults)
 
     def allows(self, asker: Asker, rule: str, target: Mapping[str, Any]) -> bool:
         """Whether the asker may; project scope is required."""

@@ -1,0 +1,25 @@
+"""The texts of tokens: one for each, and no other opens."""
+
+import pytest
+
+from moorage.embedded.identity.tokens import Claims, Seal
+from moorage.model.errors import Unauthenticated
+
+
+def test_a_token_has_one_text() -> None:
+    seal = Seal(b"key")
+    texts = [seal.seal(Claims("u" * 16 * n, ("password",), "", "", 1.0, 2.0, ("a",))) for n in range(3)]
+    token = next(text for text in texts if len(text) % 4)
+    assert seal.open(token).audit_ids == ("a",)
+    last = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    other = last[last.index(token[-1]) ^ 1]  # only in bits behind the end
+    for changed in (
+        token[:20] + "!" + token[20:],
+        token + "\n",
+        "\n" + token,
+        token + "=",
+        token + "!",
+        token[:-1] + other,
+    ):
+        with pytest.raises(Unauthenticated):
+            seal.open(changed)
