@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from msgspec.structs import replace
 
 from moorage.agent.outgoing import Outgoing
 from moorage.bus import earlier_subjects, subjects
@@ -20,6 +21,7 @@ from moorage.bus.messages import (
 )
 from moorage.bus.senders import KEPT_MAX, FromHost, Senders
 from moorage.model.clock import SystemClock
+from moorage.model.guest import ResourceInventory
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.model.turn import Turn
 
@@ -116,3 +118,38 @@ async def test_an_answer_goes_where_who_asked_hears_it(knows_senders: bool) -> N
     patterns = [subjects.results_for(ASKER), earlier_subjects.results_for(ASKER)]
     heard = [[subjects.matches(pattern, subject) for pattern in patterns] for subject in bus.published]
     assert heard == [[knows_senders, not knows_senders]]
+
+
+AMOUNT = ResourceInventory(10)
+BEYOND = [
+    replace(REPORT, level=1_000),
+    replace(REPORT, level=-1),
+    replace(REPORT, inventory={"VCPU": ResourceInventory(2**31)}),
+    replace(REPORT, inventory={"VCPU": ResourceInventory(-1)}),
+    replace(REPORT, inventory={"VCPU": replace(AMOUNT, step_size=0)}),
+    replace(REPORT, inventory={"VCPU": replace(AMOUNT, allocation_ratio=1e300)}),
+    replace(REPORT, inventory={"a b": AMOUNT}),
+    replace(REPORT, inventory={f"CUSTOM_{n}": AMOUNT for n in range(201)}),
+    replace(REPORT, traits=("x" * 256,)),
+    replace(REPORT, traits=tuple(f"CUSTOM_{n}" for n in range(2_001))),
+    replace(REPORT, physical_networks=("p" * 256,)),
+    replace(REPORT, cpu_info={"a": "x" * 70_000}),
+    replace(REPORT, boot="b" * 256),
+    replace(REPORT, up_since=2**63),
+    replace(BEAT, beat=2**63),
+    replace(RETURNED, agent="a" * 256),
+    replace(RESULT, turn=Turn(2**63)),
+]
+
+
+@pytest.mark.parametrize("message", BEYOND)
+def test_what_nothing_could_hold_is_left_lying(senders: Senders, message: FromHost) -> None:
+    """A report of level 1,000 was stored, and from then on no process could read its picture any more."""
+    kind = next(kind for kind, each in SAID if type(each) is type(message))
+    assert senders.read(subjects.from_host(CELL, HOST, kind), encode(message)) is None
+    assert senders.forged == 1
+
+
+@pytest.mark.parametrize("payload", [b"\xc9", b'{"type":"heartbeat","host":"\xc9"}', b"[" * 100_000, b""])
+def test_what_cannot_be_read_is_left_lying(senders: Senders, payload: bytes) -> None:
+    assert senders.read(subjects.from_host(CELL, HOST, subjects.HEARTBEAT), payload) is None

@@ -595,6 +595,6 @@ def read(payload: bytes) -> Message | None:
     """The message, or None if this version does not know it or it is garbled."""
     try:
         return _decoder.decode(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _log.warning("a message of %d bytes that cannot be read is left lying: %s", len(payload), error)
         return None

@@ -10,7 +10,7 @@ right to others; an agent that does not know yet whom it speaks to says all twic
 import logging
 from typing import TypeAlias
 
-from moorage.bus import subjects
+from moorage.bus import bounds, subjects
 from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, Result, read
 from moorage.model.clock import Clock
 
@@ -40,6 +40,9 @@ class Senders:
         if not isinstance(message, FromHost):
             if message is not None:
                 self._leave(subject, f"hosts do not say {type(message).__name__}")
+            return None
+        if why := bounds.refusal(message):
+            self._leave(subject, why)
             return None
         named, agent = subjects.sender(subject), _agent(message)
         if named is None:

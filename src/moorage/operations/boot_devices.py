@@ -56,8 +56,8 @@ async def understood(
     image = None if not request.image_ref else await _image(rooms, token, request.image_ref)
     if image is not None:
         check_properties(image)
-        devices = merged(image, request.block_devices, request.no_devices)
-        request = msgspec.structs.replace(request, block_devices=devices)
+        merged_devices = merged(image, request.block_devices, request.no_devices)
+        request = msgspec.structs.replace(request, block_devices=merged_devices)
     if not request.block_devices:
         if image is None:
             raise Invalid("Invalid imageRef provided: a server without a volume is booted from an image.")

@@ -43,7 +43,7 @@ def devices_of(image: Image) -> tuple[BlockDevice, ...]:
         if len(rows) > DEVICES_MAX:
             raise Invalid(f"The image {image.id} names more than {DEVICES_MAX} block devices.")
         return tuple(_device(row) for row in rows if not row.get("no_device"))
-    except (msgspec.DecodeError, msgspec.ValidationError) as broken:
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as broken:
         raise Invalid(
             f"The property {PROPERTY} of image {image.id} cannot be read as block devices.", private=str(broken)
         ) from broken

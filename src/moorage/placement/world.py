@@ -25,6 +25,8 @@ from moorage.store.region.placement.changes import Changes
 from moorage.store.region.placement.puts import Moved
 
 WASTE_MIN = 10_000
+LEVEL_MAX = 100
+"""What a column of small numbers holds; no agent speaks a higher one."""
 DEFAULT_ZONE = "nova"
 ZONE_KEY = "availability_zone"
 
@@ -299,7 +301,7 @@ class Picture:
             return
         self.names[slot], self.nodes[slot] = facts.host, facts.node
         self.slots_by_name[facts.host] = slot
-        columns.level[slot] = facts.level
+        columns.level[slot] = min(max(facts.level, 0), LEVEL_MAX)  # one that an earlier release took from anybody
         zone = self._zone_of.get(facts.host, facts.zone)
         columns.zone[slot] = self._zones.setdefault(zone, len(self._zones))
         columns.cell[slot] = self._cells.setdefault(facts.cell, len(self._cells))
@@ -401,7 +403,7 @@ class Picture:
 
     def set_level(self, host: str, level: int) -> None:
         if (slot := self.slots_by_name.get(host)) is not None:
-            self.columns.level[slot] = level
+            self.columns.level[slot] = min(max(level, 0), LEVEL_MAX)
 
     def count_failure(self, host: HostId, *, failed: bool) -> None:
         """A build failed there (one more), or succeeded (back to none)."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -114,10 +114,13 @@ class Call:
 
     async def document(self) -> Record:
         raw = bytearray()
-        async for chunk in self.request.stream():
-            raw += chunk
-            if len(raw) > BODY_MAX_BYTES:
-                raise TooLarge(f"Request is too large: a body has at most {BODY_MAX_BYTES} bytes.")
+        try:
+            async for chunk in self.request.stream():
+                raw += chunk
+                if len(raw) > BODY_MAX_BYTES:
+                    raise TooLarge(f"Request is too large: a body has at most {BODY_MAX_BYTES} bytes.")
+        except ClientDisconnect as gone:
+            raise Invalid("The client went away.") from gone
         try:
             whole = msgspec.json.decode(bytes(raw))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:

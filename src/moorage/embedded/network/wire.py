@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -121,6 +121,8 @@ class Wire:
             response = await self._answer(request)
         except Fault as fault:
             response = _problem(fault)
+        except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
+            response = _problem(bad("The client went away."))
         except Unavailable as problem:
             response = _problem(Fault(503, "ServiceUnavailable", problem.public))
         await response(scope, receive, send)

@@ -288,7 +288,7 @@ def words(said: str) -> dict[str, Any] | None:
     for text in (said, said.replace("u'", "'").replace("'", '"')):
         try:
             found = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         return found if isinstance(found, dict) else None
     return None

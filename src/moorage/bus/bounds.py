@@ -1,0 +1,71 @@
+"""What a host may say of itself: numbers that databases and pictures hold, texts and lists of a size that no driver needs.
+
+A message beyond them is a fault of an agent, or ill will. It is left lying: stored, it would stop whoever reads it later.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, Result
+
+TEXT_CHARACTERS_MAX = 255
+LEVEL_MAX = 100
+CLASSES_MAX, TRAITS_MAX, NETWORKS_MAX, FUNCTIONS_MAX = 200, 2_000, 1_000, 1_000
+CPU_INFO_MAX_BYTES = 64 * 1024
+AMOUNT_MAX = 2**31 - 1
+RATIO_MAX = 3.40282e38
+COUNT_MAX = 2**63 - 1
+NAME = re.compile(r"[A-Z0-9_]{1,255}")
+
+
+def refusal(message: HostReport | Heartbeat | AgentReturned | Result) -> str | None:
+    """Why it is not believed; None: nothing is wrong with it."""
+    texts = [message.host, message.cell]
+    counts: list[int] = []
+    match message:
+        case HostReport():
+            if why := _of_report(message):
+                return why
+            texts += [message.boot, message.host_id, message.version, message.address, *message.physical_networks]
+            texts += [message.hypervisor_type, message.hypervisor_hostname]
+            counts += [message.hypervisor_version, message.up_since, message.guests_in_all or 0]
+        case Heartbeat():
+            texts += [message.boot, message.digest]
+            counts += [message.beat, message.guests]
+        case AgentReturned():
+            texts += [message.boot, message.agent]
+        case Result():
+            texts += [message.step, message.code]
+            counts += [message.turn.operation_seq, message.turn.attempt, message.turn.phase]
+    if any(len(text) > TEXT_CHARACTERS_MAX for text in texts):
+        return f"a name in it has more than {TEXT_CHARACTERS_MAX} characters"
+    return None if all(0 <= count <= COUNT_MAX for count in counts) else "a count in it is out of bounds"
+
+
+def _of_report(told: HostReport) -> str | None:
+    if not 0 <= told.level <= LEVEL_MAX:
+        return f"it speaks of level {told.level}"
+    lists: Iterable[tuple[str, int, int]] = (
+        ("resource classes", len(told.inventory), CLASSES_MAX),
+        ("traits", len(told.traits), TRAITS_MAX),
+        ("physical networks", len(told.physical_networks), NETWORKS_MAX),
+        ("physical functions", len(told.physical_functions), FUNCTIONS_MAX),
+    )
+    for what, many, most in lists:
+        if many > most:
+            return f"it names {many} {what}, more than {most}"
+    if any(NAME.fullmatch(name) is None for name in (*told.inventory, *told.traits)):
+        return "a resource class or trait in it has no name of the usual form"
+    for each in told.inventory.values():
+        if not (0 <= each.total <= AMOUNT_MAX and 0 <= each.reserved <= AMOUNT_MAX):
+            return "an amount in it is out of bounds"
+        if not all(1 <= unit <= AMOUNT_MAX for unit in (each.min_unit, each.max_unit, each.step_size)):
+            return "a unit in it is out of bounds"
+        if not (math.isfinite(each.allocation_ratio) and 0 < each.allocation_ratio <= RATIO_MAX):
+            return "an allocation ratio in it is out of bounds"
+    if len(msgspec.json.encode(told.cpu_info)) > CPU_INFO_MAX_BYTES:
+        return f"it says more than {CPU_INFO_MAX_BYTES} bytes of its processors"
+    return None
