@@ -15,7 +15,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 # A process compiles 600 modules when nothing keeps what it compiled: 2 s of CPU for each of the processes that tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up set demo test test-all test-real check ci dev fmt fmt-check lint types rooms prove simulate soak revision bless why bench bench-peers clean
+.PHONY: help up set demo test test-all test-real check ci dev fmt fmt-check lint types rooms prove simulate soak fuzz revision bless why bench bench-peers clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,9 @@ simulate: $(VENV)/.dev  ## one simulation of the whole cloud, by its seed or fro
 
 soak: $(VENV)/.dev  ## the long tests, 10,000 simulations among them
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m soak $(ARGS)
+
+fuzz: $(VENV)/.dev  ## malformed requests to all listeners and messages to all that hear the bus (ARGS="--seed 7 --postgres")
+	@$(BIN)/python -m moorage.testing.fuzz $(ARGS)
 
 revision: $(VENV)/.dev  ## draft a revision of changed tables: make revision TREE=region SAYS="hosts have a rack"
 	@$(BIN)/python -m moorage.testing.revise $(TREE) "$(SAYS)"

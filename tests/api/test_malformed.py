@@ -26,3 +26,12 @@ async def test_numbers_in_queries(servers: Any) -> None:
     for path in ("/os-server-groups?offset=%0A", "/os-server-groups?limit=%0A", f"/servers?limit={'9' * 5000}"):
         assert (await servers.get(path)).status_code == 400, path
     assert (await servers.get(f"/os-server-groups?offset={'9' * 30}")).json() == {"server_groups": []}
+
+
+async def test_a_refusal_does_not_repeat_a_megabyte(servers: Any) -> None:
+    body = {"server": {"name": "a", "flavorRef": "1", "networks": "none", "config_drive": "\U000e0001" * 20_000}}
+    answer = await servers.ask("POST", "/servers", body, at="2.79")
+    assert answer.status_code == 400
+    assert len(answer.text) < 40_000
+    action = await servers.ask("POST", f"/servers/{a_server(1).id}/action", {"a" * 100_000: 1}, at="2.79")
+    assert len(action.text) < 10_000

@@ -21,7 +21,7 @@ from moorage.bus.messages import (
 )
 from moorage.bus.senders import KEPT_MAX, FromHost, Senders
 from moorage.model.clock import SystemClock
-from moorage.model.guest import ResourceInventory
+from moorage.model.guest import PhysicalFunction, ResourceInventory
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.model.turn import Turn
 
@@ -135,6 +135,10 @@ BEYOND = [
     replace(REPORT, physical_networks=("p" * 256,)),
     replace(REPORT, cpu_info={"a": "x" * 70_000}),
     replace(REPORT, boot="b" * 256),
+    replace(REPORT, hypervisor_hostname="h" * 191),
+    replace(REPORT, physical_functions=(PhysicalFunction("ens1", "0000:80:00.0", "p", vendor_id="v" * 9),)),
+    replace(REPORT, physical_functions=(PhysicalFunction("ens1", "0000:80:00.0", "p", ("f" * 33,)),)),
+    replace(REPORT, physical_functions=(PhysicalFunction("i" * 190, "0000:80:00.0", "p"),)),
     replace(REPORT, up_since=2**63),
     replace(BEAT, beat=2**63),
     replace(RETURNED, agent="a" * 256),

@@ -47,6 +47,7 @@ FAULT_NAMES = {
 }
 """Nova's; anything else is `computeFault`."""
 
+MESSAGE_CHARACTERS_MAX = 4_000
 UNEXPECTED = "Unexpected API Error. The request could not be completed; the operator's log has the reason under this request's id."
 
 
@@ -59,7 +60,9 @@ def status_of(problem: Problem) -> int:
 
 
 def fault(status: int, message: str) -> bytes:
-    """Nova's error body."""
+    """Nova's error body; what a message repeats of the request is cut off."""
+    if len(message) > MESSAGE_CHARACTERS_MAX:
+        message = message[:MESSAGE_CHARACTERS_MAX] + "…"
     return write_json({FAULT_NAMES.get(status, "computeFault"): {"code": status, "message": message}})
 
 

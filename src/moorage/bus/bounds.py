@@ -10,8 +10,11 @@ from collections.abc import Iterable
 import msgspec
 
 from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, Result
+from moorage.model.guest import PhysicalFunction
 
 TEXT_CHARACTERS_MAX = 255
+NODE_CHARACTERS_MAX, CELL_CHARACTERS_MAX = 190, 64
+ADDRESS_CHARACTERS_MAX, PCI_ID_CHARACTERS_MAX = 32, 8
 LEVEL_MAX = 100
 CLASSES_MAX, TRAITS_MAX, NETWORKS_MAX, FUNCTIONS_MAX = 200, 2_000, 1_000, 1_000
 CPU_INFO_MAX_BYTES = 64 * 1024
@@ -66,6 +69,22 @@ def _of_report(told: HostReport) -> str | None:
             return "a unit in it is out of bounds"
         if not (math.isfinite(each.allocation_ratio) and 0 < each.allocation_ratio <= RATIO_MAX):
             return "an allocation ratio in it is out of bounds"
+    node = told.hypervisor_hostname or told.host
+    if len(node) > NODE_CHARACTERS_MAX or len(told.cell) > CELL_CHARACTERS_MAX:
+        return "the name of its host or cell is too long"
+    if any(_too_long(node, each) for each in told.physical_functions):
+        return "a physical function in it is described at too great a length"
     if len(msgspec.json.encode(told.cpu_info)) > CPU_INFO_MAX_BYTES:
         return f"it says more than {CPU_INFO_MAX_BYTES} bytes of its processors"
     return None
+
+
+def _too_long(node: str, function: PhysicalFunction) -> bool:
+    """Or none at all: each text has its column."""
+    return (
+        len(function.functions) > FUNCTIONS_MAX
+        or any(len(each) > ADDRESS_CHARACTERS_MAX for each in (function.address, function.mac, *function.functions))
+        or max(len(function.vendor_id), len(function.product_id)) > PCI_ID_CHARACTERS_MAX
+        or max(len(function.physical_network), len(function.card_serial_number)) > TEXT_CHARACTERS_MAX
+        or len(node) + len(function.interface) > NODE_CHARACTERS_MAX
+    )

@@ -27,6 +27,7 @@ BROKEN = (
     "Task exception was never retrieved",
 )
 """Lines of a log that tell of a fault of ours."""
+CHAINED = ("the direct cause of", "During handling of")
 NEXT_RECORD = re.compile(r"\d{4}-\d\d-\d\d |WARNING:|INFO:|ERROR:")
 SHOWN_LINES = 14
 
@@ -62,8 +63,9 @@ def faults_of(lines: list[str]) -> list[str]:
     kinds: Counter[str] = Counter()
     shown: dict[str, str] = {}
     for n, line in enumerate(lines):
+        before = "".join(lines[max(0, n - 3) : n])
         if not any(each in line for each in BROKEN) or (
-            line.startswith("Traceback") and n and any(each in lines[n - 1] for each in BROKEN)
+            line.startswith("Traceback") and any(each in before for each in (*BROKEN, *CHAINED))
         ):
             continue
         end = n + 1
@@ -88,7 +90,7 @@ def cloud(room: Path, *, hosts: int = 4, postgres: bool = False) -> Iterator[Clo
         nats = stack.enter_context(NatsServer())
         databases = ""
         if postgres:
-            server = start_postgres(durability="process")
+            server = start_postgres()
             stack.callback(server.stop)
             region, *cells = (server.create_database(name) for name in ("region", "cell1", "cell2"))
             databases = f'database = "{region}"\n'

@@ -1,7 +1,7 @@
 """Requests to every listener: rightly asked first, then spoiled."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
@@ -89,12 +89,13 @@ class _Place:
 class Requests:
     """A stream of them, of one seed."""
 
-    def __init__(self, dice: Dice, world: World) -> None:
+    def __init__(self, dice: Dice, world: World, services: Collection[str]) -> None:
+        """`services`: those that listen."""
         self.dice, self.world = dice, world
         self._shapes = shapes.Shapes(dice, _Known(world))
         self._places = _places(world)
         self._services = list(SHARES)
-        self._weights = [SHARES[each] if each in self._places else 0 for each in self._services]
+        self._weights = [SHARES[each] if each in services else 0 for each in self._services]
 
     def __iter__(self) -> Iterator[Request]:
         while True:

@@ -82,7 +82,7 @@ class Fuzz:
     # ------------------------------------------------------------------------------------------------- requests
 
     async def requests(self, many: int) -> None:
-        stream = iter(Requests(self._dice, self._seeded.world))
+        stream = iter(Requests(self._dice, self._seeded.world, self._urls))
         async with self._watched():
             while many > 0 and not self._over():
                 part = min(many, REFRESH_EVERY)
@@ -100,8 +100,7 @@ class Fuzz:
         client = Client(self._urls)
         try:
             for request in waiting:
-                if request.service in self._urls:
-                    await self._ask(client, request)
+                await self._ask(client, request)
                 if self._over():
                     return
         finally:

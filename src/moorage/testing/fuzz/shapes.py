@@ -1,7 +1,6 @@
 """JSON of the shape of a Struct: what a decoder takes, before it is spoiled."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec.inspect as shape
@@ -12,9 +11,14 @@ DEPTH_MAX = 6
 KNOWN_PART = 0.8
 
 
-@lru_cache(maxsize=2_000)
-def of(kind: Hashable) -> shape.Type:
-    return shape.type_info(kind)
+_KNOWN: dict[Any, shape.Type] = {}
+
+
+def of(kind: Any) -> shape.Type:
+    """Looked at once."""
+    if kind not in _KNOWN:
+        _KNOWN[kind] = shape.type_info(kind)
+    return _KNOWN[kind]
 
 
 class Shapes:

@@ -1,0 +1,40 @@
+"""Some thousand malformed requests and messages, always the same ones: no 500, no traceback, and the cloud goes on. `make fuzz` sends more."""
+
+import logging
+import os
+
+import pytest
+from conftest import Running, Start
+
+from moorage.testing.fuzz.cloud import BROKEN, Cloud
+from moorage.testing.fuzz.dice import Dice
+from moorage.testing.fuzz.run import Fuzz
+from moorage.testing.fuzz.seeded import Seeded
+
+SEED = 1
+REQUESTS, MESSAGES = 3_000, 1_000
+
+
+async def sent(running: Running, seed: int, requests: int, messages: int) -> Fuzz:
+    hosts = [(str(plan.cell), plan.host) for plan in running.cloud.plans]
+    async with Seeded(running.config) as seeded:
+        fuzz = Fuzz(Cloud(running.config, os.getpid()), seeded, Dice(seed), running.cloud.region.bus.publish, hosts)
+        await fuzz.requests(requests)
+        await fuzz.messages(messages)
+        await fuzz.still_boots()
+    return fuzz
+
+
+async def test_malformed_requests_and_messages(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    async with start() as running:
+        found = (await sent(running, SEED, REQUESTS, MESSAGES)).found
+    assert (found.requests, found.messages) == (REQUESTS, MESSAGES)
+    assert found.failed == []
+    assert found.boots, found.why_not
+    broken = [
+        record.getMessage()
+        for record in caplog.records
+        if record.exc_info or any(each in record.getMessage() for each in BROKEN)
+    ]
+    assert broken == []
