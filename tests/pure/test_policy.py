@@ -1,4 +1,7 @@
-"""Policy: Nova's names and defaults, operators' files over them, and the speed it is asked at."""
+"""Policy: Nova's and Placement's names, defaults and scopes, operators' files over them, and the speed it is asked at.
+
+`tests/golden/access` has the facts as Nova's and Placement's own policies state them; a rule that differs is a fault here.
+"""
 
 import time
 from pathlib import Path
@@ -17,6 +20,19 @@ MEMBER = Asker("m", project="p1", roles=("member", "reader"))
 READER = Asker("r", project="p1", roles=("reader",))
 SERVICE = Asker("s", project="p2", roles=("service",))
 SYSTEM = Asker("y", system=True, roles=("admin", "reader"))
+DOMAIN = Asker("d", domain="default", roles=("admin", "manager", "member", "reader", "service"))
+NOWHERE = Asker("n", roles=("manager", "member", "reader"))
+FACTS = Path(__file__).parent.parent / "golden" / "access"
+
+
+def facts(name: str) -> dict[str, tuple[str, str]]:
+    """Rule → its check and its scope types."""
+    rows = (line.split("\t") for line in (FACTS / name).read_text().splitlines() if not line.startswith("#"))
+    return {rule: (check, scopes) for rule, check, scopes, _ in rows}
+
+
+def bare(check: str) -> str:
+    return check.replace("(", "").replace(")", "")
 
 
 @pytest.mark.parametrize(
@@ -39,8 +55,35 @@ def test_defaults(rule: str, target: dict[str, str] | None, who: str) -> None:
     assert "".join(name for name, asker in askers.items() if policy.allows(asker, rule, target)) == who
 
 
-def test_system_scope_is_refused() -> None:
-    assert not any(Policy().allows(SYSTEM, rule) for rule in RULES)
+def test_rules_are_novas() -> None:
+    known, ours = facts("nova_policies.tsv"), {**BASE, **{name: check for name, (check, _) in RULES.items()}}
+    assert {name: bare(check) for name, (check, _) in known.items()} == {
+        name: bare(check) for name, check in ours.items() if not name.startswith("moorage:")
+    }
+    assert {name for name, (_, scopes) in known.items() if scopes == "project"} == RULES.keys() & known.keys()
+
+
+def test_rules_are_placements() -> None:
+    known = facts("placement_policies.tsv")
+    assert {name for name in known if ":" in name} == {name for name in PlacementPolicy().rules if ":" in name}
+    assert all(scopes == "project" for name, (_, scopes) in known.items() if ":" in name)
+
+
+@pytest.mark.parametrize("asker", [SYSTEM, DOMAIN], ids=["system", "domain"])
+def test_tokens_beyond_projects_are_refused(asker: Asker) -> None:
+    """Whatever they are administrators of, and whatever the target is."""
+    for target in (None, {}, {"project_id": None, "user_id": asker.user}, {"project_id": "p1"}):
+        assert not any(Policy().allows(asker, rule, target) for rule in (*RULES, "context_is_admin"))
+        placement = PlacementPolicy()
+        assert not any(placement.allows(asker, rule, target or {}) for rule in placement.rules)
+
+
+def test_no_project_is_nobodys_project() -> None:
+    """A token without a project, and a target without one: `project_id:%(project_id)s` does not match."""
+    for target in (None, {"project_id": None}, {"project_id": None, "user_id": "n"}, {"project_id": "None"}):
+        assert not Policy().allows(NOWHERE, "os_compute_api:servers:show", target)
+    for nobody in (None, "None"):
+        assert not PlacementPolicy().allows(NOWHERE, "placement:usages", {"project_id": nobody})
 
 
 def test_every_rule_can_be_judged() -> None:

@@ -2,8 +2,8 @@
 
 oslo.policy's Enforcer costs hundreds of microseconds per question; its parsed checks cost a few.  So rules are parsed
 once, operators' overrides (a YAML or JSON policy file) laid over them, and the checks called directly; answers for a
-bare project and user target are remembered per asker.  New defaults and scope are always on: every rule is for project
-scope, so a system-scoped token is refused.
+bare project and user target are remembered per asker.  New defaults and scope are always on (`enforce_scope`): every
+rule is for project scope, so tokens of the system and of a domain are refused, whatever roles they carry.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,8 +32,12 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 def credentials(asker: Asker) -> dict[str, Any]:
-    """What the checks may look at, under the names oslo.context gives them."""
-    return {
+    """What the checks may look at, under the names oslo.context gives them.
+
+    What a token does not say is left out: `project_id:%(project_id)s` must not find the project that nobody has in a
+    token without one.
+    """
+    said = {
         "user_id": asker.user,
         "user_domain_id": asker.user_domain,
         "project_id": asker.project,
@@ -46,6 +50,7 @@ def credentials(asker: Asker) -> dict[str, Any]:
         "is_admin": "admin" in asker.roles,
         "is_admin_project": asker.is_admin_project,
     }
+    return {name: value for name, value in said.items() if value is not None}
 
 
 @lru_cache(maxsize=4_096)
@@ -101,7 +106,7 @@ class Policy:
         return known
 
     def _judge(self, asker: Asker, rule: str, target: Mapping[str, Any]) -> bool:
-        if asker.system:
+        if asker.beyond_projects:
             return False
         check = self.rules.get(rule)
         if check is None:

@@ -29,6 +29,11 @@ class Asker(msgspec.Struct, frozen=True):
     service_roles: tuple[str, ...] = ()
     """Roles of a service token sent beside the user's, if any."""
 
+    @property
+    def beyond_projects(self) -> bool:
+        """Whether the token is scoped to the system or to a domain; oslo.policy takes every other one for a project's."""
+        return self.system or self.domain is not None
+
     def require_call(self, service: str, method: str, *paths: str) -> None:
         """Raises Unauthenticated when the access rules of the token allow this call by none of its names.
 

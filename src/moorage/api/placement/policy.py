@@ -64,8 +64,8 @@ class PlacementPolicy:
         return cls(overrides, new_defaults=new_defaults)
 
     def allows(self, asker: Asker, rule: str, target: Mapping[str, Any]) -> bool:
-        """Whether the asker may; project scope is required."""
-        if asker.system:
+        """Whether the asker may; tokens of the system and of a domain may nothing."""
+        if asker.beyond_projects:
             return False
         key = rule, asker.user, asker.project, tuple(asker.roles), tuple(target.items())
         if (known := self._judged.get(key)) is not None:
@@ -78,7 +78,9 @@ class PlacementPolicy:
         return judged
 
     def _judge(self, asker: Asker, rule: str, target: Mapping[str, Any]) -> bool:
-        credentials = {"user_id": asker.user, "project_id": asker.project, "roles": list(asker.roles)}
+        credentials: dict[str, Any] = {"user_id": asker.user, "roles": list(asker.roles)}
+        if asker.project is not None:  # else `project_id:%(project_id)s` finds the project that nobody has
+            credentials["project_id"] = asker.project
         check: Callable[..., Any] = _checks._check  # pyright: ignore[reportPrivateUsage]
         judged = check(rule=self.rules[rule], target=dict(target), creds=credentials, enforcer=self, current_rule=rule)
         return bool(judged)

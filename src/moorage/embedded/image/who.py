@@ -9,7 +9,7 @@ class Who:
     __slots__ = ("admin", "everywhere", "member", "project", "reader", "user")
 
     def __init__(self, asker: Asker) -> None:
-        roles = asker.roles
+        roles = () if asker.beyond_projects else asker.roles  # Glance's policies are for project scope
         service = "service" in roles
         self.project = asker.project
         self.user = asker.user

@@ -9,7 +9,7 @@ class Who:
     __slots__ = ("admin", "asker", "member", "project", "reader", "service", "service_token")
 
     def __init__(self, asker: Asker) -> None:
-        roles = asker.roles
+        roles = () if asker.beyond_projects else asker.roles  # every policy of Neutron is for project scope
         self.asker = asker
         self.project = asker.project
         self.admin = "admin" in roles

@@ -1,4 +1,8 @@
-"""Who asks, as Cinder's default policies judge it: a role in the asker's own project, or admin."""
+"""Who asks, as Cinder's default policies judge it: a role in the asker's own project, or admin.
+
+Cinder's policies know no scopes, so that there the administrator of one domain is everybody's; here roles count in tokens of
+projects only, as in the other services.
+"""
 
 from moorage.model.asker import Asker
 
@@ -9,7 +13,7 @@ class Who:
     __slots__ = ("admin", "member", "project", "reader", "sees_hosts", "service_request", "user")
 
     def __init__(self, asker: Asker) -> None:
-        roles = asker.roles
+        roles = () if asker.beyond_projects else asker.roles
         self.project = asker.project or ""
         self.user = asker.user
         self.admin = "admin" in roles
