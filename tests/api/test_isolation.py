@@ -7,60 +7,21 @@ exists must be, word for word, what anybody is answered about a server that neve
 from typing import Any
 
 import pytest
+from route_bodies import body_of, newest
 
-from moorage.api.microversions import Version
-from moorage.api.past import CHANGES
-from moorage.api.routes import Ready, Route
+from moorage.api.routes import Route
 from moorage.api.table import TABLE
 from moorage.model.asker import Asker
 from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.servers import IMAGE, NETWORK, a_server
+from moorage.testing.servers import a_server
 
 HERS, NOBODYS = a_server(1).id, a_server(999).id
-LAST = (2, 104)
 SYSTEM = Asker("6" * 32, project=None, roles=("admin", "member", "reader"), system=True)
 UNSCOPED = Asker("1" * 32, project=None, roles=())
 FOREIGN_MANAGER = Asker("7" * 32, project="5" * 32, roles=("manager", "member", "reader"))
 SERVICE = Asker("8" * 32, project="9" * 32, roles=("service",))
-BODIES: dict[str, Any] = {
-    "reboot": {"type": "SOFT"},
-    "os-resetState": {"state": "error"},
-    "os-getConsoleOutput": {},
-    "changePassword": {"adminPass": "x"},
-    "os-getVNCConsole": {"type": "novnc"},
-    "os-getSPICEConsole": {"type": "spice-html5"},
-    "os-getSerialConsole": {"type": "serial"},
-    "POST /servers/{id}/remote-consoles": {"remote_console": {"protocol": "vnc", "type": "novnc"}},
-    "rebuild": {"imageRef": IMAGE},
-    "resize": {"flavorRef": "2"},
-    "os-migrateLive": {"host": None, "block_migration": "auto"},
-    "evacuate": {},
-    "createImage": {"name": "taken"},
-    "createBackup": {"name": "taken", "backup_type": "daily", "rotation": 1},
-    "POST /servers/{id}/os-volume_attachments": {"volumeAttachment": {"volumeId": IMAGE}},
-    "POST /servers/{id}/shares": {"share": {"share_id": IMAGE}},
-    "PUT /servers/{id}/os-volume_attachments/{volume}": {"volumeAttachment": {"volumeId": IMAGE}},
-    "addSecurityGroup": {"name": "default"},
-    "removeSecurityGroup": {"name": "default"},
-    "addFixedIp": {"networkId": NETWORK},
-    "removeFixedIp": {"address": "10.0.0.1"},
-    "addFloatingIp": {"address": "10.0.0.1"},
-    "removeFloatingIp": {"address": "10.0.0.1"},
-    "PUT /servers/{id}": {"server": {"name": "taken"}},
-    "POST /servers/{id}/metadata": {"metadata": {"a": "b"}},
-    "PUT /servers/{id}/metadata": {"metadata": {"a": "b"}},
-    "PUT /servers/{id}/metadata/{key}": {"meta": {"role": "b"}},
-    "PUT /servers/{id}/tags": {"tags": ["red"]},
-    "POST /servers/{id}/os-interface": {"interfaceAttachment": {}},
-}
 OPEN = {"POST /servers/{id}/action:resetNetwork": {410}, "POST /servers/{id}/action:os-getRDPConsole": {400}}
 """Gone for everybody, whether there is a server or not."""
-
-
-def newest(route: Route) -> Version:
-    """The last version at which the route lives."""
-    until = Ready(route, CHANGES).until
-    return Version(*LAST) if until is None else Version(until[0], until[1] - 1)
 
 
 def routes() -> list[Route]:
@@ -71,12 +32,6 @@ def routes() -> list[Route]:
 def path_of(route: Route, server: str) -> str:
     parts = {"{id}": server, "{key}": "role", "{tag}": "blue", "{network}": "private"}
     return "/".join(parts.get(part, "x" if part.startswith("{") else part) for part in route.path.split("/"))
-
-
-def body_of(route: Route) -> Any:
-    if route.action is not None:
-        return {route.action: BODIES.get(route.action)}
-    return BODIES.get(f"{route.method} {route.path.replace('/os-volumes_boot', '/servers')}")
 
 
 async def asked(servers: Any, route: Route, by: Asker, server: str) -> tuple[int, str]:

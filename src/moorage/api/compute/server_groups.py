@@ -48,8 +48,8 @@ def _shown(group: ServerGroup) -> dict[str, Any]:
 
 
 async def create(call: Call[CreateBody]) -> Reply:
+    call.require(RULE + "create", {"project_id": call.asker.project})
     project = call.project
-    call.require(RULE + "create", {"project_id": project})
     new = call.body.server_group
     most_per_host = None if new.rules is None else new.rules.max_server_per_host
     if most_per_host is not None and new.policy != "anti-affinity":
@@ -72,8 +72,8 @@ async def create(call: Call[CreateBody]) -> Reply:
 
 
 async def index(call: Call[None]) -> Reply:
+    call.require(RULE + "index", {"project_id": call.asker.project})
     project: str | None = call.project
-    call.require(RULE + "index", {"project_id": project})
     if call.first("all_projects") is not None and call.is_admin:
         call.require(RULE + "index:all_projects", {"project_id": project})
         project = None
