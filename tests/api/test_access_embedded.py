@@ -1,0 +1,214 @@
+"""Every route of the embedded services, asked without a token, without a scope, for a domain and for the system.
+
+Roles count in a project only: a token of the system or of a domain is answered, word for word, as one that has no role at
+all.  The tables of routes are walked, so that a route that comes later is asked too.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from access_matrix import HERS, PERSONAS
+
+from moorage.embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage.embedded.image.app import make_image
+from moorage.embedded.image.routes import ROUTES as IMAGE_ROUTES
+from moorage.embedded.network.app import make_network
+from moorage.embedded.network.nouns import BY_PATH
+from moorage.embedded.network.routes import (
+    _ACTIONS as ACTIONS,  # pyright: ignore[reportPrivateUsage]
+)
+from moorage.embedded.network.routes import (
+    _OTHERS as OTHERS,  # pyright: ignore[reportPrivateUsage]
+)
+from moorage.embedded.volume.app import make_volume
+from moorage.embedded.volume.routes import ROUTES as VOLUME_ROUTES
+from moorage.model.asker import Asker
+from moorage.model.errors import Unauthenticated
+from moorage.sql import Database, open_database
+from moorage.testing.frontdesk import token
+
+AN_ID = "0f0e0d0c-0000-4000-8000-000000000001"
+NOBODY = Asker("1" * 32)
+BODIES: dict[str, Any] = {
+    "images": {"name": "i", "container_format": "bare", "disk_format": "raw"},
+    "volumes": {"volume": {"size": 1}},
+    "networks": {"network": {"name": "n"}},
+    "ports": {"port": {"network_id": AN_ID}},
+    "quotas/{id}": {"quota": {"port": 1}},
+}
+MOVING = re.compile(r'req-[0-9a-f-]{36}|\d{4}-\d\d-\d\dT[\d:.]+Z?|"id":"[0-9a-f-]{36}"')
+"""What differs between two answers that say the same."""
+
+
+def network_routes() -> Iterator[tuple[str, str]]:
+    for noun in BY_PATH:
+        yield from ((method, f"/v2.0/{noun}") for method in ("GET", "POST"))
+        yield from ((method, f"/v2.0/{noun}/{AN_ID}") for method in ("GET", "PUT", "DELETE"))
+    for method, noun, action in ACTIONS:
+        yield method, f"/v2.0/{noun}/{AN_ID}/{action}"
+    for method, noun, parts in OTHERS:
+        yield method, f"/v2.0/{noun}" + f"/{AN_ID}" * parts
+
+
+def starred(prefix: str, routes: Any) -> Iterator[tuple[str, str]]:
+    for path, verbs in routes.items():
+        yield from ((method, f"{prefix}/{path.replace('*', AN_ID)}") for method in verbs)
+
+
+ROUTES = {
+    "image": sorted(starred("/v2", IMAGE_ROUTES)),
+    "network": sorted(network_routes()),
+    "volume": sorted(starred("/v3", VOLUME_ROUTES)),
+}
+
+
+async def validate(sent: str) -> Asker:
+    try:
+        return msgspec.json.decode(sent, type=Asker)
+    except msgspec.DecodeError as failure:
+        raise Unauthenticated("no such token") from failure
+
+
+@asynccontextmanager
+async def opened(service: str, directory: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """One service over a database of its own."""
+    async with AsyncExitStack() as stack:
+        database: Database = await open_database(f"sqlite:///{directory}/it.db", name=service, durability="process")
+        stack.push_async_callback(database.close)
+        url = f"http://{service}"
+        made: Any
+        if service == "image":
+            made = make_image(database, files=directory / "files", validate_token=validate, public_url=url)
+        elif service == "network":
+            made = make_network(database, public_url=url, validate_token=validate)
+        else:
+            made = make_volume(database, files=directory / "files", validate_token=validate, public_url=url)
+        await made.start()
+        if service != "image":
+            stack.push_async_callback(made.stop)
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(made.app), base_url=url)
+        yield await stack.enter_async_context(http)
+
+
+def body_of(method: str, path: str) -> Any:
+    if method not in {"POST", "PUT", "PATCH"}:
+        return None
+    known = path.split("/", 2)[-1].replace(AN_ID, "{id}")
+    noun = known.split("/")[0].rstrip("s").replace("-", "_")
+    return BODIES.get(known, {noun: {"name": "x"}})
+
+
+async def ask(http: httpx.AsyncClient, method: str, path: str, by: Asker | None) -> tuple[int, str]:
+    headers = {} if by is None else {"X-Auth-Token": token(by)}
+    answer = await http.request(method, path, json=body_of(method, path), headers=headers)
+    return answer.status_code, MOVING.sub("-", answer.text)
+
+
+@pytest.mark.parametrize("service", ROUTES)
+async def test_without_a_token_nothing_is_answered(service: str, tmp_path: Path) -> None:
+    async with opened(service, tmp_path) as http:
+        answers = {f"{method} {path}": (await ask(http, method, path, None))[0] for method, path in ROUTES[service]}
+        assert {key: status for key, status in answers.items() if status != 401} == {}
+
+
+@pytest.mark.parametrize("service", ROUTES)
+async def test_roles_beyond_projects_do_not_count(service: str, tmp_path: Path) -> None:
+    differing = []
+    async with opened(service, tmp_path) as http:
+        for method, path in ROUTES[service]:
+            nobody = await ask(http, method, path, msgspec.structs.replace(NOBODY, user="n" * 32))
+            for persona in ("system", "domain", "unscoped"):
+                told = await ask(http, method, path, PERSONAS[persona])
+                if told != nobody:
+                    differing.append((persona, method, path, told, nobody))
+            if method != "GET" and nobody[0] < 400:
+                differing.append(("nobody", method, path, nobody, "should be refused"))
+    assert differing == [], "\n".join(map(str, differing))
+
+
+MADE = {
+    "image": [("/v2/images", {"name": "hers", "container_format": "bare", "disk_format": "raw"}, None)],
+    "network": [
+        ("/v2.0/networks", {"network": {"name": "hers"}}, "network"),
+        ("/v2.0/routers", {"router": {"name": "hers"}}, "router"),
+        ("/v2.0/security-groups", {"security_group": {"name": "hers"}}, "security_group"),
+    ],
+    "volume": [("/v3/volumes", {"volume": {"size": 1, "name": "hers"}}, "volume")],
+}
+
+
+@pytest.mark.parametrize("service", MADE)
+async def test_another_project_does_not_see_it(service: str, tmp_path: Path) -> None:
+    """Nor do the administrators of a domain or of the system: what is there is answered as what never was."""
+    async with opened(service, tmp_path) as http:
+        for path, body, noun in MADE[service]:
+            member = PERSONAS["member"]
+            assert member is not None
+            assert member.project == HERS
+            answer = await http.post(path, json=body, headers={"X-Auth-Token": token(member)})
+            assert answer.status_code in {201, 202}, answer.text
+            id = (answer.json() if noun is None else answer.json()[noun])["id"]
+            for persona in ("other", "system", "domain", "unscoped"):
+                told = await ask(http, "GET", f"{path}/{id}", PERSONAS[persona])
+                never = await ask(http, "GET", f"{path}/{AN_ID}", PERSONAS[persona])
+                assert told[0] in {403, 404}
+                assert (told[0], told[1].replace(id, "ID")) == (never[0], never[1].replace(AN_ID, "ID")), persona
+                listed = await http.get(path, headers={"X-Auth-Token": token(PERSONAS[persona] or NOBODY)})
+                assert id not in listed.text, persona
+
+
+# ------------------------------------------------------------------------------------------------------ identity
+
+
+PUBLIC = {"/v3/auth/tokens", "/v3/ec2tokens", "/v3/s3tokens", f"/v3/users/{AN_ID}/password"}
+"""Asked by who has no token yet, or by a service for somebody else."""
+
+
+TOLD = {
+    "GET /v3/auth/domains",
+    "GET /v3/auth/projects",
+    "GET /v3/auth/system",
+    "GET /v3/credentials",
+    "GET /v3/limits",
+    "GET /v3/limits/model",
+    "GET /v3/regions",
+    "GET /v3/registered_limits",
+}
+"""What a user with no role anywhere is told: of themselves, and what everybody is told."""
+
+
+async def test_identity_answers_nobody_and_tells_a_plain_user_little(tmp_path: Path) -> None:
+    first = Bootstrap(
+        users=(FirstUser("admin", "secret", (("admin", "admin"),)), FirstUser("ann", "pw", ())), services=()
+    )
+    database = await open_database(f"sqlite:///{tmp_path}/it.db", name="identity", durability="process")
+    service = make_identity(
+        database, public_url="http://identity/v3", bootstrap=first, key=b"k" * 32, password_rounds=4
+    )
+    await service.start()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://identity") as http:
+        user = {"name": "ann", "password": "pw", "domain": {"id": "default"}}
+        auth = {"identity": {"methods": ["password"], "password": {"user": user}}}
+        issued = await http.post("/v3/auth/tokens", json={"auth": auth})
+        assert issued.status_code == 201, issued.text
+        through = set()
+        for route in service.app.routes:
+            path = re.sub(r"\{\w+(:\w+)?\}", AN_ID, route.path)  # type: ignore[attr-defined]
+            for method in sorted(route.methods - {"HEAD"}):  # type: ignore[attr-defined]
+                if path not in PUBLIC or method != "POST":
+                    bare = await http.request(method, path, json={})
+                    assert bare.status_code == 401 or path in {"/", "/v3", "/v3/"}, (method, path, bare.text)
+                told = await http.request(
+                    method, path, json={}, headers={"X-Auth-Token": issued.headers["x-subject-token"]}
+                )
+                if told.status_code < 400 and path not in {"/", "/v3", "/v3/"}:
+                    through.add(f"{method} {route.path}")  # type: ignore[attr-defined]
+    service.close()
+    await database.close()
+    assert through == TOLD, sorted(through ^ TOLD)
