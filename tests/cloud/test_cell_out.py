@@ -74,7 +74,7 @@ async def test_a_boot_that_could_go_nowhere_else_waits_for_its_cell(
                 reply = await admin.compute("GET", "/ext/operations", server=server)
                 waiting = str(reply.json()["operations"][0]["waiting"] or "")
                 await asyncio.sleep(0.1)
-        assert waiting == "waiting for the database of cell cell1"
+        assert waiting == "waiting for the database of cell cell1", "administrators read which"
         outage.end()
         await answers(outage)
         assert (await admin.settled(server))["status"] == "ACTIVE"

@@ -77,7 +77,7 @@ async def test_a_write_of_unknown_outcome_is_waited_for(small: SmallRegion, writ
     assert list(found) == first
     assert found[first[0]].vm_state is VmState.ACTIVE
     assert [host for host, _ in small.hosts.guests] == [found[first[0]].host]
-    assert f"waiting for the database of cell {first[0]}" in paper.row.text
+    assert f"waiting for the database of cell {first[0]}" in paper.row.text  # operators read that
 
 
 async def test_the_earlier_attempts_record_is_waited_for(small: SmallRegion) -> None:

@@ -79,7 +79,7 @@ async def test_no_address_anywhere_is_said_and_nothing_is_held(flat: FlatRegion)
     with pytest.raises(Unwound) as unwound:
         await tell(BOOT, BOOTED, a_flat_boot(BOOTED, flat.pools), flat.rooms, Paper(first_lines(BOOT), flat.transact))
     assert unwound.value.at == "bind_ports"
-    assert "no address of network flat-net is left in cell" in str(unwound.value.cause)
+    assert "no address of network flat-net is left in cell" in unwound.value.cause.private
     assert await Book(flat.region).every() == []
 
 
@@ -95,5 +95,5 @@ async def test_the_address_that_was_asked_for_is_given_and_refused_to_the_next(f
     await Book(flat.region).take("somebody", HOSTS[0][0], [Wanted(0, "fa:16:3e:00:00:09", flat.pools[0], 6)])
     with pytest.raises(Unwound) as unwound:
         await tell(BOOT, BOOTED, boot, flat.rooms, Paper(first_lines(BOOT), flat.transact))
-    assert f"{wished} of network flat-net is in use" in str(unwound.value.cause)
+    assert f"{wished} of network flat-net is in use" in unwound.value.cause.private
     assert {lease.server for lease in await Book(flat.region).every()} == {"somebody"}

@@ -155,8 +155,9 @@ async def test_who_asks_for_a_missing_server_is_told_so(small: SmallRegion) -> N
         cells: object
 
     desk = Desk(small.region, Cells())
-    with pytest.raises(Unavailable, match=f"missing in {cell}"):
+    with pytest.raises(Unavailable, match="missing where it should be") as missing:
         await find_server(desk, SERVER)  # type: ignore[arg-type]
+    assert missing.value.private, "the operator is told where"
     await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     with pytest.raises(NotFound):
         await find_server(desk, SERVER)  # type: ignore[arg-type]

@@ -164,7 +164,7 @@ class Frontdesk:
     def _problem(self, problem: Problem, request_id: str) -> Answer:
         status, body = problems.answer(problem)
         if status >= 500 and status != 501:
-            log.error("%s: %s (%s)", request_id, problem.public, problem.private)
+            log.error("%s: %s (%s)", request_id, problem.named or problem.public, problem.private)
         extra: list[tuple[str, str]] = []
         if isinstance(problem, Unauthenticated):
             extra.append(("WWW-Authenticate", f'Keystone uri="{self.desk.config.identity_url}"'))

@@ -92,8 +92,9 @@ async def _looked_up(desk: Desk, server_id: str) -> tuple[Whereabouts | None, Se
         if server is not None or where.recorded_in is None:
             return where, server or where.order
     raise Unavailable(
-        f"The record of instance {server_id} is missing in {looked}: the cell's database is older than the "
-        "region's, or another one. Nothing was removed; an administrator sees more in `moorage status`."
+        f"The record of instance {server_id} is missing where it should be: its database is older than the "
+        "region's, or another one. Nothing was removed; an administrator sees more in `moorage status`.",
+        private=f"in cell {looked}",
     )
 
 

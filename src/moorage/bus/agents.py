@@ -14,6 +14,7 @@ How a call may end:
 
 import asyncio
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -70,6 +71,8 @@ MAX_STARTS_WAITING = 10_000
 RESEND_MOST_S = 10.0
 BUS_GRACE_S = 3.0
 """A bus that is out for longer is said to be: calls under way end, and none is begun."""
+HERE = "the host"
+"""What stands for its own name in what a host says to owners of servers; drivers and older agents may name it."""
 NOT_SUPPORTED, TURN_IS_PAST = "not_supported", "turn_is_past"
 """Codes of refusals."""
 AGAIN_SPREAD_S = 1.0
@@ -406,7 +409,7 @@ class HostCaller:
             return result.payload
         left = b"" if result.payload == EMPTY else bytes(result.payload)
         raise HostFailed(
-            result.public or "the host could not do it",
+            _unnamed(result.public, host) or "the host could not do it",
             private=f"{host}: {result.private}",
             code=result.code or None,
             left=left,
@@ -512,3 +515,7 @@ class HostCaller:
             private=f"{host}: no heartbeat for {self._silent_s:.0f} s",
             code="host_silent",
         )
+
+
+def _unnamed(said: str, host: str) -> str:
+    return re.sub(rf"(?<![\w.-])(the host |host )?{re.escape(host)}(?![\w-])", HERE, said)

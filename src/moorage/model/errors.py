@@ -24,10 +24,13 @@
     │       └── BusOut              the message bus is out, so no host can be asked: waited for beyond a step's patience
     └── Internal                    500, ours to mend
 
-`public` is a sentence that whoever asked may read and act on; `private` is for the operator's log and
-the ledger only.  `code` is a stable word for machines and never changes once published.
+`public` is a sentence that whoever asked may read and act on: it names no host, cell or provider, for owners of servers
+read it in faults and explanations (`tests/pure/test_public_sentences.py`); `private` is for the operator's log and the
+ledger only, and `named` is the public sentence with its names, for operators.  `code` is a stable word for machines and never changes once published.
 Only `api/problems.py` knows status numbers of the public API; the numbers above are for orientation.
 """
+
+from typing import Self
 
 
 class Problem(Exception):
@@ -40,12 +43,26 @@ class Problem(Exception):
     final = False
     """No other host would fare better: the story turns."""
 
+    named = ""
+    """The public sentence as operators read it, with the names that others are not told; empty: it is the same."""
+
     def __init__(self, public: str, *, private: str = "", code: str | None = None) -> None:
         super().__init__(public)
         self.public = public
         self.private = private
         if code is not None:
             self.code = code
+
+    def naming(self, named: str) -> Self:
+        """Itself, with what operators read."""
+        self.named = named
+        return self
+
+    def unnamed(self, public: str) -> Self:
+        """Itself, in words without names; what it said until now is for operators."""
+        self.named = self.named or self.public
+        self.public, self.args = public, (public,)
+        return self
 
 
 class Refusal(Problem):

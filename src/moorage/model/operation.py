@@ -78,5 +78,13 @@ class Operation(msgspec.Struct, frozen=True):
     def name(self) -> str:
         return self.saga.partition("/")[0]
 
+    @property
+    def waiting_named(self) -> str | None:
+        """The same for operators: with the names of hosts and cells, which owners of servers are not told."""
+        if self.waiting is None:
+            return None
+        told = (line for line in reversed(self.lines()) if line.get("public") == self.waiting)
+        return next((str(line["named"]) for line in told if line.get("named")), self.waiting)
+
     def lines(self) -> list[Any]:
         return [msgspec.json.decode(line) for line in self.journal.splitlines() if line]

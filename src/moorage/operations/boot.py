@@ -37,6 +37,7 @@ from moorage.operations.steps.ports import (
     subnets_beside,
 )
 from moorage.operations.steps.record_cells import (
+    WAITING,
     cells_out,
     cells_with_record,
     in_this_cell,
@@ -114,7 +115,7 @@ async def claim_host(run: BootRun) -> Claim:
         if fresh and not verdict.best:
             if ask.cells_out and engine.rank(msgspec.structs.replace(ask, cells_out=())).best:
                 if still_out := run.rooms.cells.out():
-                    raise Unavailable(f"waiting for the database of cell {', '.join(still_out)}")
+                    raise Unavailable(WAITING).naming(f"waiting for the database of cell {', '.join(still_out)}")
                 ask = msgspec.structs.replace(ask, cells_out=())  # they were out when an earlier attempt ended
                 verdict, fresh = engine.rank(ask), False
                 continue

@@ -7,6 +7,7 @@ A cell that does not answer when a process starts is *absent* there: it is out, 
 in (`main/cell_intake.py`).
 """
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -20,6 +21,9 @@ from moorage.sql import Database, Meter, Tx
 T = TypeVar("T")
 FAILURES_MAX = 3
 CALLS = "all calls"
+A_DATABASE = "the database of the server's cell"
+LEFT_ALONE = f"{A_DATABASE} is left alone until an administrator has looked at it"
+"""What is told of an absent or barred one to who is not told of cells: their reasons name them."""
 CELL_OUT = "cell_out"
 """The code of a host's failure that is its cell's: nothing was written there."""
 
@@ -111,6 +115,21 @@ class CellDatabase:
         await self.inner.close()
 
     async def _asked(self, ask: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
+        try:
+            return await self._guarded(ask, work)
+        except Unavailable as out:
+            raise self._unnamed(out) from out.__cause__
+
+    def _unnamed(self, out: Unavailable) -> Unavailable:
+        """What owners of servers are told does not name the cell; `named` does."""
+        if self.barred:
+            return out.unnamed(LEFT_ALONE)
+        words = re.sub(
+            rf"the {re.escape(self.name)} database|database of {re.escape(self.name)}", A_DATABASE, out.public
+        )
+        return out if words == out.public else out.unnamed(words)
+
+    async def _guarded(self, ask: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
         if self.absent is not None:
             return await ask(work)
         passage = self._breaker.enter(CALLS)
@@ -141,7 +160,9 @@ class Cells:
         try:
             return self._databases[cell]
         except KeyError:
-            raise Internal(f"there is no cell {cell} in the configuration") from None
+            raise Internal(
+                "there is no such cell in the configuration; the operator's log names it", private=f"cell {cell}"
+            ) from None
 
     @property
     def ids(self) -> tuple[CellId, ...]:

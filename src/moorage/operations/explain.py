@@ -68,7 +68,7 @@ def _operation(operation: Operation, view: View) -> dict[str, Any]:
         "status": operation.status.value,
         "created_at": operation.created_at,
         "ended_at": operation.ended_at,
-        "waiting": operation.waiting,
+        "waiting": operation.waiting_named if view.whole else operation.waiting,
         "fault": operation.fault,
         "attempts": _attempts(lines, view),
     }

@@ -158,7 +158,7 @@ def _seen(move: Migration, server: Server, region: _Region, outside: _Outside) -
     doing = _doing(move, region.operation)
     hosts = {move.source_host, move.dest_host}
     ports_at = {each.port for host, each in outside.bindings if host in hosts}
-    waiting = region.operation.waiting if doing is not None and region.operation is not None else None
+    waiting = region.operation.waiting_named if doing is not None and region.operation is not None else None
     return MoveSeen(
         migration=move,
         source=source,

@@ -357,7 +357,8 @@ async def stop_guest(run: ResizeRun) -> None:
     if await _drop(run, "stop_guest") or claim is None or await moving.for_delete(run):
         return
     if claim.name not in run.rooms.placement.forced_down(claim.cell):
-        raise Unavailable(f"host {claim.name} is silent and may run the guest; it is waited for, or force it down")
+        problem = Unavailable("the new host is silent and may run the guest; it is waited for")
+        raise problem.naming(f"host {claim.name} is silent and may run the guest; it is waited for, or force it down")
 
 
 @step(

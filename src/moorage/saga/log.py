@@ -74,7 +74,7 @@ class Cause(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, problem: Problem, step: str, attempt: int) -> "Cause":
-        private = problem.private[-PRIVATE_CHARS_MAX:]
+        private = "\n".join(each for each in (problem.named, problem.private) if each)[-PRIVATE_CHARS_MAX:]
         left = Raw(problem.left) if isinstance(problem, HostFailed) and problem.left else Raw(b"null")
         return cls(step, attempt, type(problem).__name__, problem.code, problem.public, private, left, problem.without)
 
@@ -149,6 +149,8 @@ class Waiting(Struct, frozen=True, omit_defaults=True, tag="waiting"):
     step: str = ""
     attempt: int = 0
     public: str = ""
+    named: str = ""
+    """The same for operators, with names; empty: it is the same."""
 
 
 class Stalled(Struct, frozen=True, omit_defaults=True, tag="stalled"):

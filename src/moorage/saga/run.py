@@ -332,13 +332,16 @@ class _Teller:
             if not worth_it or committed or waited_s + pause_s > patience_s + excused_s:
                 raise problem
             unsure = unsure or isinstance(problem, UnknownOutcome)
-            logger.info("%s: %s of %s will be tried again: %s", self.operation, phase, step.name, problem)
+            logger.info(
+                "%s: %s of %s will be tried again: %s", self.operation, phase, step.name, problem.named or problem
+            )
             news = problem.public not in shown and len(shown) < self.limits.waiting_shown_most
             if news and waited_s + pause_s > self.limits.waiting_shown_after_s:
                 shown.append(problem.public)
                 status: Status = "running" if self.book.turn is None else "cleaning"
                 await self.scribe.append(
-                    [Waiting(step.name, self.book.attempt_of(step.name), problem.public)], status=status
+                    [Waiting(step.name, self.book.attempt_of(step.name), problem.public, problem.named)],
+                    status=status,
                 )
             if phase == "do":
                 self._heed_cancel(step)  # a hint that came during a commit interrupted nothing

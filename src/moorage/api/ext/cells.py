@@ -117,7 +117,7 @@ async def _why_out(database: Database | None) -> str | None:
     try:
         await database.read(cell_identities.get)
     except Unavailable as out:
-        return out.public
+        return out.named or out.public
     return None
 
 

@@ -26,7 +26,7 @@ async def _row(region: Database, name: str, database: Database) -> dict[str, Any
     try:
         missing = await missing_in(region, CellId(name), database)
     except Unavailable as out:
-        return {"cell": name, "answers": False, "why": out.public, "missing": None, "missing_servers": []}
+        return {"cell": name, "answers": False, "why": out.named or out.public, "missing": None, "missing_servers": []}
     return {"cell": name, "answers": True, "why": "", "missing": len(missing), "missing_servers": missing[:NAMED_MAX]}
 
 

@@ -47,7 +47,7 @@ def _row(operation: Operation, *, whole: bool) -> dict[str, Any]:
         "created_at": seconds(operation.created_at),
         "updated_at": seconds(operation.updated_at),
         "ended_at": seconds(operation.ended_at),
-        "waiting": operation.waiting,
+        "waiting": operation.waiting_named if whole else operation.waiting,
         "fault": operation.fault,
         "cancel": operation.cancel,
         "after": operation.after,

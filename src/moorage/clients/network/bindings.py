@@ -148,7 +148,8 @@ class Bindings(Ports):
         }:
             return found
         if found.active:
-            raise Conflict(f"port {port.id} is bound to host {host} already, in another way", code=BINDING_IS_ACTIVE)
+            problem = Conflict(f"port {port.id} is bound there already, in another way", code=BINDING_IS_ACTIVE)
+            raise problem.naming(f"port {port.id} is bound to host {host} already, in another way")
         return await self._put_profile(host, port, profile)
 
     async def _put_profile(self, host: str, port: Port, profile: Json) -> Binding:
@@ -209,7 +210,8 @@ class Bindings(Ports):
         path = path_of("ports", port, "bindings", host)
         try:
             if binding_of(port, (await self._network.call("GET", path)).body["binding"]).active:
-                raise Conflict(f"the binding of port {port} on host {host} is the active one", code=BINDING_IS_ACTIVE)
+                problem = Conflict(f"the binding of port {port} is the active one", code=BINDING_IS_ACTIVE)
+                raise problem.naming(f"the binding of port {port} on host {host} is the active one")
             await self._network.call("DELETE", path)
         except (NotFound, Invalid):  # it is gone, or the port is no server's any more
             return

@@ -119,7 +119,7 @@ class Checks(Facts):
         resolved, ports = await self._users_ports(token, project, asks, hostname)
         networks = await self._visible(token, project, resolved, external_allowed)
         resolved = tuple(_judged(nic, networks) for nic in resolved)
-        await self._addresses_free(resolved)
+        await self._addresses_free(project, resolved)
         named = await self._named_groups(token, project, security_groups)
         groups = tuple(each.id for each in named)
         _groups_fit(groups, resolved, networks)
@@ -223,15 +223,13 @@ class Checks(Facts):
             self._networks.put(found, project, network)
         return found
 
-    async def _addresses_free(self, asks: Sequence[NicAsk]) -> None:
+    async def _addresses_free(self, project: str, asks: Sequence[NicAsk]) -> None:
         for nic in asks:
             if nic.address and nic.ours and nic.network:
                 asked = {"network_id": nic.network, "fixed_ips": f"ip_address={nic.address}"}
                 async for row in self._pages("ports", asked):
-                    raise Invalid(
-                        f"Fixed IP address {nic.address} is already in use on instance {row.get('device_id', '')}.",
-                        code="fixed_ip_in_use",
-                    )
+                    by = f" on instance {row.get('device_id', '')}" if row.get("project_id") == project else ""
+                    raise Invalid(f"Fixed IP address {nic.address} is already in use{by}.", code="fixed_ip_in_use")
 
     async def _named_groups(self, token: str, project: str, groups: Sequence[str]) -> "tuple[Group, ...]":
         """The named groups; none for the default alone, which the network service gives by itself.

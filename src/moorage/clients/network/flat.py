@@ -126,9 +126,8 @@ class FlatNetwork(NetworkClient):
             holder = "" if address in chosen else await self._book.holder(pool, slot)
             chosen.add(address)
             if holder is not None:
-                raise Invalid(
-                    f"Fixed IP address {address} is already in use on instance {holder}.", code="fixed_ip_in_use"
-                )
+                said = f"Fixed IP address {address} is already in use."  # by whom, may be another project's affair
+                raise Invalid(said, private=f"on instance {holder}", code="fixed_ip_in_use")
             facts = networks[nic.network]
             if pool.cell not in facts.cells:
                 raise Invalid(f"Fixed IP {address} is of another cell than the others.", code="fixed_ip_outside")
@@ -367,8 +366,9 @@ class FlatNetwork(NetworkClient):
 
 def _refused(ports: Sequence[Port], nic: int, host: str, reason: str) -> BindRefused:
     port = next((port.id for port in ports if port.index == nic), "")
-    sentence = f"no address could be given to NIC {nic} on host {host}: {reason}"
-    return BindRefused(sentence, code="no_address", port=port, host=host, reason=reason, index=nic)
+    sentence = f"no address could be given to NIC {nic}"
+    problem = BindRefused(sentence, code="no_address", port=port, host=host, reason=reason, index=nic)
+    return problem.naming(f"{sentence} on host {host}: {reason}")
 
 
 def _facts(network: str, pools: Sequence[FlatPool]) -> NetworkFacts:

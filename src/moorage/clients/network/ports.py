@@ -43,6 +43,14 @@ BINDING_FAILED = "binding_failed"
 NO_ADDRESS_LEFT = "IpAddressGenerationFailure"
 """The network service's name of it."""
 NO_ADDRESS = "no_address"
+OWNERS_REASONS = {
+    BINDING_FAILED: ": no mechanism of the network service can bind it where the server was to be",
+    NO_ADDRESS: ": it was given no address",
+    NO_ADDRESS_LEFT: ": no more IP addresses are available for it",
+    "IpAddressGenerationFailureNoMatchingSubnet": ": its network has no subnet where the server was to be",
+    "HostNotConnectedToAnySegment": ": its network does not reach where the server was to be",
+}
+"""By the service's kind of refusal: what is told of it without the names of hosts, segments and physical networks."""
 """It was said to be bound, and has no address."""
 
 
@@ -382,8 +390,10 @@ def _is_bound(now: Port, wanted: _Bind, body: Json) -> bool:
 
 
 def refused(port: Port, host: str, reason: str, kind: str) -> BindRefused:
-    sentence = f"port {port.id} could not be bound on host {host}: {reason}"
-    return BindRefused(sentence, code=kind, port=port.id, host=host, reason=reason, index=port.index)
+    """The network service's own sentence is the operator's: it names hosts, segments and physical networks."""
+    sentence = f"port {port.id} could not be bound{OWNERS_REASONS.get(kind, '')}"
+    problem = BindRefused(sentence, code=kind, port=port.id, host=host, reason=reason, index=port.index)
+    return problem.naming(f"port {port.id} could not be bound on host {host}: {reason}")
 
 
 def _named_role(out: Unavailable, body: Json) -> Unavailable:

@@ -85,7 +85,7 @@ async def _known(rooms: Rooms, server: Server, found: Host | None, *, begun: boo
         if not begun:  # who only asks, or tries it dry, has nothing switched off
             return None
         if not rooms.hosts.is_silent(host):
-            raise Unavailable(f"Host {host} is heard again, and is asked itself.")
+            raise Unavailable("The host is heard again, and is asked itself.").naming(f"Host {host} is heard again.")
         if await _confirmed(rooms, fence.switch_off(host), fence.off_within_s + PLUGIN_WITHIN_S, host):
             return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if found is None or not found.forced_down:
@@ -108,15 +108,15 @@ async def _confirmed(rooms: Rooms, asked: Awaitable[bool], within_s: float, host
 
 def _unproved(host: str) -> Conflict:
     return Conflict(
-        f"Host {host} is not heard, but nothing proves that its guests are off. Switch the machine off, and say so: "
-        f"'openstack compute service set --down {host} nova-compute'; then evacuate again.",
+        "The server's host is not heard, but nothing proves that its guests are off. Switch the machine off, and say so: "
+        "'openstack compute service set --down HOST nova-compute'; then evacuate again.",
         code=NOT_FENCED,
-    )
+    ).naming(f"Host {host} is not heard, but nothing proves that its guests are off.")
 
 
 def _heard_since(host: str) -> Conflict:
     return Conflict(
-        f"Host {host} was heard after it was said to be down, so nothing proves that its guests are off. Switch the machine off, and say so "
-        f"again: 'openstack compute service set --down {host} nova-compute'; then evacuate again.",
+        "The server's host was heard after it was said to be down, so nothing proves that its guests are off. Switch the machine "
+        "off, and say so again: 'openstack compute service set --down HOST nova-compute'; then evacuate again.",
         code=NOT_FENCED,
-    )
+    ).naming(f"Host {host} was heard after it was said to be down, so nothing proves that its guests are off.")

@@ -325,9 +325,9 @@ async def switch_on_again(run: MoveRun, mine: Errand) -> None:
             raise
         forced = old.name in run.rooms.placement.forced_down(old.cell)
         if failed.code == HOST_SILENT and not forced and not await for_delete(run):
-            raise Unavailable(
-                f"host {old.name} is silent and has switched the guest off; it is waited for, or force it down"
-            ) from failed
+            problem = Unavailable("the server's host is silent and has switched the guest off; it is waited for")
+            named = f"host {old.name} is silent and has switched the guest off; it is waited for, or force it down"
+            raise problem.naming(named) from failed
 
 
 async def if_there(telling: Awaitable[object]) -> None:

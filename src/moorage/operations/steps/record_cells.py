@@ -13,6 +13,7 @@ from moorage.operations.cells import CELL_OUT
 from moorage.operations.rooms import Rooms
 from moorage.saga import Cause, Run
 
+WAITING = "waiting for the database of the server's cell"
 T = TypeVar("T")
 
 
@@ -82,6 +83,7 @@ async def in_this_cell(cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
 
 def _excused(cell: CellId, out: Unavailable) -> Unavailable:
     kind = UnknownOutcome if isinstance(out, UnknownOutcome) else Unavailable
-    problem = kind(f"waiting for the database of cell {cell}", private=f"{out.public} {out.private}")
+    problem = kind(WAITING, private=f"{out.named or out.public} {out.private}")
+    problem.named = f"waiting for the database of cell {cell}"
     problem.retry_after_s, problem.excused = out.retry_after_s, True
     return problem

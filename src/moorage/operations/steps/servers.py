@@ -91,7 +91,7 @@ async def change(
     def together(tx: Tx) -> Server:
         row = cell_servers.get(tx, server)
         if row is None:
-            raise NotFound(f"server {server} is not in cell {cell}")
+            raise NotFound(f"server {server} has no record where it should be", private=f"cell {cell}")
         written = cell_servers.write(tx, checked_change(row, how(row)), by)
         if also is not None:
             also(tx)
