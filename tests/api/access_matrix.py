@@ -69,7 +69,7 @@ class Judge:
         self._enforcer.load_rules()
 
     def allows(self, asker: Asker, rule: str, target: Mapping[str, Any]) -> bool:
-        told = {
+        told: dict[str, Any] = {
             "user_id": asker.user,
             "project_id": asker.project,
             "domain_id": asker.domain,

@@ -19,12 +19,12 @@ from moorage.api.table import TABLE
 from moorage.model.asker import Asker
 from moorage.model.errors import Unauthenticated, Unavailable
 from moorage.model.ids import ConductorId, OperationId, ServerId
+from moorage.model.operation import Accepted
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database
 from moorage.store.region import operations
-from moorage.store.region.operations import Accepted
 from moorage.store.region.placement import placement_metadata
 from moorage.testing.frontdesk import MEMBER, token
 from moorage.testing.servers import IMAGE, a_server

@@ -25,7 +25,7 @@ from moorage.model.operation import Accepted
 from moorage.model.server import Server, VmState
 from moorage.operations.steps.failures import failed_event, fault_of
 from moorage.saga import Cause
-from moorage.saga.log import Failed, Stalled, Turn, Waiting
+from moorage.saga.log import Failed, Line, Stalled, Turn, Waiting
 from moorage.store.cell import actions, migrations
 from moorage.store.region import operations
 from moorage.store.region.journal import Journal
@@ -94,14 +94,15 @@ async def fail(servers: Any, problem: Problem) -> Server:
     event = msgspec.structs.replace(failed_event("compute_bind", 2, HOST, cause, problem), traceback=f"{CANARY} trace")
     action = Action(server.id, "create", REQUEST, MEMBER.user, MEMBER.project or "", 1, 2, 3, "Error", (event,))
     move = a_migration(source_host=HOST, source_node=NODE, dest_host=HOST, dest_node=NODE)
-    await servers.cell.write(lambda tx: (actions.write(tx, action), migrations.put(tx, move)))
+    await servers.cell.write(lambda tx: actions.write(tx, action))
+    await servers.cell.write(lambda tx: migrations.put(tx, move))
     accepted = Accepted(
         OperationId("op-1"), "boot/1", server.id, server.project, server.user, ConductorId(f"{CANARY}-conductor"), b"{}",
         b"", 0, created_at=1_767_225_600_000_000, request_id=REQUEST,
     )  # fmt: skip
     await servers.desk.region.write(lambda tx: operations.accept(tx, [accepted]))
     begun = await servers.desk.region.read(lambda tx: operations.get(tx, OperationId("op-1")))
-    lines = [
+    lines: list[Line] = [
         Failed(cause),
         Turn("failed", cause, None, 1),
         Stalled("bind_ports", "undo", cause),

@@ -22,6 +22,7 @@ from moorage.clients.http import CREDENTIALS, Neighbour
 from moorage.model.access_rules import AccessRule
 from moorage.model.asker import Asker
 from moorage.model.errors import Forbidden, Gone, Invalid, NotFound, Refusal, TooLarge, Unauthenticated, Unavailable
+from moorage.model.heard import heard
 
 KEPT_S = 60.0
 REFUSAL_KEPT_S = 10.0
@@ -52,7 +53,9 @@ class IdentityClient:
         holder = await self._holder(token, allow_expired=trusted)
         if holder is None:
             raise Unauthenticated("The request you have made requires authentication.")
-        return msgspec.structs.replace(holder, service_roles=service.roles) if service is not None else holder
+        found = msgspec.structs.replace(holder, service_roles=service.roles) if service is not None else holder
+        heard(found)
+        return found
 
     async def project_exists(self, project: str, token: str | None = None) -> bool:
         """False only when the identity service says so; who may not look is told that it does."""

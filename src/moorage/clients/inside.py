@@ -12,6 +12,8 @@ from urllib.parse import unquote, urlencode, urlsplit
 import httpx
 from typing_extensions import override
 
+from moorage.model.heard import LISTENING
+
 log = logging.getLogger(__name__)
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -83,6 +85,7 @@ class EmbeddedTransport(httpx.ASGITransport):
             "root_path": "",
         }
         exchange = _Exchange(content, most_bytes)
+        ours = LISTENING.set(None)  # who is heard in there is ourselves, and not who asks us
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except TooLong:
@@ -90,6 +93,8 @@ class EmbeddedTransport(httpx.ASGITransport):
         except Exception:
             log.exception("%s %s broke in the embedded service", method, whole)
             exchange.broke()
+        finally:
+            LISTENING.reset(ours)
         return exchange.status, RawMapping(exchange.headers), b"".join(exchange.chunks)
 
 

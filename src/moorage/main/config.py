@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from moorage.drivers.redfish_fence import Machine
+from moorage.main.config_audit_log import AuditLog
 from moorage.model.errors import Invalid
 from moorage.model.notification import NotificationFormat, StateChanges
 from moorage.sql import Limits
@@ -469,6 +470,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     console: Console = Console()
     notifications: Notifications = Notifications()
     audit: Audit = Audit()
+    audit_log: AuditLog = AuditLog()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
@@ -535,6 +537,8 @@ def checked(config: Config) -> Config:
         port = getattr(config.api, name).port
         if not 0 < port <= PORT_MAX:
             raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
+    if config.audit_log.enabled and config.audit_log.notify and not told.wanted:
+        raise Invalid("[audit_log] notify needs [notifications] with bus or transport_url: where events are to go")
     if config.audit.every_s < 0:
         raise Invalid("[audit] every_s is a positive number, or 0")
     _check_fence(config.fence.machines)

@@ -21,6 +21,7 @@ from moorage.conductor.rounds import Rounds
 from moorage.drivers.dials import Dials
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.main.api import make_frontdesk
+from moorage.main.audit_log import open_audit_log
 from moorage.main.config import OPTIONAL_PORTS, Config, checked, read_config
 from moorage.main.consoles import console
 from moorage.main.embedded import open_embedded
@@ -48,13 +49,15 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
     listens = {"compute": config.api.compute, "placement": config.api.placement}
     doors = {name: Doorway(name, listen) for name, listen in listens.items()}
     region = await open_region(config)
-    await doors["placement"].open(make_placement(region))
-    await doors["compute"].open(make_frontdesk(region))
+    audited = open_audit_log(config, region)
+    await doors["placement"].open(audited.around("placement", make_placement(region)))
+    await doors["compute"].open(audited.around("compute", make_frontdesk(region)))
     await region.appear("api")
     _say_out(region)
     _say(f"api on {config.api.compute.url}, placement on {config.api.placement.url}{PREFIX}")
     await stopping.wait()
     await asyncio.gather(*(door.close() for door in doors.values()))
+    await audited.close()
     await region.stop()
 
 
@@ -129,12 +132,14 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
         await services.network.declare_hosts(host_networks(config, plans))
     await seed(config, region.databases.region, services.image, services.network, demo)
     await region.stop()
+    audited = open_audit_log(config, None)
     for name, app in services.apps.items():
-        await doors[name].open(app)
+        await doors[name].open(audited.around(name, app))
     _say("embedded " + ", ".join(services.apps))
     await stopping.wait()
     for door in doors.values():
         await door.close()
+    await audited.close()
     await services.stop()
     await own.close()
 

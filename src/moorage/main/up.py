@@ -13,6 +13,7 @@ import msgspec
 
 from moorage.conductor.rounds import Rounds
 from moorage.main.api import make_frontdesk
+from moorage.main.audit_log import AuditDoors, open_audit_log
 from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import OPTIONAL_PORTS, Api, Cell, Config, Hosts, checked, read_config
 from moorage.main.consoles import consoles_of, open_proxy
@@ -98,11 +99,13 @@ class Cloud:
     fleet: Fleet
     rounds: Rounds
     own: OwnApis
+    audited: AuditDoors
     plans: list[HostPlan] = field(default_factory=list)
 
     async def stop(self) -> None:
         """Doors first, so nothing new comes; then the stories are left where they are; guests go on."""
         await asyncio.gather(*(door.close() for door in self.doors.values()))
+        await self.audited.close()
         await self.rounds.stop()
         await self.fleet.stop()
         await self.region.stop()
@@ -131,8 +134,9 @@ async def start_cloud(config: Config) -> Cloud:
     if embedded.network is not None:
         await embedded.network.declare_hosts(host_networks(config, plans))
     await seed(config, region.databases.region, embedded.image, embedded.network, demo)
+    audited = open_audit_log(config, region)
     for name, app in embedded.apps.items():
-        await doors[name].open(app)
+        await doors[name].open(audited.around(name, app))
     clients = region.clients
     fleet = Fleet(config, region.bus, region.clock, plans, clients.network, clients.image_data)
 
@@ -143,8 +147,8 @@ async def start_cloud(config: Config) -> Cloud:
     await start_telling(region, alone=config.holds_region, hosts=hosts)
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
-    await doors["compute"].open(make_frontdesk(region))
-    await doors["placement"].open(make_placement(region))
+    await doors["compute"].open(audited.around("compute", make_frontdesk(region)))
+    await doors["placement"].open(audited.around("placement", make_placement(region)))
     if "console" in doors:
         await open_proxy(doors["console"], config, consoles_of(region))
     if "metadata" in doors:
@@ -152,7 +156,7 @@ async def start_cloud(config: Config) -> Cloud:
             make_metadata(config, region.databases, region.clients.network, region.clients.vendor_data)
         )
     await region.appear("up")
-    return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, plans)
+    return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, plans)
 
 
 async def _all_hosts(region: Region, plans: list[HostPlan]) -> None:

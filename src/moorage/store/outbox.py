@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from moorage.model.audited import Audited
 from moorage.model.notification import Notification
 from moorage.sql import Ready, Tx
 
@@ -47,6 +48,11 @@ class Outbox:
         if notifications:
             rows = [{"created_at": each.at, "doc": _encode(each).decode()} for each in notifications]
             tx.run(self._insert, rows)
+
+    def write_audited(self, tx: Tx, events: Sequence[Audited]) -> None:
+        """Events of the audit log: sent like the others, in their order."""
+        if events:
+            tx.run(self._insert, [{"created_at": each.at, "doc": _encode(each).decode()} for each in events])
 
     def first(self, tx: Tx, limit: int) -> Sequence[Kept]:
         """The oldest rows, in order."""

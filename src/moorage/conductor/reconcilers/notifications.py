@@ -15,12 +15,13 @@ from functools import partial
 
 import msgspec
 
-from moorage.bus.notifications import Sender
+from moorage.bus.notifications import Message, Sender
+from moorage.model.audited import MARK, Audited
 from moorage.model.clock import Clock
 from moorage.model.errors import Unavailable
 from moorage.model.notification import Notification
 from moorage.model.retry import SeldomLog, pause_s
-from moorage.operations.notifications.messages import Wording, messages_of
+from moorage.operations.notifications.messages import Wording, audit_messages, messages_of
 from moorage.sql import Database
 from moorage.store.cell import notifications as of_cell
 from moorage.store.outbox import Kept, Outbox
@@ -34,6 +35,7 @@ BATCHES_MAX = 50
 DROPPED_AT_ONCE_MAX = 1000
 
 _decoder = msgspec.json.Decoder(Notification)
+_audited = msgspec.json.Decoder(Audited)
 
 
 class NotificationsDone(msgspec.Struct, frozen=True):
@@ -141,7 +143,7 @@ class Notifications:
     async def _one(self, database: Database, row: Kept) -> bool:
         """False: it was given up. Raises _NotTaken when it is to be tried again."""
         try:
-            messages = messages_of(_decoder.decode(row.doc), self._wording)
+            messages = self._messages(row.doc)
         except Exception:
             logger.exception("notification %s of %s cannot be worded, and is dropped", row.number, database.name)
             return False
@@ -155,6 +157,11 @@ class Notifications:
             logger.error("notification %s of %s is dropped after %d tries", row.number, database.name, tries)
             return False
         return True
+
+    def _messages(self, doc: bytes) -> list[Message]:
+        if doc.startswith(MARK):
+            return audit_messages(_audited.decode(doc), self._wording)
+        return messages_of(_decoder.decode(doc), self._wording)
 
     async def _rest(self, refused: Unavailable) -> int:
         """Wait longer after every failure, and keep the outboxes within their limits; how many rows were dropped."""

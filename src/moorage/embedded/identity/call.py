@@ -15,13 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity.desk import Desk
+from moorage.embedded.identity.desk import Desk, asker_of
 from moorage.embedded.identity.standing import Standing, refused
 from moorage.embedded.identity.store import LIST_MAX, Record
 from moorage.embedded.identity.tokens import Claims
 from moorage.model import errors
 from moorage.model.access_rules import AccessRule, permits
 from moorage.model.errors import Forbidden, Invalid, Problem, TooLarge
+from moorage.model.heard import LISTENING, heard
 
 BODY_MAX_BYTES = 112 * 1024
 STATUS: tuple[tuple[type[Problem], int, str], ...] = (
@@ -53,6 +54,8 @@ class Call:
         self._claims = await self.desk.claims(self.request.headers.get("x-auth-token", ""))
         self._standing = await self.desk.standing(self._claims)
         self._roles = frozenset(name.lower() for _, name in self._standing.roles)
+        if LISTENING.get() is not None:
+            heard(asker_of(self._claims, self._standing))
         if self._standing.access_rules is not None:
             rules = [AccessRule(each["service"], each["method"], each["path"]) for each in self._standing.access_rules]
             if not permits(rules, "identity", self.request.method, self.request.url.path):

@@ -16,6 +16,7 @@ from moorage.embedded.identity.standing import Standing, refused, stand
 from moorage.embedded.identity.tokens import Claims, Seal
 from moorage.model.asker import Asker
 from moorage.model.errors import Conflict
+from moorage.model.heard import heard
 from moorage.sql import Database, Tx
 
 T = TypeVar("T")
@@ -102,7 +103,9 @@ class Desk:
         standing = await self.standing(claims)
         if standing.access_rules is not None:
             raise refused()
-        return asker_of(claims, standing)
+        asker = asker_of(claims, standing)
+        heard(asker)
+        return asker
 
     async def catalog(self) -> list[dict[str, Any]]:
         """Services that are enabled, each with its enabled endpoints; URLs as they were stored."""

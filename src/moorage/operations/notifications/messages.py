@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from moorage.bus.notifications import Message
+from moorage.model.audited import Audited
 from moorage.model.notification import Notification, NotificationFormat
 from moorage.operations.notifications import unversioned, versioned
 from moorage.operations.notifications.periods import moment
@@ -36,6 +39,25 @@ def messages_of(notification: Notification, wording: Wording) -> list[Message]:
         body = versioned.payload(notification, bdms=wording.bdms)
         found += [_message(notification, "versioned", t, event_type, publisher, body) for t in wording.versioned_topics]
     return found
+
+
+def audit_messages(event: Audited, wording: Wording) -> list[Message]:
+    """An event of the audit log, to the topics of the unversioned format: CADF is a form of its own."""
+    context = {
+        "request_id": event.request_id,
+        "global_request_id": event.global_request_id or None,
+        "user_id": event.user,
+        "project_id": event.project,
+    }
+    body = {
+        "message_id": event.id,
+        "publisher_id": event.publisher,
+        "event_type": event.event_type,
+        "priority": "INFO",
+        "payload": msgspec.json.decode(event.cadf),
+        "timestamp": str(moment(event.at).replace(tzinfo=None)),
+    }
+    return [Message(topic=topic, priority="info", context=context, body=body) for topic in wording.topics]
 
 
 def _message(
