@@ -24,6 +24,7 @@ from moorage.clients.identity import IdentityClient
 from moorage.main.config import Config, read_config
 from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
 from moorage.main.neighbours import service_password
+from moorage.main.quiet import quiet_libraries
 from moorage.main.servers import Doorway
 from moorage.main.trees import PLACEMENT
 from moorage.model.asker import Asker
@@ -173,7 +174,7 @@ def main(argv: list[str]) -> int:
     try:
         config = configured(arguments)
         logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        quiet_libraries()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         run_loop(run(config))
     except Problem as problem:

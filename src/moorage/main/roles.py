@@ -32,6 +32,7 @@ from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
 from moorage.main.metadata import metadata
 from moorage.main.neighbours import make_clients, make_own_apis
 from moorage.main.placement import PREFIX, make_placement
+from moorage.main.quiet import quiet_libraries
 from moorage.main.region import Region, cells_out, open_bus, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
@@ -188,7 +189,7 @@ def main(argv: list[str]) -> int:
     try:
         config = _said(read_config(arguments.config), arguments)
         logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        quiet_libraries()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         run_loop(_run(ROLES[arguments.role], config))
     except Problem as problem:

@@ -26,6 +26,7 @@ from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
 from moorage.main.metadata import make_metadata
 from moorage.main.neighbours import OwnApis, make_own_apis
 from moorage.main.placement import make_placement
+from moorage.main.quiet import quiet_libraries
 from moorage.main.region import Region, cells_out, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
@@ -239,7 +240,7 @@ async def run(config: Config, *, clouds_yaml: bool) -> None:
 def set_up_process(config: Config) -> None:
     """The log, and how threads take turns."""
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    quiet_libraries()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
