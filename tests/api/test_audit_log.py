@@ -190,6 +190,11 @@ def test_action_and_target(service: str, method: str, path: str, action: str, ta
         assert all(made.is_valid() for made in (cadf.of_request(facts), cadf.of_login(facts)))
 
 
+def test_what_an_action_makes_is_not_what_it_is_about() -> None:
+    facts = Facts("compute", "POST", f"/v2.1/servers/{ID}/action", status=202, action="createImage", made="an-image")
+    assert target_of(facts)[1] == ID
+
+
 def test_what_opens_something_is_not_written() -> None:
     facts = Facts("compute", "GET", "/v2.1/os-console-auth-tokens/canary", "token=canary&a=b&x-password=canary&limit=1")
     told = json.dumps(cadf.told(cadf.of_request(facts)))

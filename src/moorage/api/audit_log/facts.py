@@ -83,7 +83,7 @@ def target_of(facts: Facts) -> tuple[str, str]:
             kind, found = f"{kind}/{singular(before)}", part
         else:
             kind = f"{kind}/{HIDDEN if before in SECRET_PARTS else part[:64]}"
-    return kind, facts.made or found or facts.service
+    return kind, found or facts.made or facts.service
 
 
 def singular(noun: str) -> str:
