@@ -4,8 +4,10 @@
     /healthcheck      no token, no version: load balancers ask
     request id        before anything can fail, so that every answer carries one
     version documents no token: clients read them to find out how to get one
-    body limit        before a byte is kept
+    body limit        of what the request says of its length: before anything of it is read
     authentication    before routing: without a token nobody learns which paths exist
+    rate limit        of the asker's project, where the listener has one (`model/admission.py`)
+    the body          read, within its limit: nobody without a token can make us wait for one or keep it
     microversion      406 and 400 before the body is looked at
     routing           404
     the call          query and body checked and carried up, policy, handler, answer carried down
@@ -54,8 +56,19 @@ from moorage.api.routes import Match, Ready, Route, Router
 from moorage.api.table import TABLE
 from moorage.api.wire import decode, plain, read_json, write_json
 from moorage.clients.http import request_id as carried
-from moorage.model.errors import Invalid, NotFound, Problem, TooLarge, Unauthenticated, Unavailable, WrongMediaType
+from moorage.model.admission import charge, declares_more
+from moorage.model.errors import (
+    Invalid,
+    NotFound,
+    Problem,
+    TooLarge,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+    WrongMediaType,
+)
 from moorage.model.ids import new_uuid
+from moorage.model.log_context import request_id as of_log
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +159,7 @@ class Frontdesk:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         request_id = f"req-{new_uuid()}"
+        of_log.set(request_id)
         began = time.perf_counter()
         try:
             answer = await self._route(scope, headers, receive, request_id)
@@ -168,7 +182,7 @@ class Frontdesk:
         extra: list[tuple[str, str]] = []
         if isinstance(problem, Unauthenticated):
             extra.append(("WWW-Authenticate", f'Keystone uri="{self.desk.config.identity_url}"'))
-        if isinstance(problem, Unavailable):
+        if isinstance(problem, Unavailable | TooManyRequests):
             extra.append(("Retry-After", str(math.ceil(max(problem.retry_after_s, RETRY_LEAST_S)))))
         return Answer(status, body, extra)
 
@@ -184,7 +198,8 @@ class Frontdesk:
         legacy = root == "v2"
         if segments[1:] in {(), ("",)}:
             return self._version_document(base_url, headers, legacy)
-        body = await self._body(headers, receive)
+        if declares_more(headers.get("content-length"), self.desk.config.body_max_bytes):
+            raise TooLarge("Request is too large.")
         token = headers.get("x-auth-token")
         if not token:
             raise Unauthenticated("The request you have made requires authentication.")
@@ -192,6 +207,8 @@ class Frontdesk:
         carried.set(callers_id or request_id)
         asker = await self._authenticate(token, headers.get("x-service-token"))
         asker.require_call("compute", scope["method"], unquote(path))
+        charge(scope, asker)
+        body = await self._body(receive)
         version = OLDEST if legacy else negotiate(headers.get(MODERN), headers.get(LEGACY))
         try:
             url_project, match, path_after = self._find(scope["method"], segments[1:])
@@ -270,11 +287,8 @@ class Frontdesk:
             call.require(route.rule)
         return _finish(call, await route.handler(call))
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+    async def _body(self, receive: Receive) -> bytes:
         most = self.desk.config.body_max_bytes
-        declared = headers.get("content-length", "0")
-        if declared.isdecimal() and int(declared) > most:
-            raise TooLarge("Request is too large.")
         chunks: list[bytes] = []
         size = 0
         while True:

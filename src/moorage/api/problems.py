@@ -21,6 +21,7 @@ STATUS: dict[type[Problem], int] = {
     errors.PreconditionFailed: 412,
     errors.TooLarge: 413,
     errors.WrongMediaType: 415,
+    errors.TooManyRequests: 429,
     errors.NotBuilt: 501,
     errors.NoCapacity: 409,
     errors.HostFailed: 500,

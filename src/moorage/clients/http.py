@@ -124,7 +124,9 @@ class Neighbour:
         call_deadline_s: float = CALL_DEADLINE_S,
         headers: Mapping[str, str] | None = None,
         breaker: Breaker | None = None,
+        ca_file: str = "",
     ) -> None:
+        """`ca_file`: of the CA of its certificate; empty: those that this machine trusts. Raises Invalid for one that cannot be read."""
         self.name = name
         self.url = url.rstrip("/")
         self.tokens = tokens
@@ -138,7 +140,7 @@ class Neighbour:
         usual = {"Accept": "application/json", "User-Agent": "moorage", **(headers or {})}
         self._inside = transport if isinstance(transport, EmbeddedTransport) else None
         self._base = Base(self.url, usual)
-        self._ways = Ways(transport, call_deadline_s, usual)
+        self._ways = Ways(transport, call_deadline_s, usual, ca_file)
 
     async def call(
         self,

@@ -19,6 +19,8 @@ from functools import cache
 
 import httpx
 
+from moorage.model.errors import Invalid
+
 POOLS_MAX = 8
 CONNECTIONS_PER_POOL = 8
 CONNECTIONS_MAX = POOLS_MAX * CONNECTIONS_PER_POOL
@@ -28,9 +30,14 @@ GIVEN_UP_MAX = 3
 
 
 @cache
-def _trust() -> ssl.SSLContext:
-    """Made once: reading the certificates costs more than everything else of a client."""
-    return httpx.create_ssl_context()
+def _trust(ca_file: str) -> ssl.SSLContext:
+    """Made once: reading the certificates costs more than everything else of a client. Raises Invalid."""
+    if not ca_file:
+        return httpx.create_ssl_context()
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as unreadable:
+        raise Invalid(f"{ca_file} is no PEM file of a CA's certificate: {unreadable}") from unreadable
 
 
 class _Way:
@@ -46,8 +53,16 @@ class Ways:
     """`async with ways.client() as client:` around each call."""
 
     def __init__(
-        self, transport: httpx.AsyncBaseTransport | None, timeout_s: float, headers: Mapping[str, str]
+        self,
+        transport: httpx.AsyncBaseTransport | None,
+        timeout_s: float,
+        headers: Mapping[str, str],
+        ca_file: str = "",
     ) -> None:
+        """`ca_file`: whose certificates are trusted; empty: those that this machine trusts. Raises Invalid for one that cannot be read."""
+        self._ca_file = ca_file
+        if ca_file:
+            _trust(ca_file)
         self._transport = transport
         self._timeout = httpx.Timeout(timeout_s, connect=CONNECT_DEADLINE_S)
         self._headers = dict(headers)
@@ -59,7 +74,7 @@ class Ways:
         return _Way(
             httpx.AsyncClient(
                 transport=self._transport,
-                verify=_trust(),
+                verify=_trust(self._ca_file),
                 timeout=self._timeout,
                 limits=limits,
                 headers=self._headers,

@@ -25,6 +25,7 @@ from moorage.conductor.lease import Lease, LeaseLost, Peers
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ConductorId, OperationId
+from moorage.model.log_context import operation_id
 from moorage.model.operation import Accepted, Operation, OperationStatus
 from moorage.model.retry import Backoff, SeldomLog, jittered
 from moorage.operations.all import SAGAS
@@ -468,6 +469,7 @@ class Conductor:
         cancel = self._cancels.setdefault(operation.id, asyncio.Event())
         asked = msgspec.json.decode(operation.asked, type=saga.asked)
         lease_left.set(self.lease.left_s)
+        operation_id.set(operation.id)
         carried.set(getattr(asked, "global_request_id", "") or operation.request_id)
         await tell(
             saga,

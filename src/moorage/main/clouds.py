@@ -1,5 +1,6 @@
 """`clouds.yaml`: so that `OS_CLOUD=moorage openstack …` works from the directory where the cloud was started."""
 
+import json
 from pathlib import Path
 
 ADMIN = "moorage"
@@ -17,7 +18,7 @@ clouds:
       user_domain_name: Default
       project_domain_name: Default
     region_name: {region}
-    identity_api_version: 3
+    identity_api_version: 3{cacert}
   {demo}:
     auth:
       auth_url: {auth_url}
@@ -27,13 +28,13 @@ clouds:
       user_domain_name: Default
       project_domain_name: Default
     region_name: {region}
-    identity_api_version: 3
+    identity_api_version: 3{cacert}
 """
 MARK = "# Written by `moorage up`"
 
 
 def write_clouds(
-    directory: Path, *, auth_url: str, region: str, admin_password: str, demo_password: str
+    directory: Path, *, auth_url: str, region: str, admin_password: str, demo_password: str, ca_file: str = ""
 ) -> tuple[Path, bool]:
     """Write the file, unless one stands there that is not ours; (its path, whether it was written)."""
     path = directory / "clouds.yaml"
@@ -46,6 +47,7 @@ def write_clouds(
         region=region,
         admin_password=admin_password,
         demo_password=demo_password,
+        cacert=f"\n    cacert: {json.dumps(ca_file)}" if ca_file else "",
     )
     path.touch(mode=0o600)
     path.write_text(text)

@@ -13,6 +13,7 @@ import msgspec
 
 from moorage.drivers.redfish_fence import Machine
 from moorage.main.config_audit_log import AuditLog
+from moorage.main.http_limits import HttpLimits, Rates, check_limits
 from moorage.model.errors import Invalid
 from moorage.model.notification import NotificationFormat, StateChanges
 from moorage.sql import Limits
@@ -23,6 +24,7 @@ WHOLE_INTERFACES_MAX = 32
 HOSTS_MAX = 10_000
 CELLS_MAX = 100
 PORT_MAX = 65_535
+LISTENERS = ("compute", "placement", "identity", "image", "network", "volume")
 OPTIONAL_PORTS = {"metadata": 8775, "console": 6080}
 """Of services that not every process serves: what their roles, and `moorage up`, take where no port is configured."""
 
@@ -33,10 +35,26 @@ class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 0
     public_url: str = ""
+    cert: str = ""
+    """PEM file of a certificate and those between it and its CA; empty: that of `[api]`."""
+    key: str = ""
+    """PEM file of its key; empty: it is in the same file."""
+    tls: bool = True
+    """False: no TLS here though `[api]` has a certificate."""
+
+    @property
+    def has_tls(self) -> bool:
+        return self.tls and bool(self.cert)
 
     @property
     def url(self) -> str:
-        return self.public_url or f"http://{self.host}:{self.port}"
+        return self.public_url or self.own_url
+
+    @property
+    def own_url(self) -> str:
+        """Where it listens itself, whatever stands in front of it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.has_tls else 'http'}://{host}:{self.port}"
 
 
 class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,6 +108,8 @@ class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """After so many failures in a row it is left alone for a while; 0: it never is (N19)."""
     breaker_rest_s: float = 1.0
     """How long, at first; twice as long each time that it still fails, up to ten seconds."""
+    ca_file: str = ""
+    """PEM file of the CA of its certificate; empty: those that this machine trusts. Of an embedded service it is `[api] ca_file`."""
 
 
 class Image(Neighbour, frozen=True):
@@ -316,6 +336,8 @@ class VendorTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """Its key in `vendor_data2.json`."""
     url: str
+    ca_file: str = ""
+    """PEM file of the CA of its certificate; empty: those that this machine trusts."""
 
 
 class Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -366,12 +388,13 @@ class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     novnc_directory: str = ""
     """Of the npm package `@novnc/novnc` or a whole noVNC; empty: a page says how to install it."""
     certificate: str = ""
-    """PEM file: the proxy serves with TLS."""
+    """PEM file: the proxy serves with TLS. Older name of `cert` in `[api.console]`, and of `key` there."""
     key: str = ""
 
 
 class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    body_max_bytes: int = 1024 * 1024
+    body_max_bytes: int = 114_688
+    """Of a request to the Compute API (Nova's limit)."""
     enable_instance_password: bool = True
     """Answers of create, rebuild and rescue have `adminPass` (Nova's setting and default)."""
     max_limit: int = 1000
@@ -387,6 +410,25 @@ class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of `moorage metadata`, and of `moorage up`; port 0 is 8775 there."""
     console: Listen = Listen()
     """Of `moorage console`, and of `moorage up`; port 0 is 6080 there."""
+    cert: str = ""
+    """Of every listener that has none of its own."""
+    key: str = ""
+    ca_file: str = ""
+    """PEM file of the CA of these certificates, for our own calls to our own listeners."""
+    hsts_s: Annotated[int, msgspec.Meta(ge=0)] = 31_536_000
+    """With TLS: for how long a browser that was here uses nothing else for this name; 0: it is not told."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses of load balancers: their `X-Forwarded-For` says who asks, and they may have any number of connections."""
+    limits: HttpLimits = HttpLimits()
+    rates: Rates = Rates()
+
+    def __post_init__(self) -> None:
+        """Each listener knows its certificate, and so its URL."""
+        for name in (*LISTENERS, *OPTIONAL_PORTS):
+            listen: Listen = getattr(self, name)
+            if self.cert and not listen.cert:
+                common = msgspec.structs.replace(listen, cert=self.cert, key=self.key)
+                msgspec.structs.force_setattr(self, name, common)
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -472,10 +514,24 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     audit: Audit = Audit()
     audit_log: AuditLog = AuditLog()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    """`json`: one object a line."""
+
+    def __post_init__(self) -> None:
+        """The console's certificate under its older name is its listener's."""
+        said, listen = self.console, self.api.console
+        if said.certificate and not listen.cert:
+            listen = msgspec.structs.replace(listen, cert=said.certificate, key=said.key)
+            msgspec.structs.force_setattr(self, "api", msgspec.structs.replace(self.api, console=listen))
 
     @property
     def data(self) -> Path:
         return Path(self.data_dir).resolve()
+
+    def ca_of(self, named: Neighbour | None = None) -> str:
+        """The CA file of a neighbour, or (None, or without a URL) of our own listeners; empty: what this machine trusts."""
+        name = named.ca_file if named is not None and named.url else self.api.ca_file
+        return str(self.data / name) if name else ""
 
     def region_url(self) -> str:
         return self.region.database or f"sqlite:///{self.data / 'region.db'}"
@@ -533,7 +589,8 @@ def checked(config: Config) -> Config:
         or told.tries_max < 0
     ):
         raise Invalid("[notifications] limits are positive numbers; tries_max may be 0")
-    for name in ("compute", "placement", "identity", "image", "network", "volume"):
+    check_limits(config.api.limits)
+    for name in LISTENERS:
         port = getattr(config.api, name).port
         if not 0 < port <= PORT_MAX:
             raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")

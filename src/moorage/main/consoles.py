@@ -4,6 +4,8 @@ import asyncio
 import uuid
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from moorage.api.console.app import ConsoleProxy, ProxySettings
 from moorage.bus.agents import HostCaller
 from moorage.main.cell_intake import CellIntake
@@ -26,8 +28,7 @@ def urls(config: Config) -> dict[str, str]:
     """Where people reach the proxy of each type; without an entry of its own, ours."""
     mine = config.console
     listen = config.api.console
-    scheme = "https" if mine.certificate else "http"
-    own = listen.public_url or f"{scheme}://{listen.host}:{listen.port or OPTIONAL_PORTS[ROLE]}"
+    own = replace(listen, port=listen.port or OPTIONAL_PORTS[ROLE]).url
     return {
         ConsoleType.NOVNC: mine.novnc_url or f"{own}/vnc_lite.html",
         ConsoleType.SERIAL: mine.serial_url or f"{own.replace('http', 'ws', 1)}/",
@@ -65,18 +66,13 @@ def consoles_of(region: Region) -> Consoles:
 
 
 async def open_proxy(door: Doorway, config: Config, consoles: Consoles) -> None:
-    """Serve it, with TLS where a certificate is configured."""
-    await door.open(
-        make_proxy(config, consoles),
-        websockets=True,
-        certificate=config.console.certificate,
-        key=config.console.key,
-    )
+    """Serve it."""
+    await door.open(make_proxy(config, consoles), websockets_max=config.console.connections_max)
 
 
 async def console(config: Config, stopping: asyncio.Event) -> None:
     """The role: databases to look tokens up in, a bus to ask hosts; no scheduler, no neighbours."""
-    door = Doorway(ROLE, config.api.console)
+    door = Doorway(ROLE, config.api.console, config)
     databases = await open_databases(config)
     clock = SystemClock()
     stores = StoreWatch(databases.region, databases.cells, clock)

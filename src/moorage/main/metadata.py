@@ -54,7 +54,7 @@ def make_metadata(
 
 async def metadata(config: Config, stopping: asyncio.Event) -> None:
     """The role: databases to read and a network service to ask; no scheduler, no bus, no hosts."""
-    door = Doorway(ROLE, config.api.metadata)
+    door = Doorway(ROLE, config.api.metadata, config)
     databases = await open_databases(config)
     clock = SystemClock()
     stores = StoreWatch(databases.region, databases.cells, clock)

@@ -63,14 +63,19 @@ class OwnApis:
 
 def make_own_apis(config: Config) -> OwnApis:
     """Over sockets, with the service user's credentials."""
-    identity = Neighbour("identity", config.identity.url or f"{config.api.identity.url}/v3")
+    identity = Neighbour(
+        "identity", config.identity.url or f"{config.api.identity.url}/v3", ca_file=config.ca_of(config.identity)
+    )
+    ca_file = config.ca_of()
     user = config.service_user
     tokens = ServiceTokens(
         identity, user=user.user, password=service_password(config), project=user.project, domain=user.domain
     )
-    compute = Neighbour("compute", f"{config.api.compute.url}/v2.1", tokens=tokens, call_deadline_s=OWN_APIS_S)
+    compute = Neighbour(
+        "compute", f"{config.api.compute.url}/v2.1", tokens=tokens, call_deadline_s=OWN_APIS_S, ca_file=ca_file
+    )
     placement = Neighbour(
-        "placement", f"{config.api.placement.url}/placement", tokens=tokens, call_deadline_s=OWN_APIS_S
+        "placement", f"{config.api.placement.url}/placement", tokens=tokens, call_deadline_s=OWN_APIS_S, ca_file=ca_file
     )
     return OwnApis(compute, placement, identity)
 
@@ -98,6 +103,7 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
             transport=inside,
             call_deadline_s=named.timeout_s,
             breaker=breaker,
+            ca_file=config.ca_of(named),
         )
 
     identity_url = config.identity.url or f"{config.api.identity.url}/v3"

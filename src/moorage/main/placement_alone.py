@@ -5,10 +5,7 @@ of the configuration file, as the form at `/placement` of a whole cloud does.
 """
 
 import argparse
-import asyncio
 import ipaddress
-import logging
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,9 +19,9 @@ from moorage.api.placement.policy import PlacementPolicy
 from moorage.clients.http import Neighbour, ServiceTokens
 from moorage.clients.identity import IdentityClient
 from moorage.main.config import Config, read_config
-from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
+from moorage.main.loop import run_loop, settle_memory
 from moorage.main.neighbours import service_password
-from moorage.main.quiet import quiet_libraries
+from moorage.main.process import set_up_process, stop_on_signals
 from moorage.main.servers import Doorway
 from moorage.main.trees import PLACEMENT
 from moorage.model.asker import Asker
@@ -77,7 +74,7 @@ async def run(config: Config) -> None:
     mine, listen = config.placement, config.api.placement
     if mine.auth_strategy == "noauth2":
         refuse_strangers(listen.host)
-    door = Doorway("placement", listen)
+    door = Doorway("placement", listen, config)
     url = mine.database or f"sqlite:///{config.data / 'placement.db'}"
     if not mine.database:
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -99,10 +96,7 @@ async def run(config: Config) -> None:
     await door.open(Cors(app, origins, mine.cors_allow_headers) if origins else app)
     settle_memory()
     print(f"moorage: placement on {listen.url}: ready", flush=True)
-    stopping = asyncio.Event()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
-    await stopping.wait()
+    await stop_on_signals(config).wait()
     await door.close()
     await engine.close()
     for neighbour in asking:
@@ -112,11 +106,12 @@ async def run(config: Config) -> None:
 
 def _identity(config: Config) -> tuple[IdentityClient, Neighbour, Neighbour]:
     url = config.identity.url or f"{config.api.identity.url}/v3"
-    asking = Neighbour("identity", url)
+    ca_file = config.ca_of(config.identity)
+    asking = Neighbour("identity", url, ca_file=ca_file)
     user = config.service_user
     password = service_password(config)
     tokens = ServiceTokens(asking, user=user.user, password=password, project=user.project, domain=user.domain)
-    mine = Neighbour("identity", url, tokens=tokens)
+    mine = Neighbour("identity", url, tokens=tokens, ca_file=ca_file)
     return IdentityClient(mine), asking, mine
 
 
@@ -173,9 +168,7 @@ def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     try:
         config = configured(arguments)
-        logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-        quiet_libraries()
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        set_up_process(config)
         run_loop(run(config))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)

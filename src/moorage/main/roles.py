@@ -6,8 +6,6 @@ and a bus that more than one process can reach: PostgreSQL and NATS.
 
 import argparse
 import asyncio
-import logging
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -28,11 +26,11 @@ from moorage.main.embedded import open_embedded
 from moorage.main.events import EventsOverHttp
 from moorage.main.guarantees import GuaranteesOverHttp
 from moorage.main.hosts import host_networks, planned_hosts, plumbing_of
-from moorage.main.loop import SWITCH_INTERVAL_S, run_loop
+from moorage.main.loop import run_loop
 from moorage.main.metadata import metadata
 from moorage.main.neighbours import make_clients, make_own_apis
 from moorage.main.placement import PREFIX, make_placement
-from moorage.main.quiet import quiet_libraries
+from moorage.main.process import set_up_process, stop_on_signals
 from moorage.main.region import Region, cells_out, open_bus, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
@@ -48,7 +46,7 @@ Role = Callable[[Config, asyncio.Event], Awaitable[None]]
 async def api(config: Config, stopping: asyncio.Event) -> None:
     """The front desk and the Placement API; it accepts and hands over, it tells nothing."""
     listens = {"compute": config.api.compute, "placement": config.api.placement}
-    doors = {name: Doorway(name, listen) for name, listen in listens.items()}
+    doors = {name: Doorway(name, listen, config) for name, listen in listens.items()}
     region = await open_region(config)
     audited = open_audit_log(config, region)
     await doors["placement"].open(audited.around("placement", make_placement(region)))
@@ -118,7 +116,9 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
 
 async def embedded(config: Config, stopping: asyncio.Event) -> None:
     """The embedded identity, image, network and volume services, over sockets, for a set without real neighbours."""
-    doors = {name: Doorway(name, getattr(config.api, name)) for name in ("identity", "image", "network", "volume")}
+    doors = {
+        name: Doorway(name, getattr(config.api, name), config) for name in ("identity", "image", "network", "volume")
+    }
     own = make_own_apis(config)
     services = await open_embedded(
         config,
@@ -165,11 +165,7 @@ def _say(what: str) -> None:
 
 
 async def _run(role: Role, config: Config) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sign, stopping.set)
-    await role(config, stopping)
+    await role(config, stop_on_signals(config))
 
 
 def main(argv: list[str]) -> int:
@@ -188,9 +184,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         config = _said(read_config(arguments.config), arguments)
-        logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-        quiet_libraries()
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        set_up_process(config)
         run_loop(_run(ROLES[arguments.role], config))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)

@@ -2,8 +2,6 @@
 
 import argparse
 import asyncio
-import logging
-import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -22,11 +20,11 @@ from moorage.main.events import EventDoor
 from moorage.main.guarantees import GuaranteeDoor
 from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts
 from moorage.main.lock import DataLock
-from moorage.main.loop import SWITCH_INTERVAL_S, run_loop, settle_memory
+from moorage.main.loop import run_loop, settle_memory
 from moorage.main.metadata import make_metadata
 from moorage.main.neighbours import OwnApis, make_own_apis
 from moorage.main.placement import make_placement
-from moorage.main.quiet import quiet_libraries
+from moorage.main.process import set_up_process, stop_on_signals
 from moorage.main.region import Region, cells_out, open_region, start_telling
 from moorage.main.rounds import add_rounds
 from moorage.main.seed import seed
@@ -122,7 +120,7 @@ async def start_cloud(config: Config) -> Cloud:
         name: getattr(config.api, name) for name in ("identity", "image", "network", "volume", "compute", "placement")
     }
     listens |= {name: listen for name in OPTIONAL_PORTS if (listen := getattr(config.api, name)).port}
-    doors = {name: Doorway(name, listen) for name, listen in listens.items()}
+    doors = {name: Doorway(name, listen, config) for name, listen in listens.items()}
     events, guarantees = EventDoor(), GuaranteeDoor()
     own = make_own_apis(config)
     embedded = await open_embedded(
@@ -214,10 +212,7 @@ async def run(config: Config, *, clouds_yaml: bool) -> None:
     began = time.monotonic()
     print(f"Moorage: starting a cloud in {config.data} ...", flush=True)
     cloud = await start_cloud(config)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sign, stopping.set)
+    stopping = stop_on_signals(config)
     written: Path | None = None
     if clouds_yaml:
         path, ours = write_clouds(
@@ -226,6 +221,7 @@ async def run(config: Config, *, clouds_yaml: bool) -> None:
             region=config.region.name,
             admin_password=admin_password(config),
             demo_password=demo_password(config),
+            ca_file=config.ca_of(),
         )
         written = path if ours else None
         if not ours:
@@ -235,13 +231,6 @@ async def run(config: Config, *, clouds_yaml: bool) -> None:
     await stopping.wait()
     print("\nMoorage: stopping; guests go on, and unfinished operations continue with the next start.", flush=True)
     await cloud.stop()
-
-
-def set_up_process(config: Config) -> None:
-    """The log, and how threads take turns."""
-    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    quiet_libraries()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 def main(argv: list[str]) -> int:

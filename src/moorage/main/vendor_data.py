@@ -35,6 +35,15 @@ def vendor_services(config: Config, tokens: ServiceTokens) -> VendorData | None:
     if not mine.vendor_data_targets:
         return None
     services = [
-        (each.name, Neighbour(f"vendor data {each.name}", each.url, tokens=tokens)) for each in mine.vendor_data_targets
+        (
+            each.name,
+            Neighbour(
+                f"vendor data {each.name}",
+                each.url,
+                tokens=tokens,
+                ca_file=str(config.data / each.ca_file) if each.ca_file else "",
+            ),
+        )
+        for each in mine.vendor_data_targets
     ]
     return VendorData(services, timeout_s=mine.vendor_data_timeout_s, fatal=mine.vendor_data_failure_fatal)

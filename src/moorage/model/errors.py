@@ -15,6 +15,7 @@
     │   ├── PreconditionFailed      412  (an If-Match lost)
     │   ├── TooLarge                413
     │   ├── WrongMediaType          415
+    │   ├── TooManyRequests         429  (of one project, or from one address)
     │   └── NotBuilt                501  (nothing here can do it)
     ├── NoCapacity                  no host, address or bandwidth can serve the request
     ├── HostFailed                  one host could not do it, or is silent: another host may
@@ -32,6 +33,18 @@ Only `api/problems.py` knows status numbers of the public API; the numbers above
 
 from typing import Self
 
+SENTENCE_MAX_CHARACTERS = 2_000
+SENTENCE_END_CHARACTERS = 400
+"""What is wrong with a value often stands behind it."""
+
+
+def bounded(sentence: str) -> str:
+    """The sentence; of a longer one its beginning and its end, because an error repeats what its asker sent."""
+    if len(sentence) <= SENTENCE_MAX_CHARACTERS:
+        return sentence
+    head, tail = sentence[: SENTENCE_MAX_CHARACTERS - SENTENCE_END_CHARACTERS], sentence[-SENTENCE_END_CHARACTERS:]
+    return f"{head} … ({len(sentence) - SENTENCE_MAX_CHARACTERS} characters more) … {tail}"
+
 
 class Problem(Exception):
     """The root. `str(problem)` is the public sentence."""
@@ -47,8 +60,8 @@ class Problem(Exception):
     """The public sentence as operators read it, with the names that others are not told; empty: it is the same."""
 
     def __init__(self, public: str, *, private: str = "", code: str | None = None) -> None:
-        super().__init__(public)
-        self.public = public
+        self.public = bounded(public)
+        super().__init__(self.public)
         self.private = private
         if code is not None:
             self.code = code
@@ -119,6 +132,14 @@ class TooLarge(Refusal):
 
 class WrongMediaType(Refusal):
     code = "wrong_media_type"
+
+
+class TooManyRequests(Refusal):
+    code = "too_many_requests"
+
+    def __init__(self, public: str, *, retry_after_s: float, private: str = "") -> None:
+        super().__init__(public, private=private)
+        self.retry_after_s = retry_after_s
 
 
 class NotBuilt(Refusal):

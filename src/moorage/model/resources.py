@@ -29,6 +29,7 @@ DISABLED_TRAIT = "COMPUTE_STATUS_DISABLED"
 CUSTOM = re.compile(r"^CUSTOM_[A-Z0-9_]+$")
 
 AMOUNT_MAX = 2_147_483_647
+DIGITS_MAX = 18
 CAPACITY_MAX = 1 << 62
 """Overcommit ratios may be as large as a float; sums of capacities and amounts must stay within 64 bits."""
 
@@ -119,7 +120,7 @@ class _Asked:
 
 
 def _amount(key: str, value: str) -> int:
-    if not value.isdigit() or int(value) > AMOUNT_MAX:
+    if not (value.isascii() and value.isdigit()) or len(value) > DIGITS_MAX or int(value) > AMOUNT_MAX:
         raise Invalid(f"extra spec {key} must be a whole number from 0 to {AMOUNT_MAX}")
     return int(value)
 

@@ -68,6 +68,7 @@ class PostgresqlDatabase:
             max_overflow=0,
             pool_timeout=self.limits.pool_wait_s,
             isolation_level="READ COMMITTED",
+            hide_parameters=True,
             connect_args={
                 "timeout": self.limits.connect_s,
                 "command_timeout": self.limits.statement_s + CLIENT_MARGIN_S,
@@ -199,6 +200,7 @@ class PostgresqlDatabase:
         engine = create_async_engine(
             self._url,
             poolclass=sa.pool.NullPool,
+            hide_parameters=True,
             connect_args={"timeout": self.limits.connect_s, "server_settings": SERVER_KEEPALIVE},
         )
         try:

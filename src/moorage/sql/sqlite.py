@@ -74,7 +74,11 @@ class SqliteDatabase:
             raise Unavailable(f"the {name} database cannot be opened: {failure}") from failure
         self._synchronous = "FULL" if durability == "power" else "NORMAL"
         self._engine = sa.create_engine(
-            f"sqlite:///{self.path}", creator=self._connect, poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT"
+            f"sqlite:///{self.path}",
+            creator=self._connect,
+            poolclass=sa.pool.NullPool,
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
         )
         self._writing = self._opened()
         self._waiting: queue.SimpleQueue[_Member | None] = queue.SimpleQueue()

@@ -31,7 +31,7 @@ async def embedded_alone(
         await seed(config, region.databases.region, services.image, services.network, demo)
         await region.stop()
         for name, app in services.apps.items():
-            door = Doorway(name, getattr(config.api, name))
+            door = Doorway(name, getattr(config.api, name), config)
             stack.push_async_callback(door.close)
             await door.open(around_network(app) if name == "network" and around_network is not None else app)
         yield services

@@ -1,6 +1,7 @@
 """The Placement API as an ASGI application: who asks, in which version, for what; and every error in Placement's form."""
 
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
@@ -15,6 +16,7 @@ from moorage.api.placement import allocations, candidates, inventories, provider
 from moorage.api.placement.policy import PlacementPolicy
 from moorage.api.placement.web import MAX_VERSION, MIN_VERSION, Rep, Req, Version, http_date, need_json, pairs
 from moorage.model import errors
+from moorage.model.admission import charge, declares_more
 from moorage.model.asker import Asker
 from moorage.model.errors import Problem
 from moorage.model.ids import new_uuid
@@ -140,6 +142,7 @@ STATUS: dict[type[Problem], tuple[int, str]] = {
     errors.Conflict: (409, "Conflict"),
     errors.TooLarge: (413, "Request Entity Too Large"),
     errors.WrongMediaType: (415, "Unsupported Media Type"),
+    errors.TooManyRequests: (429, "Too Many Requests"),
     errors.Unavailable: (503, "Service Unavailable"),
 }
 
@@ -250,6 +253,8 @@ class PlacementApp:
         method: str = scope["method"]
         try:
             path = self._inside(scope["path"])
+            if declares_more(headers.get("content-length"), BODY_BYTES_MAX):
+                raise errors.TooLarge(f"a body may have {BODY_BYTES_MAX} bytes at most")
             asker = None if not path.strip("/") else await self._authenticate(headers)
             if asker is not None:
                 asker.require_call("placement", method, path, scope["path"])
@@ -258,6 +263,7 @@ class PlacementApp:
                 if method != "GET":
                     raise _Allowed(method, "GET")
                 return self._send(_versions(), version, request_id)
+            charge(scope, asker)
             body = await _body(receive)
             if body is None:
                 return None
@@ -338,6 +344,8 @@ class PlacementApp:
         headers = {"content-type": "application/json", "x-openstack-request-id": request_id}
         if version is not None:
             headers |= _versioned(version)
+        if isinstance(problem, errors.TooManyRequests):
+            headers["retry-after"] = str(math.ceil(problem.retry_after_s))
         if isinstance(problem, _Allowed):
             headers["allow"] = problem.methods
         if status == 401:

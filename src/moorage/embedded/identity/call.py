@@ -5,6 +5,7 @@ read all; a reader or manager of a domain may read or write what lives in that d
 """
 
 import logging
+import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, cast
@@ -21,10 +22,13 @@ from moorage.embedded.identity.store import LIST_MAX, Record
 from moorage.embedded.identity.tokens import Claims
 from moorage.model import errors
 from moorage.model.access_rules import AccessRule, permits
-from moorage.model.errors import Forbidden, Invalid, Problem, TooLarge
+from moorage.model.admission import CHARGE, charge, declares_more
+from moorage.model.errors import Forbidden, Invalid, Problem, TooLarge, TooManyRequests
 from moorage.model.heard import LISTENING, heard
 
 BODY_MAX_BYTES = 112 * 1024
+DIGITS_MAX = 18
+"""Of a number; none of ours has so many."""
 STATUS: tuple[tuple[type[Problem], int, str], ...] = (
     (errors.Unauthenticated, 401, "Unauthorized"),
     (errors.Forbidden, 403, "Forbidden"),
@@ -32,6 +36,7 @@ STATUS: tuple[tuple[type[Problem], int, str], ...] = (
     (errors.WrongMethod, 405, "Method Not Allowed"),
     (errors.Conflict, 409, "Conflict"),
     (errors.TooLarge, 413, "Request Entity Too Large"),
+    (errors.TooManyRequests, 429, "Too Many Requests"),
     (errors.NotBuilt, 501, "Not Implemented"),
     (errors.Unavailable, 503, "Service Unavailable"),
     (errors.Refusal, 400, "Bad Request"),
@@ -60,6 +65,8 @@ class Call:
             rules = [AccessRule(each["service"], each["method"], each["path"]) for each in self._standing.access_rules]
             if not permits(rules, "identity", self.request.method, self.request.url.path):
                 raise refused()
+        if CHARGE in self.request.scope:
+            charge(self.request.scope, asker_of(self._claims, self._standing))
 
     @property
     def claims(self) -> Claims:
@@ -116,12 +123,15 @@ class Call:
         return cast("Record", found)
 
     async def document(self) -> Record:
+        too_large = TooLarge(f"Request is too large: a body has at most {BODY_MAX_BYTES} bytes.")
+        if declares_more(self.request.headers.get("content-length"), BODY_MAX_BYTES):
+            raise too_large
         raw = bytearray()
         try:
             async for chunk in self.request.stream():
                 raw += chunk
                 if len(raw) > BODY_MAX_BYTES:
-                    raise TooLarge(f"Request is too large: a body has at most {BODY_MAX_BYTES} bytes.")
+                    raise too_large
         except ClientDisconnect as gone:
             raise Invalid("The client went away.") from gone
         try:
@@ -147,7 +157,8 @@ def nothing() -> Response:
 def listing(call: Call, name: str, rows: list[Record]) -> Response:
     """A collection; Keystone has no pages here, so `limit` and our own limit cut it, and say so."""
     asked = call.query("limit")
-    limit = min(int(asked), LIST_MAX) if asked is not None and asked.isdigit() and int(asked) > 0 else LIST_MAX
+    digits = asked if asked is not None and asked.isascii() and asked.isdigit() else ""
+    limit = min(int(digits[:DIGITS_MAX]) or LIST_MAX, LIST_MAX) if digits else LIST_MAX
     path = call.request.url.path
     here = call.desk.url + path[path.index("/v3") + 3 :]
     query = f"?{call.request.url.query}" if call.request.url.query else ""
@@ -164,7 +175,10 @@ def error(status: int, title: str, message: str) -> Response:
 def _told(problem: Problem) -> Response:
     for kind, status, title in STATUS:
         if isinstance(problem, kind):
-            return error(status, title, problem.public)
+            response = error(status, title, problem.public)
+            if isinstance(problem, TooManyRequests):
+                response.headers["retry-after"] = str(math.ceil(problem.retry_after_s))
+            return response
     log.error("internal problem: %s", problem.private)
     return error(500, "Internal Server Error", "An unexpected error prevented the server from fulfilling your request.")
 
@@ -201,6 +215,8 @@ def route(desk: Desk, method: str, path: str, handler: Handler, *, public: bool 
             response = await handler(call)
         except Problem as problem:
             response = _told(problem)
+        except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
+            response = _told(Invalid("The request broke off."))
         except Exception:
             log.exception("%s %s failed", method, path)
             response = _told(errors.Internal("failed"))

@@ -13,6 +13,7 @@ from moorage.embedded.image.faults import bad, no_image, not_allowed, too_large
 from moorage.embedded.image.files import Files
 from moorage.embedded.image.store import Doc, Found, Store
 from moorage.embedded.image.who import Who
+from moorage.model.admission import declares_more
 from moorage.sql import Database
 
 T = TypeVar("T")
@@ -76,6 +77,8 @@ class Call:
     async def body(self) -> Any:
         """The JSON that was sent, within the limit."""
         limit = self.desk.settings.body_max_bytes
+        if declares_more(self.request.headers.get("content-length"), limit):
+            raise too_large(f"Request is too large: the limit is {limit} bytes.")
         chunks, size = [], 0
         async for chunk in self.request.stream():
             size += len(chunk)

@@ -1,11 +1,14 @@
 """What goes wrong, with Glance's status and sentence, in whichever of three shapes the client accepts."""
 
+import math
 from collections.abc import Mapping
 from html import escape
 from http import HTTPStatus
 
 import msgspec
 from starlette.responses import Response
+
+from moorage.model.errors import TooManyRequests, bounded
 
 _encode = msgspec.json.Encoder().encode
 
@@ -16,8 +19,12 @@ class Fault(Exception):
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
+        self.message = bounded(message)
         self.headers = dict(headers or {})
+
+
+def too_often(problem: TooManyRequests) -> Fault:
+    return Fault(429, problem.public, {"Retry-After": str(math.ceil(problem.retry_after_s))})
 
 
 def bad(message: str) -> Fault:

@@ -10,11 +10,12 @@ from starlette.types import Receive, Scope, Send
 
 from moorage.embedded.image import discovery
 from moorage.embedded.image.call import Call, Desk
-from moorage.embedded.image.faults import Fault, answer_of, bad, unauthenticated
+from moorage.embedded.image.faults import Fault, answer_of, bad, too_often, unauthenticated
 from moorage.embedded.image.routes import find_verb
 from moorage.embedded.image.who import Who
+from moorage.model.admission import charge
 from moorage.model.asker import Asker
-from moorage.model.errors import Problem, Unavailable
+from moorage.model.errors import Problem, TooManyRequests, Unavailable
 from moorage.model.ids import new_uuid
 
 ValidateToken: TypeAlias = Callable[[str], Awaitable[Asker]]
@@ -37,6 +38,8 @@ class Wire:
             response = answer_of(fault, request.headers.get("accept", ""))
         except Unavailable as problem:
             response = answer_of(Fault(503, problem.public), request.headers.get("accept", ""))
+        except TooManyRequests as problem:
+            response = answer_of(too_often(problem), request.headers.get("accept", ""))
         except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
             response = answer_of(bad("The request broke off."), "")
         response.headers["x-openstack-request-id"] = f"req-{new_uuid()}"
@@ -52,7 +55,9 @@ class Wire:
             return Response("OK", media_type="text/plain")
         if len(request.url.query) > self._desk.settings.query_max_bytes:
             raise bad("The query is too long.")
-        who = Who(await self._asker(request))
+        asker = await self._asker(request)
+        charge(request.scope, asker)
+        who = Who(asker)
         if parts[0] != "v2" or (len(parts) > 1 and request.url.path.endswith("/")):
             raise Fault(404, "The resource could not be found.")
         verb = find_verb(request.method, parts[1:])

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from moorage.model.errors import bounded
+
 
 class Fault(Exception):
     """Answered as `{"NeutronError": {"type", "message", "detail"}}`."""
@@ -10,7 +12,7 @@ class Fault(Exception):
         super().__init__(message)
         self.status = status
         self.type = type
-        self.message = message
+        self.message = bounded(message)
 
     def body(self) -> dict[str, Any]:
         return {"NeutronError": {"type": self.type, "message": self.message, "detail": ""}}

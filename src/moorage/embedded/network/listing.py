@@ -57,7 +57,7 @@ def parse(pairs: Sequence[tuple[str, str]], attrs: Mapping[str, Attr], *extra: s
 
 def _page(query: Query, name: str, value: str) -> None:
     if name == "limit":
-        if not value.isdigit() or len(value) > 9:
+        if not (value.isascii() and value.isdigit()) or len(value) > 9:
             raise bad(f"Bad limit request: Limit must be an integer 0 or greater and not '{value}'.")
         query.limit = int(value) or None
     elif name == "marker":

@@ -1,5 +1,6 @@
 """HTTP in: one dispatcher over the path's parts; a body is read within a limit, a verb is run, an answer encoded."""
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -24,8 +25,9 @@ from moorage.embedded.network.outbox import Outbox
 from moorage.embedded.network.routes import find_route
 from moorage.embedded.network.store import Store
 from moorage.embedded.network.who import Who
+from moorage.model.admission import charge, declares_more
 from moorage.model.asker import Asker
-from moorage.model.errors import Problem, Unauthenticated, Unavailable
+from moorage.model.errors import Problem, TooManyRequests, Unauthenticated, Unavailable
 from moorage.sql import Database, Tx
 
 T = TypeVar("T")
@@ -125,6 +127,9 @@ class Wire:
             response = _problem(bad("The client went away."))
         except Unavailable as problem:
             response = _problem(Fault(503, "ServiceUnavailable", problem.public))
+        except TooManyRequests as problem:
+            response = _problem(Fault(429, "HTTPTooManyRequests", problem.public))
+            response.headers["retry-after"] = str(math.ceil(problem.retry_after_s))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -136,7 +141,9 @@ class Wire:
             raise Fault(404, "HTTPNotFound", "The resource could not be found.")
         if len(parts) == 1:
             return _json(self._resources())
-        who = Who(await self._asker(request))
+        asker = await self._asker(request)
+        charge(request.scope, asker)
+        who = Who(asker)
         route = find_route(request.method, parts[1:])
         if "\0" in path or "%00" in query:
             raise bad("The address contains a NUL character")
@@ -194,8 +201,7 @@ def _unauthenticated() -> Fault:
 
 
 async def _body(request: Request) -> Any:
-    declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > BODY_MAX_BYTES:
+    if declares_more(request.headers.get("content-length"), BODY_MAX_BYTES):
         raise Fault(413, "HTTPRequestEntityTooLarge", f"The body is larger than {BODY_MAX_BYTES} bytes.")
     chunks, size = [], 0
     async for chunk in request.stream():

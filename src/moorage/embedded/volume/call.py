@@ -15,6 +15,7 @@ from moorage.embedded.volume.jobs import Jobs
 from moorage.embedded.volume.neighbours import Images, ServerVolumes
 from moorage.embedded.volume.store import Doc, Store
 from moorage.embedded.volume.who import Who
+from moorage.model.admission import declares_more
 from moorage.model.asker import Asker
 from moorage.sql import Database
 
@@ -114,6 +115,8 @@ class Call:
     async def body(self) -> Any:
         """The JSON object that was sent, within the limit."""
         limit = self.desk.settings.body_max_bytes
+        if declares_more(self.request.headers.get("content-length"), limit):
+            raise over_limit("Request is too large.")
         chunks, size = [], 0
         async for chunk in self.request.stream():
             size += len(chunk)

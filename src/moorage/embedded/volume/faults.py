@@ -1,9 +1,12 @@
 """What goes wrong, in Cinder's shape: `{"badRequest": {"code", "message"}}`, under the name that belongs to the status."""
 
+import math
 from collections.abc import Mapping
 
 import msgspec
 from starlette.responses import Response
+
+from moorage.model.errors import TooManyRequests, bounded
 
 _encode = msgspec.json.Encoder().encode
 
@@ -16,6 +19,7 @@ NAMES = {
     409: "conflictingRequest",
     413: "overLimit",
     415: "badMediaType",
+    429: "overLimit",
     501: "notImplemented",
     503: "serviceUnavailable",
 }
@@ -27,8 +31,12 @@ class Fault(Exception):
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
+        self.message = bounded(message)
         self.headers = dict(headers or {})
+
+
+def too_often(problem: TooManyRequests) -> Fault:
+    return Fault(429, problem.public, {"Retry-After": str(math.ceil(problem.retry_after_s))})
 
 
 def bad(message: str) -> Fault:

@@ -30,6 +30,7 @@ UNSET_METADATA: Schema = obj({"key": {"type": "string", "minLength": 1, "maxLeng
 KEPT_NOT_SENT = frozenset(
     {"image_id", "image_name", "checksum", "size", "container_format", "disk_format", "signature_verified"}
 )
+DIGITS_MAX = 18
 NUMBERS = ("min_disk", "min_ram")
 
 
@@ -85,10 +86,14 @@ async def upload(call: Call, said: Doc) -> Response:
     return json({"os-volume_upload_image": answer}, 202)
 
 
+def _is_number(said: str) -> bool:
+    return said.isdecimal() and len(said) <= DIGITS_MAX
+
+
 def _image_of(call: Call, doc: Doc, said: Doc) -> Doc:
     """What the image says of itself: what the volume remembers of the one that it was made from goes with it."""
     kept = {name: value for name, value in doc["image_metadata"].items() if name not in KEPT_NOT_SENT}
-    wanted: Doc = {name: int(kept.pop(name)) for name in NUMBERS if str(kept.get(name, "")).isdigit()}
+    wanted: Doc = {name: int(kept.pop(name)) for name in NUMBERS if _is_number(str(kept.get(name, "")))}
     wanted["min_disk"] = max(wanted.get("min_disk", 0), doc["size"])
     wanted |= {name: value for name, value in kept.items() if name not in NUMBERS}
     wanted |= {

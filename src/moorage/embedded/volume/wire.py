@@ -11,11 +11,12 @@ from starlette.types import Receive, Scope, Send
 
 from moorage.embedded.volume import versions
 from moorage.embedded.volume.call import Call, Desk, json
-from moorage.embedded.volume.faults import Fault, answer_of, bad, no_such_path
+from moorage.embedded.volume.faults import Fault, answer_of, bad, no_such_path, too_often
 from moorage.embedded.volume.routes import FIRST, find_verb
 from moorage.embedded.volume.who import Who
+from moorage.model.admission import charge
 from moorage.model.asker import Asker
-from moorage.model.errors import Problem, Unavailable
+from moorage.model.errors import Problem, TooManyRequests, Unavailable
 from moorage.model.ids import new_uuid
 
 ValidateToken: TypeAlias = Callable[[str], Awaitable[Asker]]
@@ -42,6 +43,8 @@ class Wire:
             response = answer_of(fault)
         except Unavailable as problem:
             response = answer_of(Fault(503, problem.public))
+        except TooManyRequests as problem:
+            response = answer_of(too_often(problem))
         except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
             response = answer_of(bad("The request broke off."))
         if version is not None:
@@ -65,6 +68,7 @@ class Wire:
         if len(request.url.query) > self._desk.settings.query_max_bytes:
             raise bad("The query is too long.")
         asker = await self._asker(request)
+        charge(request.scope, asker)
         who = Who(asker)
         rest, prefix = parts[1:], "/v3"
         if rest[0] not in FIRST and _PROJECT.fullmatch(rest[0]):

@@ -1,0 +1,93 @@
+"""Lets connections in: counted before anything is read of them, TLS handshakes included."""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from moorage.main.doorkeeper import Doorkeeper, Visit
+from moorage.main.http_answers import CONNECTION_FULL
+
+REST_S = 0.5
+"""After this process, or its machine, has no file descriptor left for another connection."""
+
+log = logging.getLogger(__name__)
+
+
+class Acceptor:
+    """Accepts from one socket until it is closed, as `asyncio.Server` does."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        doorkeeper: Doorkeeper,
+        make_protocol: Callable[[Visit], asyncio.Protocol],
+        context: Callable[[], ssl.SSLContext | None],
+        handshake_s: float,
+        backlog: int,
+    ) -> None:
+        self._socket = listening
+        self._doorkeeper = doorkeeper
+        self._make_protocol = make_protocol
+        self._context = context
+        self._handshake_s = handshake_s
+        self._loop = asyncio.get_running_loop()
+        self._entering: set[asyncio.Task[None]] = set()
+        listening.setblocking(False)
+        listening.listen(backlog)
+        self._task = self._loop.create_task(self._accept(), name="accept")
+
+    def close(self) -> None:
+        self._task.cancel()
+        for each in self._entering:
+            each.cancel()
+
+    async def wait_closed(self) -> None:
+        await asyncio.gather(self._task, *self._entering, return_exceptions=True)
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                connection, address = await self._loop.sock_accept(self._socket)
+            except OSError as failure:
+                if failure.errno != errno.ECONNABORTED:  # who came is gone again
+                    log.error("no connection can be accepted: %s", failure.strerror or failure)
+                    await asyncio.sleep(REST_S)
+                continue
+            visit = self._doorkeeper.admit(address[0])
+            if visit is None:
+                _turn_away(connection, plain=self._context() is None)
+                continue
+            task = self._loop.create_task(self._enter(connection, visit))
+            self._entering.add(task)
+            task.add_done_callback(self._entering.discard)
+
+    async def _enter(self, connection: socket.socket, visit: Visit) -> None:
+        context = self._context()
+        entered = False
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(
+                lambda: self._make_protocol(visit),
+                connection,
+                ssl=context,
+                ssl_handshake_timeout=self._handshake_s if context is not None else None,
+            )
+            entered = True
+        except (OSError, EOFError) as failure:  # its handshake came to nothing, or too late
+            log.debug("a connection from %s ended before it began: %r", visit.caller, failure)
+        finally:
+            if not entered:
+                visit.leave()
+                connection.close()
+
+
+def _turn_away(connection: socket.socket, *, plain: bool) -> None:
+    with connection, suppress(OSError):
+        if plain:
+            connection.send(CONNECTION_FULL.written(STATUS_LINE, []))

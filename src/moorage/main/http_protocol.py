@@ -1,0 +1,299 @@
+"""HTTP of one connection, within limits: uvicorn's protocol, which has none of its own before an application is asked.
+
+A connection is in one of three phases.  In each only the time is counted in which we wait for the client: not while we do not read
+because the application has enough, and not while the application works.
+
+    HEAD   a request line and headers come      `head_s`, `url_max_bytes`, `header_max_bytes`, `headers_max`
+    BODY   a body comes                         `body_s` and what `body_least_bytes_s` adds for each byte that came
+    DONE   the whole request is here            `keep_alive_s`, once it is answered
+
+An application may answer before it has read the body: it checks the token first.  What is left of the body is then read and dropped, for
+a connection that is closed over unread bytes takes the answer with it (TCP resets); but for `LINGER_S` and `LINGER_MAX_BYTES` only.
+
+The clock is the listener's: it looks at all its connections once in a second (`look`), which costs a request nothing.
+"""
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any, cast
+
+import httptools
+from typing_extensions import override
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+from moorage.main.doorkeeper import Visit, forwarded_caller
+from moorage.main.http_answers import (
+    BAD_REQUEST,
+    BODY_TOO_SLOW,
+    BUSY,
+    HEAD_TOO_SLOW,
+    HEADERS_TOO_LONG,
+    HEADERS_TOO_MANY,
+    URL_TOO_LONG,
+    PlainAnswer,
+    too_often,
+)
+from moorage.main.http_limits import HttpLimits
+from moorage.main.rates import RateLimits
+from moorage.model.admission import CHARGE
+
+HEAD, BODY, DONE, OVER = range(4)
+LINGER_S = 5.0
+"""How long what a client still sends is read and dropped after it was answered."""
+LINGER_MAX_BYTES = 16 * 1024 * 1024
+PIPELINED_MAX = 64
+"""Requests of one connection that wait for the answer to another."""
+EMPTY_MAX_BYTES = 64 * 1024
+"""Bytes that belong to no request and to no part of a body: sizes of chunks, and trailers, which nobody reads."""
+
+
+class _Refused(Exception):
+    """Raised within a callback of the parser, which stops there."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection of a listener."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: HttpLimits,
+        requests_max: int,
+        rates: RateLimits | None,
+        visit: Visit,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._requests_max = requests_max
+        self._rates = rates
+        self._visit = visit
+        self._serving = self.app
+        self._phase = HEAD
+        self._begun = False
+        """Whether a byte of this request has come."""
+        self._waited_s = 0.0
+        """For the client, in this phase."""
+        self._head_bytes = 0
+        self._read_bytes = 0
+        """Of what was read last."""
+        self._body_bytes = 0
+        self._empty_bytes = 0
+        """Of what belongs to no part of a body, since the last part."""
+        self._dropped_bytes = 0
+        self._close_after = False
+        """The connection ends when this request's body is here and answered."""
+        self._refusal: PlainAnswer | None = None
+        self._unsent_bytes = 0
+        self._stalled_s = 0.0
+
+    # ------------------------------------------------------------------------------------------------- what comes
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._phase == OVER:
+            self._drop(len(data))
+            return
+        self._read_bytes = len(data)
+        began, body_bytes = self._begun, self._body_bytes
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+                return
+        except httptools.HttpParserError:
+            self._refuse(self._refusal or BAD_REQUEST)
+            return
+        if self._phase == HEAD:
+            if began and self._begun:
+                self._head_bytes += len(data)
+            if self._head_bytes > self._limits.header_max_bytes:
+                self._refuse(URL_TOO_LONG if len(self.url) > self._limits.url_max_bytes else HEADERS_TOO_LONG)
+        elif self._phase == BODY:
+            self._body_still_comes(len(data), body_bytes)
+
+    def _body_still_comes(self, read_bytes: int, body_bytes: int) -> None:
+        if self._body_bytes == body_bytes:
+            self._empty_bytes += read_bytes
+            if self._empty_bytes > EMPTY_MAX_BYTES + self._limits.header_max_bytes:
+                self._refuse(BAD_REQUEST)
+        else:
+            self._empty_bytes = 0
+        if not self.cycle.keep_alive and not self.cycle.response_complete:
+            self._close_after = self.cycle.keep_alive = True
+
+    @override
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._phase = HEAD
+        self._begun = True
+        self._waited_s = 0.0
+        self._head_bytes = 0
+
+    @override
+    def on_headers_complete(self) -> None:
+        limits = self._limits
+        if len(self.url) > limits.url_max_bytes:
+            self._stop(URL_TOO_LONG)
+        if len(self.headers) > limits.headers_max:
+            self._stop(HEADERS_TOO_MANY)
+        if self._head_bytes + self._read_bytes > limits.header_max_bytes:
+            head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if head_bytes > limits.header_max_bytes:
+                self._stop(HEADERS_TOO_LONG)
+        if len(self.pipeline) >= PIPELINED_MAX:
+            self._stop(BAD_REQUEST)
+        self._phase = BODY
+        self._waited_s = 0.0
+        self._body_bytes = self._empty_bytes = self._dropped_bytes = 0
+        self.app = self._serving if len(self.tasks) < self._requests_max else BUSY
+        if self._rates is not None:
+            self._count(self._rates)
+        super().on_headers_complete()
+        if not self.parser.should_upgrade():
+            self.headers = []  # what follows a body is no header of the request
+
+    def _count(self, rates: RateLimits) -> None:
+        caller = forwarded_caller(self._visit, self.headers)
+        if wait_s := rates.charge_caller(caller):
+            self.app = too_often(wait_s)
+        elif rates.charges_projects(caller):
+            cast("MutableMapping[str, Any]", self.scope)[CHARGE] = rates.charge_asker
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._drop(len(body))
+
+    @override
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._phase = DONE
+        self._begun = False
+        self._waited_s = 0.0
+        if self._close_after:
+            self.cycle.keep_alive = False
+            if self.cycle.response_complete:
+                self.transport.close()
+
+    @override
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self._waited_s = 0.0
+        self._body_bytes = 0
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+
+    # ------------------------------------------------------------------------------------------------- who is refused
+
+    def _stop(self, refusal: PlainAnswer) -> None:
+        """From within a callback of the parser."""
+        self._refusal = refusal
+        raise _Refused
+
+    def _drop(self, count: int) -> None:
+        """Of what comes after an answer."""
+        self._dropped_bytes += count
+        if self._dropped_bytes > LINGER_MAX_BYTES:
+            self.transport.close()
+
+    def _refuse(self, refusal: PlainAnswer) -> None:
+        """Answer without an application, and read no more requests; between parts of another answer there is no place for it."""
+        self._phase = OVER
+        self._waited_s = 0.0
+        self.flow.resume_reading()
+        cycle = self.cycle
+        answering = cycle is not None and not cycle.response_complete
+        if answering and (cycle.response_started or self.pipeline):
+            self.transport.close()
+            return
+        if answering:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.write(refusal.written(STATUS_LINE, self.server_state.default_headers))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(BAD_REQUEST)
+
+    # ------------------------------------------------------------------------------------------------- time
+
+    def look(self, passed_s: float) -> None:
+        """So much time has passed since the last look."""
+        self._look_at_answer(passed_s)
+        if self.transport.is_closing() or not self._waits_for_client():
+            return
+        self._waited_s += passed_s
+        if self._waited_s <= self._patience_s():
+            return
+        if self._phase == HEAD and self._begun:
+            self._refuse(HEAD_TOO_SLOW)
+        elif self._phase == BODY and not self.cycle.response_complete:
+            self._refuse(BODY_TOO_SLOW)
+        else:
+            self.transport.close()
+
+    def _waits_for_client(self) -> bool:
+        cycle = self.cycle
+        if self._phase == OVER or cycle is None or cycle.response_complete:
+            return True
+        return self._phase == BODY and not (self.flow.read_paused or cycle.waiting_for_100_continue or self.pipeline)
+
+    def _patience_s(self) -> float:
+        limits = self._limits
+        if self._phase == HEAD:
+            return limits.head_s
+        if self._phase == DONE:
+            return limits.keep_alive_s
+        if self._phase == OVER or self.cycle.response_complete:
+            return LINGER_S
+        return limits.body_s + self._body_bytes / limits.body_least_bytes_s
+
+    def _look_at_answer(self, passed_s: float) -> None:
+        """Whether the client takes what is sent to it."""
+        unsent = self.transport.get_write_buffer_size()
+        self._stalled_s = self._stalled_s + passed_s if unsent and unsent >= self._unsent_bytes else 0.0
+        self._unsent_bytes = unsent
+        if self._stalled_s > self._limits.answer_s:
+            self.transport.abort()
+
+    # ------------------------------------------------------------------------------------------------- the end
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._visit.leave()
+        super().connection_lost(exc)
+
+    @override
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        now = self.transport.get_protocol()
+        assert isinstance(now, CountedWebSocket)
+        now.visit = self._visit
+
+
+class CountedWebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket that its connection has become: it is counted until it ends."""
+
+    visit: Visit | None = None
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.visit is not None:
+            self.visit.leave()
+        super().connection_lost(exc)

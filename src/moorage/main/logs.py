@@ -1,0 +1,99 @@
+"""The log of one process: lines for people, or JSON for machines (`log_format`).
+
+Most of what is logged was said by somebody outside: a path, a name, a neighbour's error, the text of an exception.  So nothing of it is
+written as it came: what is no printable character is written as an escape, and lines that belong to a record (a traceback) are indented, so
+that whatever begins at the left margin was written by us.  In JSON a record is one line.
+"""
+
+import logging
+import sys
+import time
+from typing import Any
+
+import msgspec
+from typing_extensions import override
+
+from moorage.clients.http import request_id as global_request_id
+from moorage.main.config import Config
+from moorage.model.log_context import operation_id, request_id
+
+MESSAGE_MAX_CHARACTERS = 8_192
+TRACEBACK_MAX_CHARACTERS = 32_768
+INDENT = "    "
+
+
+def escaped(text: str) -> str:
+    """On one line, of printable characters only: a line break is `\\n`, a terminal's escape `\\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escape(each) for each in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def shortened(text: str, most: int) -> str:
+    """Its beginning, and how much is missing."""
+    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} characters more)"
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level, logger, message; of a failure its traceback, indented."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = escaped(shortened(record.getMessage(), MESSAGE_MAX_CHARACTERS))
+        record.asctime = self.formatTime(record)
+        lines = [self.formatMessage(record)]
+        lines.extend(INDENT + escaped(line) for line in _traceback(self, record).split("\n") if line)
+        return "\n".join(lines)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        seconds, milliseconds = time.gmtime(record.created), int(record.msecs)
+        said: dict[str, Any] = {
+            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', seconds)}.{milliseconds:03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": shortened(record.getMessage(), MESSAGE_MAX_CHARACTERS),
+            "process": record.process,
+        }
+        carried = global_request_id.get()
+        if of_request := request_id.get() or carried:
+            said["request_id"] = of_request
+        if carried and carried != of_request:
+            said["global_request_id"] = carried
+        if of_operation := operation_id.get():
+            said["operation_id"] = of_operation
+        if traceback := _traceback(self, record):
+            said["traceback"] = traceback
+        return msgspec.json.encode({name: _writable(value) for name, value in said.items()}).decode()
+
+
+def _writable(value: Any) -> Any:
+    """Half of a surrogate pair, as Python keeps bytes that are no UTF-8, is nothing that JSON has."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The last part of it says what was the matter."""
+    text = formatter.formatException(record.exc_info) if record.exc_info else ""
+    if record.stack_info:
+        text = f"{text}\n{record.stack_info}"
+    return text[-TRACEBACK_MAX_CHARACTERS:]
+
+
+def set_up_log(config: Config) -> None:
+    """Of all loggers of this process, to its standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if config.log_format == "json" else TextFormatter())
+    logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
+    logging.getLogger("httpx").setLevel(logging.WARNING)
