@@ -20,15 +20,16 @@ from typing import Any, cast
 import httptools
 from typing_extensions import override
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from moorage.main.doorkeeper import Visit, forwarded_caller
+from moorage.main.doorkeeper import Doorkeeper, Visit, forwarded_caller
 from moorage.main.http_answers import (
     BAD_REQUEST,
     BODY_TOO_SLOW,
     BUSY,
+    CONNECTION_FULL,
     HEAD_TOO_SLOW,
     HEADERS_TOO_LONG,
     HEADERS_TOO_MANY,
@@ -67,12 +68,15 @@ class LimitedProtocol(HttpToolsProtocol):
         limits: HttpLimits,
         requests_max: int,
         rates: RateLimits | None,
-        visit: Visit,
+        doorkeeper: Doorkeeper,
+        visit: Visit | None = None,
     ) -> None:
+        """`visit`: it was let in already, before its TLS handshake."""
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._requests_max = requests_max
         self._rates = rates
+        self._doorkeeper = doorkeeper
         self._visit = visit
         self._serving = self.app
         self._phase = HEAD
@@ -94,6 +98,16 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stalled_s = 0.0
 
     # ------------------------------------------------------------------------------------------------- what comes
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        if self._visit is None:
+            self._visit = self._doorkeeper.admit(self.client[0] if self.client else "")
+        if self._visit is None:
+            self._phase = OVER
+            transport.write(CONNECTION_FULL.written(STATUS_LINE, self.server_state.default_headers))
+            transport.close()
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -161,7 +175,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.headers = []  # what follows a body is no header of the request
 
     def _count(self, rates: RateLimits) -> None:
-        caller = forwarded_caller(self._visit, self.headers)
+        caller = "" if self._visit is None else forwarded_caller(self._visit, self.headers)
         if wait_s := rates.charge_caller(caller):
             self.app = too_often(wait_s)
         elif rates.charges_projects(caller):
@@ -215,7 +229,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._phase = OVER
         self._waited_s = 0.0
         self.flow.resume_reading()
-        cycle = self.cycle
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn says of it
         answering = cycle is not None and not cycle.response_complete
         if answering and (cycle.response_started or self.pipeline):
             self.transport.close()
@@ -249,7 +263,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _waits_for_client(self) -> bool:
-        cycle = self.cycle
+        cycle: RequestResponseCycle | None = self.cycle
         if self._phase == OVER or cycle is None or cycle.response_complete:
             return True
         return self._phase == BODY and not (self.flow.read_paused or cycle.waiting_for_100_continue or self.pipeline)
@@ -276,7 +290,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._visit.leave()
+        if self._visit is not None:
+            self._visit.leave()
         super().connection_lost(exc)
 
     @override

@@ -14,12 +14,12 @@ from weakref import WeakSet
 import uvicorn
 from typing_extensions import override
 
-from moorage.main.acceptor import Acceptor
 from moorage.main.config import Config, Listen
 from moorage.main.doorkeeper import Doorkeeper
 from moorage.main.http_protocol import CountedWebSocket, LimitedProtocol
 from moorage.main.rates import RateLimits
 from moorage.main.tls import Certificate
+from moorage.main.tls_acceptor import TlsAcceptor
 from moorage.model.errors import Invalid
 
 BACKLOG = 2048
@@ -62,6 +62,7 @@ class _Server(uvicorn.Server):
         await self.lifespan.startup()
         door, limits = self._door, self._door.limits
         loop = asyncio.get_running_loop()
+        self.servers = []
         make = partial(
             LimitedProtocol,
             self.config,
@@ -71,19 +72,17 @@ class _Server(uvicorn.Server):
             limits=limits,
             requests_max=self._requests_max,
             rates=door.rates,
+            doorkeeper=door.doorkeeper,
         )
-        acceptors = [
-            Acceptor(
-                each,
-                door.doorkeeper,
-                lambda visit: make(visit=visit),
-                lambda: None if door.certificate is None else door.certificate.context,
-                limits.head_s,
-                BACKLOG,
-            )
-            for each in sockets or ()
-        ]
-        self.servers = cast("list[asyncio.base_events.Server]", acceptors)
+        certificate = door.certificate
+        for each in sockets or ():
+            if certificate is None:
+                self.servers.append(await loop.create_server(make, sock=each, backlog=BACKLOG))
+            else:
+                acceptor = TlsAcceptor(
+                    each, door.doorkeeper, lambda visit: make(visit=visit), certificate, limits.head_s, BACKLOG
+                )
+                self.servers.append(cast("asyncio.base_events.Server", acceptor))
         self._looked_at = self._certificate_at = loop.time()
         self.started = True
 
@@ -92,9 +91,8 @@ class _Server(uvicorn.Server):
         now = asyncio.get_running_loop().time()
         if (passed_s := now - self._looked_at) >= LOOK_EVERY_S:
             self._looked_at = now
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, LimitedProtocol):
-                    connection.look(min(passed_s, 2 * LOOK_EVERY_S))  # where we stood still, nobody else was slow
+            for connection in self._door.connections:
+                connection.look(min(passed_s, 2 * LOOK_EVERY_S))  # where we stood still, nobody else was slow
         if self._door.certificate is not None and now - self._certificate_at >= CERTIFICATE_EVERY_S:
             self._certificate_at = now
             self._door.certificate.reread()
@@ -136,6 +134,12 @@ class Doorway:
     @property
     def port(self) -> int:
         return int(self._socket.getsockname()[1])
+
+    @property
+    def connections(self) -> list[LimitedProtocol]:
+        """Those that speak HTTP."""
+        found = () if self._server is None else self._server.server_state.connections
+        return [each for each in found if isinstance(each, LimitedProtocol)]
 
     async def open(self, app: Any, *, websockets_max: int = 0) -> None:
         """Serve from now on; returns when the first connection would be answered. `websockets_max`: none, or so many at once."""

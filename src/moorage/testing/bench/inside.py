@@ -26,7 +26,8 @@ from moorage.clients.http import Reply
 from moorage.main.config import Config
 from moorage.main.embedded import admin_password
 from moorage.main.loop import run_loop, settle_memory
-from moorage.main.up import Cloud, set_up_process, start_cloud
+from moorage.main.process import set_up_process
+from moorage.main.up import Cloud, start_cloud
 from moorage.operations.all import SAGAS
 from moorage.operations.boot import BOOT
 

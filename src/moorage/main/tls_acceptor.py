@@ -1,25 +1,26 @@
-"""Lets connections in: counted before anything is read of them, TLS handshakes included."""
+"""Lets connections in that are to have TLS: counted before their handshake, and with the certificate of that moment.
+
+`asyncio.Server` makes a protocol only when the handshake is over, so that nobody would count who never ends it.
+"""
 
 import asyncio
 import errno
 import logging
 import socket
-import ssl
 from collections.abc import Callable
-from contextlib import suppress
-
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from moorage.main.doorkeeper import Doorkeeper, Visit
-from moorage.main.http_answers import CONNECTION_FULL
+from moorage.main.tls import Certificate
 
 REST_S = 0.5
-"""After this process, or its machine, has no file descriptor left for another connection."""
+"""After this process, or its machine, had no file descriptor left for another connection."""
+GOODBYE_S = 1.0
+"""How long the other side may take to say that it has heard the end."""
 
 log = logging.getLogger(__name__)
 
 
-class Acceptor:
+class TlsAcceptor:
     """Accepts from one socket until it is closed, as `asyncio.Server` does."""
 
     def __init__(
@@ -27,20 +28,20 @@ class Acceptor:
         listening: socket.socket,
         doorkeeper: Doorkeeper,
         make_protocol: Callable[[Visit], asyncio.Protocol],
-        context: Callable[[], ssl.SSLContext | None],
+        certificate: Certificate,
         handshake_s: float,
         backlog: int,
     ) -> None:
         self._socket = listening
         self._doorkeeper = doorkeeper
         self._make_protocol = make_protocol
-        self._context = context
+        self._certificate = certificate
         self._handshake_s = handshake_s
         self._loop = asyncio.get_running_loop()
         self._entering: set[asyncio.Task[None]] = set()
         listening.setblocking(False)
         listening.listen(backlog)
-        self._task = self._loop.create_task(self._accept(), name="accept")
+        self._task = self._loop.create_task(self._accept(), name="accept-tls")
 
     def close(self) -> None:
         self._task.cancel()
@@ -61,22 +62,22 @@ class Acceptor:
                 continue
             visit = self._doorkeeper.admit(address[0])
             if visit is None:
-                _turn_away(connection, plain=self._context() is None)
+                connection.close()
                 continue
             task = self._loop.create_task(self._enter(connection, visit))
             self._entering.add(task)
             task.add_done_callback(self._entering.discard)
 
     async def _enter(self, connection: socket.socket, visit: Visit) -> None:
-        context = self._context()
         entered = False
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
                 lambda: self._make_protocol(visit),
                 connection,
-                ssl=context,
-                ssl_handshake_timeout=self._handshake_s if context is not None else None,
+                ssl=self._certificate.context,
+                ssl_handshake_timeout=self._handshake_s,
+                ssl_shutdown_timeout=GOODBYE_S,
             )
             entered = True
         except (OSError, EOFError) as failure:  # its handshake came to nothing, or too late
@@ -85,9 +86,3 @@ class Acceptor:
             if not entered:
                 visit.leave()
                 connection.close()
-
-
-def _turn_away(connection: socket.socket, *, plain: bool) -> None:
-    with connection, suppress(OSError):
-        if plain:
-            connection.send(CONNECTION_FULL.written(STATUS_LINE, []))

@@ -1,0 +1,84 @@
+"""A certificate authority for as long as a trial set or a test lasts, and certificates that it signs for loopback."""
+
+import datetime
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+GOOD_FOR = datetime.timedelta(days=30)
+CLOCKS_DIFFER = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """PEM files."""
+
+    cert: Path
+    key: Path
+
+
+class Authority:
+    """Its key is in memory only: nothing can be signed with it when the process is over."""
+
+    def __init__(self, directory: Path, name: str = "Moorage trial CA") -> None:
+        self._directory = directory
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(name)
+        made = self._builder(self._name, self._key.public_key()).add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        usage = x509.KeyUsage(
+            digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
+            data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+        )  # fmt: skip
+        signed = made.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.file = directory / "ca.pem"
+        self.file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, name: str) -> Certificate:
+        """For a server on loopback, or a client of that name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName(
+            [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        )
+        both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        made = self._builder(_name(name), key.public_key())
+        made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        signed = made.add_extension(names, critical=False).add_extension(both, critical=False)
+        certificate = signed.sign(self._key, hashes.SHA256())
+        files = Certificate(self._directory / f"{name}.pem", self._directory / f"{name}.key")
+        files.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        files.key.unlink(missing_ok=True)
+        with os.fdopen(os.open(files.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(pem)
+        return files
+
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        own = x509.SubjectKeyIdentifier.from_public_key(key)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - CLOCKS_DIFFER)
+            .not_valid_after(now + GOOD_FOR)
+            .add_extension(own, critical=False)
+            .add_extension(signer, critical=False)
+        )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])

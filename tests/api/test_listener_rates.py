@@ -1,0 +1,93 @@
+"""Who asks too often is told so, and when to come back."""
+
+import pytest
+from listening import Echo, get, listening
+
+from moorage.api.app import Frontdesk
+from moorage.main.http_limits import Rates
+from moorage.main.rates import Buckets, RateLimits
+from moorage.model.admission import CHARGE
+from moorage.model.asker import Asker
+from moorage.model.errors import TooManyRequests
+from moorage.testing.frontdesk import ADMIN, MEMBER, STRANGER, authenticate, front_desk, token
+
+
+def test_a_bucket_holds_a_burst_and_fills_by_the_second() -> None:
+    now = [0.0]
+    buckets = Buckets(2.0, 3, 100, lambda: now[0])
+    assert [buckets.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
+    assert buckets.take("b") == 0
+    now[0] = 0.5
+    assert [buckets.take("a") for _ in range(2)] == [0, 0.5]
+    now[0] = 1_000.0
+    assert [buckets.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
+
+
+def test_a_table_of_buckets_is_bounded() -> None:
+    buckets = Buckets(1.0, 1, 10, lambda: 0.0)
+    assert buckets.take("first") == 0
+    for number in range(1_000):
+        assert buckets.take(str(number)) == 0
+    assert len(buckets) == 10
+    assert buckets.take("999") > 0
+
+
+def test_service_users_and_the_unscoped_have_no_rate() -> None:
+    limits = RateLimits(Rates(project_per_s=0.001, project_burst=1), lambda: 0.0)
+    for asker in (
+        Asker("u", project="p", roles=("service",)),
+        Asker("u", project="p", service_roles=("service",)),
+        Asker("u"),
+    ):
+        limits.charge_asker(asker)
+        limits.charge_asker(asker)
+    limits.charge_asker(MEMBER)
+    with pytest.raises(TooManyRequests, match=r"more often than 0\.001 times in a second\. Ask again in 1000 s\."):
+        limits.charge_asker(MEMBER)
+    limits.charge_asker(STRANGER)
+
+
+async def test_an_address_may_ask_so_often() -> None:
+    rates = Rates(address_per_s=0.01, address_burst=2, count_loopback=True)
+    async with listening(rates=rates) as there:
+        answers = [await there.ask(get()) for _ in range(3)]
+        assert [status for status, _, _ in answers] == [200, 200, 429]
+        assert 90 <= int(answers[2][1]["retry-after"]) <= 100
+        assert answers[2][2].startswith(b"This address asks too often")
+
+
+async def test_behind_a_trusted_proxy_each_client_has_a_rate_of_its_own() -> None:
+    rates = Rates(address_per_s=0.01, address_burst=1, count_loopback=True)
+    async with listening(rates=rates, trusted_proxies=("127.0.0.1",)) as there:
+
+        async def ask(*headers: bytes) -> int:
+            return (await there.ask(get("/", *headers)))[0]
+
+        assert [await ask(b"X-Forwarded-For: 192.0.2.1") for _ in range(2)] == [200, 429]
+        assert await ask(b"X-Forwarded-For: 192.0.2.2") == 200
+        assert await ask(b"X-Forwarded-For: 192.0.2.3, 192.0.2.1") == 429
+    async with listening(rates=rates) as there:
+        assert [(await there.ask(get("/", b"X-Forwarded-For: 192.0.2.%d" % n)))[0] for n in range(2)] == [200, 429]
+
+
+async def test_nobody_on_this_machine_is_counted_unless_they_are_to_be() -> None:
+    app = Echo()
+    async with listening(app, rates=Rates(address_per_s=0.01, address_burst=1, project_per_s=0.01)) as there:
+        assert [(await there.ask(get()))[0] for _ in range(3)] == [200] * 3
+        assert CHARGE not in app.scopes[0]
+
+
+async def test_a_project_may_ask_the_compute_api_so_often(tmp_path: object) -> None:
+    rates = Rates(project_per_s=0.01, project_burst=2, count_loopback=True)
+    async with front_desk(tmp_path) as client, listening(Frontdesk(client.desk, authenticate), rates=rates) as there:  # type: ignore[arg-type]
+
+        async def ask(asker: Asker) -> tuple[int, dict[str, str], bytes]:
+            return await there.ask(get("/v2.1/limits", b"X-Auth-Token: " + token(asker).encode()))
+
+        assert [(await ask(MEMBER))[0] for _ in range(2)] == [200, 200]
+        status, headers, body = await ask(MEMBER)
+        assert status == 429
+        assert int(headers["retry-after"]) <= 100
+        assert b'"overLimit":{"code":429' in body
+        assert (await ask(ADMIN))[0] == 200
+        assert (await there.ask(get("/v2.1/limits")))[0] == 401
