@@ -75,12 +75,19 @@ class JsonFormatter(logging.Formatter):
             said["operation_id"] = of_operation
         if traceback := _traceback(self, record):
             said["traceback"] = traceback
-        return msgspec.json.encode({name: _writable(value) for name, value in said.items()}).decode()
+        line = msgspec.json.encode({name: _writable(value) for name, value in said.items()}).decode()
+        return line if line.isprintable() else "".join(each if each.isprintable() else _in_json(each) for each in line)
 
 
 def _writable(value: Any) -> Any:
     """Half of a surrogate pair, as Python keeps bytes that are no UTF-8, is nothing that JSON has."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _in_json(character: str) -> str:
+    """What JSON leaves as it is, and a terminal or a reader of lines does not."""
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:

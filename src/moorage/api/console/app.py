@@ -59,7 +59,7 @@ class ConsoleProxy:
     def __init__(self, consoles: Consoles, settings: ProxySettings) -> None:
         self._consoles = consoles
         self._settings = settings
-        self._pages = Pages(settings.novnc_directory)
+        self._pages = Pages(settings.novnc_directory, settings.allowed_origins)
         self._at_once = 0
         self._of_server: Counter[str] = Counter()
 
@@ -71,7 +71,9 @@ class ConsoleProxy:
 
     def _page(self, request: Request) -> Response:
         if request.method not in {"GET", "HEAD"}:
-            return PlainTextResponse("Only GET is supported here.", 405, {"Allow": "GET, HEAD"})
+            return PlainTextResponse(
+                "Only GET is supported here.", 405, {"Allow": "GET, HEAD", **self._pages.headers()}
+            )
         return self._pages.page(request.url.path)
 
     # ------------------------------------------------------------------------------------------------ one console

@@ -4,6 +4,9 @@ The npm package `@novnc/novnc` is a library without a page, so a small one is se
 its repository) brings `vnc_lite.html` and is served as it is.
 """
 
+import base64
+import hashlib
+from collections.abc import Collection
 from pathlib import Path
 
 from starlette.responses import FileResponse, HTMLResponse, Response
@@ -11,6 +14,17 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 PAGE = "vnc_lite.html"
 MODULES = ("core/rfb.js", "lib/rfb.js")
 HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
+NOTHING = "default-src 'none'"
+"""What a page without scripts may load."""
+OURS = (
+    "default-src 'self'; script-src 'self' 'sha256-{}'; style-src 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self' ws: wss:; object-src 'none'; base-uri 'none'; form-action 'none'"
+)
+WHOLE_NOVNC = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "media-src 'self' data:; connect-src 'self' ws: wss:; object-src 'none'; base-uri 'none'; form-action 'none'"
+)
+"""Its pages have scripts of their own between their lines."""
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -57,21 +71,31 @@ rfb.addEventListener("desktopname", (event) => { document.title = event.detail.n
 class Pages:
     """Files of one directory, by their path; none when no directory is configured."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, allowed_origins: Collection[str] = ()) -> None:
+        """`allowed_origins`: host names of pages that may show a console in a frame."""
         self._directory = Path(directory).resolve() if directory else None
+        hosts = "".join(f" {each} {each}:*" for each in allowed_origins)
+        self._frames = f"frame-ancestors 'self'{hosts}"
+
+    def headers(self, may_load: str = NOTHING) -> dict[str, str]:
+        """Of an answer, a page or not."""
+        return {**HEADERS, "Content-Security-Policy": f"{may_load}; {self._frames}"}
 
     def page(self, path: str) -> Response:
         """What is at this path of ours."""
         name = path.strip("/") or PAGE
         file = self._file(name)
         if file is not None:
-            return FileResponse(file, media_type=TYPES[file.suffix], headers=HEADERS)
+            return FileResponse(file, media_type=TYPES[file.suffix], headers=self.headers(WHOLE_NOVNC))
         if name != PAGE:
-            return HTMLResponse("<!doctype html><title>Not found</title><p>There is no such page.</p>", 404, HEADERS)
+            return HTMLResponse(
+                "<!doctype html><title>Not found</title><p>There is no such page.</p>", 404, self.headers()
+            )
         module = next((each for each in MODULES if self._file(each) is not None), None)
         if module is None:
-            return HTMLResponse(MISSING, 404, HEADERS)
-        return HTMLResponse(AROUND % module, 200, HEADERS)
+            return HTMLResponse(MISSING, 404, self.headers())
+        page = AROUND % module
+        return HTMLResponse(page, 200, self.headers(OURS.format(_script_hash(page))))
 
     def _file(self, name: str) -> Path | None:
         """A file below the directory, wherever links lead."""
@@ -83,3 +107,9 @@ class Pages:
         except (OSError, ValueError):
             return None
         return file if there else None
+
+
+def _script_hash(page: str) -> str:
+    """Of the one script that stands in the page, so that no other runs there."""
+    script = page.partition('<script type="module">')[2].partition("</script>")[0]
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -11,6 +11,8 @@ from moorage.placement.trees import Group, Wide
 _KEY = re.compile(r"^(resources|required|member_of|in_tree)([1-9][0-9]*)?$")
 _KEY_33 = re.compile(r"^(resources|required|member_of|in_tree)([a-zA-Z0-9_-]{1,64})?$")
 GROUPS_MAX = 64
+DIGITS_MAX = 18
+"""Of a limit; there are never so many candidates."""
 FORM = (
     "Badly formed resources parameter. Expected resources query string parameter in form: "
     "?resources=VCPU:2,MEMORY_MB:1024. Got: "
@@ -203,7 +205,7 @@ def wide(req: Req) -> Wide:
     if any("" in subtree for subtree in subtrees):
         raise Invalid("Empty string (unsuffixed group) can not be specified in `same_subtree`", code=codes.BAD_VALUE)
     return Wide(
-        limit=int(limits[0]) if limits else None,
+        limit=int(limits[0].strip()[:DIGITS_MAX]) if limits else None,
         group_policy=policies[0] if policies else None,
         root_required=frozenset().union(*required),
         root_forbidden=frozenset(forbidden),
