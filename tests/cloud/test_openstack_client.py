@@ -1,6 +1,6 @@
-"""The `openstack` client of the field against a cloud of `moorage up`: every noun and verb that is built.
+"""The `openstack` client of the field against a cloud of `moorage up`: every noun and verb that is built, over TLS.
 
-One cloud, one client process; `MOORAGE_CLOUDS_YAML` names a running cloud to use in place of one of our own.
+One cloud, one client process, which trusts the CA that `clouds.yaml` names; `MOORAGE_CLOUDS_YAML` names a running cloud to use in place of one of our own.
 """
 
 import importlib.util
@@ -22,6 +22,7 @@ import placement_script as placement
 import pytest
 import volume_script
 
+from moorage.testing.certificates import Authority
 from moorage.testing.ports import free_ports
 
 pytestmark = pytest.mark.skipif(
@@ -44,6 +45,11 @@ def clouds_yaml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ports = [
         word for name, port in zip(names, free_ports(len(names)), strict=True) for word in (f"--{name}-port", str(port))
     ]
+    authority = Authority(place / "ca")
+    made = authority.issue("server")
+    config = f'log_format = "json"\n[api]\ncert = "{made.cert}"\nkey = "{made.key}"\nca_file = "{authority.file}"\n'
+    (place / "cloud.toml").write_text(config)
+    ports += ["--config", str(place / "cloud.toml")]
     with (place / "log").open("wb") as log:
         cloud = subprocess.Popen(
             [sys.executable, "-m", "moorage", "up", "--data-dir", str(place / "data"), "--durability", "process", *ports],

@@ -5,7 +5,9 @@ A database that is full, read-only, hung, damaged, stopped or unreachable is `Un
 """
 
 import sqlite3
+import ssl
 
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -98,12 +100,26 @@ def of_postgresql(
         said = f"took longer than {statement_s:.0f} s for one statement; try again later"
     if said is None and isinstance(failure, PoolTimeout):
         said = "is busy: every connection of this process is in use; try again later"
+    if said is None and isinstance(cause, ssl.SSLCertVerificationError):
+        said = f"shows a certificate that is not trusted ({cause.verify_message}): look at sslrootcert in its URL"
     if said is None and is_timeout(failure):
         said = f"has not answered for {statement_s:.0f} s: its server hangs, or the way to it is cut"
     if said is None and not _is_lost(failure, state):
         return None
     unknown = committing and state not in TAKEN_BACK
     return _unavailable(UnknownOutcome if unknown else Unavailable, name, said or SILENT, cause or failure)
+
+
+DETAIL = "\nDETAIL:"
+
+
+def forget_values(context: ExceptionContext) -> None:
+    """PostgreSQL repeats the row that it refuses, and whoever reads a traceback in the log need not know what users keep in it."""
+    for each in (context.original_exception, context.original_exception.__cause__, context.sqlalchemy_exception):
+        if each is not None:
+            each.args = tuple(said.partition(DETAIL)[0] if isinstance(said, str) else said for said in each.args)
+            if getattr(each, "detail", None):
+                each.detail = None  # type: ignore[union-attr]  # of the driver's errors
 
 
 def is_timeout(failure: BaseException) -> bool:

@@ -14,9 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
 from moorage.sql.barred import check_barred
-from moorage.sql.failures import STATEMENT_CUT, is_timeout, of_postgresql, sqlstate_of
+from moorage.sql.failures import STATEMENT_CUT, forget_values, is_timeout, of_postgresql, sqlstate_of
 from moorage.sql.limits import Limits
 from moorage.sql.meter import Meter, current_label
+from moorage.sql.postgresql_tls import take_tls
 from moorage.sql.tx import Again, LostRace, Refused, Tx, Work
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ class PostgresqlDatabase:
         """Why nothing may be asked of it for now; empty: it may."""
         self.greet: Callable[[Ask], None] | None = None
         """Called with every new connection before it is used; what it raises is what whoever wanted it hears."""
-        self._url = sa.make_url(url).set(drivername="postgresql+asyncpg")
+        self._url, self._tls = take_tls(sa.make_url(url).set(drivername="postgresql+asyncpg"), name)
         self._engine: AsyncEngine = create_async_engine(
             self._url,
             pool_size=self.limits.pool_size,
@@ -70,6 +71,7 @@ class PostgresqlDatabase:
             isolation_level="READ COMMITTED",
             hide_parameters=True,
             connect_args={
+                **self._tls,
                 "timeout": self.limits.connect_s,
                 "command_timeout": self.limits.statement_s + CLIENT_MARGIN_S,
                 "server_settings": {
@@ -80,6 +82,7 @@ class PostgresqlDatabase:
             },
         )
         event.listen(self._engine.sync_engine, "connect", self._connected)
+        event.listen(self._engine.sync_engine, "handle_error", forget_values)
 
     def _connected(self, connection: Any, _record: object) -> None:
         _keep_alive(connection.driver_connection)
@@ -201,7 +204,7 @@ class PostgresqlDatabase:
             self._url,
             poolclass=sa.pool.NullPool,
             hide_parameters=True,
-            connect_args={"timeout": self.limits.connect_s, "server_settings": SERVER_KEEPALIVE},
+            connect_args={**self._tls, "timeout": self.limits.connect_s, "server_settings": SERVER_KEEPALIVE},
         )
         try:
             async with engine.begin() as connection:

@@ -1,0 +1,45 @@
+"""TLS to PostgreSQL as every client of it is told: `?sslmode=verify-full&sslrootcert=/etc/ca.pem` in the URL.
+
+The driver knows these names only in a DSN of its own, which SQLAlchemy does not hand on.
+"""
+
+import ssl
+from typing import Any
+
+import sqlalchemy as sa
+
+from moorage.model.errors import Invalid
+
+PARAMETERS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+
+
+def take_tls(url: sa.URL, name: str) -> tuple[sa.URL, dict[str, Any]]:
+    """The URL without these, and what the driver is given for them. Raises Invalid with what is wrong."""
+    said = {each: str(url.query[each]) for each in PARAMETERS if each in url.query}
+    url = url.difference_update_query(PARAMETERS)
+    if not said:
+        return url, {}
+    mode = said.get("sslmode", "verify-full" if "sslrootcert" in said else "prefer")
+    if mode not in MODES:
+        raise Invalid(f"the database URL of {name}: sslmode is one of {', '.join(MODES)}")
+    if mode in {"disable", "allow", "prefer"}:
+        if len(said) > 1:
+            raise Invalid(f"the database URL of {name} names certificates, which sslmode={mode} does not look at")
+        return url, {"ssl": mode}
+    return url, {"ssl": _context(mode, said, name)}
+
+
+def _context(mode: str, said: dict[str, str], name: str) -> ssl.SSLContext:
+    """`require` looks at no certificate, unless it is told whose it must be; then it is `verify-ca`, as in libpq."""
+    authority = said.get("sslrootcert")
+    try:
+        context = ssl.create_default_context(cafile=None if authority in {None, "system"} else authority)
+        if "sslcert" in said:
+            context.load_cert_chain(said["sslcert"], said.get("sslkey"))
+    except (OSError, ssl.SSLError) as unreadable:
+        raise Invalid(f"a certificate in the database URL of {name} cannot be read: {unreadable}") from unreadable
+    context.check_hostname = mode == "verify-full"
+    if mode == "require" and authority is None:
+        context.verify_mode = ssl.CERT_NONE
+    return context
