@@ -9,12 +9,14 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
+import test_listener_limits as in_the_clear
 from listening import Listening, get, listening
 
 from moorage.clients.http import Neighbour
 from moorage.main.config import Api, Config, Listen, read_config
 from moorage.main.consoles import urls
 from moorage.main.http_limits import HttpLimits
+from moorage.main.loop import run_loop
 from moorage.main.process import stop_on_signals
 from moorage.main.tls import Certificate
 from moorage.model.errors import Invalid, Unavailable
@@ -153,6 +155,15 @@ async def test_the_listener_looks_at_its_certificate_by_itself_and_when_told(
         for sign in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().remove_signal_handler(sign)
         assert await serial(there, trust)
+
+
+def test_so_it_is_on_the_loop_that_processes_run_on(authority: Authority, tmp_path: Path) -> None:
+    run_loop(test_a_listener_speaks_tls(authority, tmp_path))
+    run_loop(test_plain_http_on_a_port_with_tls_gets_nothing(authority))
+    run_loop(test_handshakes_that_are_never_ended_are_counted_and_do_not_stay(authority))
+    run_loop(in_the_clear.test_half_sent_requests_do_not_stay())
+    run_loop(in_the_clear.test_who_does_not_take_an_answer_loses_it())
+    run_loop(in_the_clear.test_connections_have_a_limit_in_all_and_of_an_address())
 
 
 def test_what_is_no_certificate_is_said(authority: Authority, tmp_path: Path) -> None:

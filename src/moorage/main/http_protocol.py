@@ -230,11 +230,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._waited_s = 0.0
         self.flow.resume_reading()
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn says of it
-        answering = cycle is not None and not cycle.response_complete
-        if answering and (cycle.response_started or self.pipeline):
-            self.transport.close()
-            return
-        if answering:
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or self.pipeline:
+                self.transport.close()
+                return
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.write(refusal.written(STATUS_LINE, self.server_state.default_headers))

@@ -119,7 +119,7 @@ def forget_values(context: ExceptionContext) -> None:
         if each is not None:
             each.args = tuple(said.partition(DETAIL)[0] if isinstance(said, str) else said for said in each.args)
             if getattr(each, "detail", None):
-                each.detail = None  # type: ignore[union-attr]  # of the driver's errors
+                each.__dict__["detail"] = None
 
 
 def is_timeout(failure: BaseException) -> bool:
