@@ -58,6 +58,24 @@ class _Refused(Exception):
 class LimitedProtocol(HttpToolsProtocol):
     """One connection of a listener."""
 
+    _phase = HEAD
+    _begun = False
+    """Whether a byte of this request has come."""
+    _waited_s = 0.0
+    """For the client, in this phase."""
+    _head_bytes = 0
+    _read_bytes = 0
+    """Of what was read last."""
+    _body_bytes = 0
+    _empty_bytes = 0
+    """Of what belongs to no part of a body, since the last part."""
+    _dropped_bytes = 0
+    _close_after = False
+    """The connection ends when this request's body is here and answered."""
+    _refusal: PlainAnswer | None = None
+    _unsent_bytes = 0
+    _stalled_s = 0.0
+
     def __init__(
         self,
         config: Config,
@@ -79,23 +97,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._doorkeeper = doorkeeper
         self._visit = visit
         self._serving = self.app
-        self._phase = HEAD
-        self._begun = False
-        """Whether a byte of this request has come."""
-        self._waited_s = 0.0
-        """For the client, in this phase."""
-        self._head_bytes = 0
-        self._read_bytes = 0
-        """Of what was read last."""
-        self._body_bytes = 0
-        self._empty_bytes = 0
-        """Of what belongs to no part of a body, since the last part."""
-        self._dropped_bytes = 0
-        self._close_after = False
-        """The connection ends when this request's body is here and answered."""
-        self._refusal: PlainAnswer | None = None
-        self._unsent_bytes = 0
-        self._stalled_s = 0.0
 
     # ------------------------------------------------------------------------------------------------- what comes
 
