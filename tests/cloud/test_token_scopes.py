@@ -40,7 +40,10 @@ async def test_only_tokens_of_projects_may_do_anything(running: Running) -> None
         auth = {"identity": {"methods": ["password"], "password": {"user": who}}, "scope": scope}
         issued = await admin.http.post(f"{identity}/auth/tokens", json={"auth": auth})
         assert issued.status_code == 201, issued.text
-        sent = {"X-Auth-Token": issued.headers["x-subject-token"], "OpenStack-API-Version": "placement 1.39, volume 3.70"}
+        sent = {
+            "X-Auth-Token": issued.headers["x-subject-token"],
+            "OpenStack-API-Version": "placement 1.39, volume 3.70",
+        }
         told = [(await admin.http.request(method, url, headers=sent)).status_code for method, url, _ in asks]
         assert told == [status for _, _, status in asks], name
         ports = await admin.http.get(f"{api.network.url}/v2.0/ports", headers=sent)
