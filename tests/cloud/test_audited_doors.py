@@ -6,8 +6,9 @@ from typing import Any
 
 from conftest import Start
 
-from moorage.main.config import Hosts, Notifications
+from moorage.main.config import Hosts
 from moorage.main.config_audit_log import AuditLog
+from moorage.main.config_notifications import Notifications
 from moorage.main.embedded import admin_password, demo_password
 from moorage.testing.waiting import until
 

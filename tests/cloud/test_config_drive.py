@@ -13,7 +13,8 @@ import pytest_asyncio
 from conftest import Running, Shared, Start
 from sqlalchemy import text
 
-from moorage.main.config import Hosts, Listen, Metadata, VendorTarget
+from moorage.main.config import Hosts, Listen
+from moorage.main.config_guests import Metadata, VendorTarget
 from moorage.main.servers import Doorway
 from moorage.model.ids import ServerId
 from moorage.testing.ports import free_ports

@@ -24,7 +24,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.drivers.dials import VerbDial
 from moorage.drivers.framebuffer import HEIGHT, WIDTH, picture
-from moorage.main.config import Console, Hosts, Listen
+from moorage.main.config import Hosts, Listen
+from moorage.main.config_guests import Console
 from moorage.model.ids import ServerId
 from moorage.operations import consoles
 from moorage.operations.consoles import TOKENS_OF_A_SERVER_MAX, digest

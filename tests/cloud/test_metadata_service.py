@@ -13,7 +13,8 @@ import msgspec
 import pytest
 from conftest import Running, Start, a_config
 
-from moorage.main.config import Hosts, Listen, Metadata, Network, Pool
+from moorage.main.config import Hosts, Listen, Network, Pool
+from moorage.main.config_guests import Metadata
 from moorage.main.metadata import make_metadata
 from moorage.main.up import configured, parser
 from moorage.model.errors import Unavailable

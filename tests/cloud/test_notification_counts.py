@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 from conftest import Running, Start
 
-from moorage.main.config import Hosts, Notifications
+from moorage.main.config import Hosts
+from moorage.main.config_notifications import Notifications
 from moorage.model.notification import Notification
 from moorage.sql import Tx, current_label
 from moorage.store.outbox import Outbox

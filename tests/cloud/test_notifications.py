@@ -9,7 +9,8 @@ import pytest
 from conftest import Running, Start
 
 from moorage.drivers.dials import VerbDial
-from moorage.main.config import Hosts, Notifications
+from moorage.main.config import Hosts
+from moorage.main.config_notifications import Notifications
 from moorage.store.region.notifications import OUTBOX
 from moorage.testing.listener import Listener, id_of, listening
 from moorage.testing.waiting import until

@@ -18,8 +18,9 @@ import pytest
 from conftest import Running, Start
 
 from moorage.drivers.dials import VerbDial
-from moorage.main.config import Hosts, Notifications
+from moorage.main.config import Hosts
 from moorage.main.config_audit_log import AuditLog
+from moorage.main.config_notifications import Notifications
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.quiet import quiet_libraries
 from moorage.testing.person import Person

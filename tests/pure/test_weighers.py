@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from pictures import Cloud
 
-from moorage.main.config import Scheduler
+from moorage.main.config_scheduler import Scheduler
 from moorage.model.ids import CellId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, NicAsk, World

@@ -13,9 +13,11 @@ import msgspec
 
 from moorage.drivers.redfish_fence import Machine
 from moorage.main.config_audit_log import AuditLog
+from moorage.main.config_guests import Console, Metadata
+from moorage.main.config_notifications import Notifications
+from moorage.main.config_scheduler import Fence, Scheduler
 from moorage.main.http_limits import HttpLimits, Rates, check_limits
 from moorage.model.errors import Invalid
-from moorage.model.notification import NotificationFormat, StateChanges
 from moorage.sql import Limits
 
 VENDOR_TARGETS_MAX = 16
@@ -284,43 +286,6 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of an image: those that snapshots of its servers do not have (Nova's)."""
 
 
-class Fence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of `fence_plugin = "redfish"`: the management controllers of hosts, and what may be asked of them."""
-
-    machines: tuple[Machine, ...] = ()
-    """One for each host that can be asked; a host without one needs an operator's word."""
-    power_off: bool = False
-    """Whether an evacuation switches off the machine of a host that nobody hears; else it is only asked whether it is off."""
-    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 3.0
-    """How long a controller may take to connect, and to answer each request."""
-    off_within_s: Annotated[float, msgspec.Meta(gt=0, le=240)] = 60.0
-    """How long a machine may take until it says that it is off; less than what the evacuation's step may take."""
-
-
-class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much each weigher counts; below 0 it prefers the opposite. Metadata of aggregates of the same names set it for their hosts."""
-
-    ram_weight_multiplier: float = 1.0
-    cpu_weight_multiplier: float = 1.0
-    disk_weight_multiplier: float = 1.0
-    soft_affinity_weight_multiplier: float = 1.0
-    soft_anti_affinity_weight_multiplier: float = 1.0
-    segment_addresses_weight_multiplier: float = 5.0
-    """Prefer segments with many addresses left."""
-    last_addresses_weight_multiplier: float = 10.0
-    """Leave the last tenth of a segment's addresses to servers that can be nowhere else."""
-    bandwidth_weight_multiplier: float = 3.0
-    """Let guaranteed bandwidth and compute of a host run out together."""
-    build_failure_weight_multiplier: float = 1_000.0
-    cross_cell_move_weight_multiplier: float = 10_000.0
-    """Of moves that may leave their cell: prefer to stay."""
-
-    @property
-    def multipliers(self) -> dict[str, float]:
-        """By the weighers' names."""
-        return {name.removesuffix("_weight_multiplier"): getattr(self, name) for name in self.__struct_fields__}
-
-
 class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What everybody holds for servers is compared now and then with what the servers say (`moorage audit`)."""
 
@@ -328,68 +293,6 @@ class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often one is run that nobody asked for; 0: never."""
     repair: bool = False
     """Whether those mend what they find; else they only say it."""
-
-
-class VendorTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A service that has something to say to guests."""
-
-    name: str
-    """Its key in `vendor_data2.json`."""
-    url: str
-    ca_file: str = ""
-    """PEM file of the CA of its certificate; empty: those that this machine trusts."""
-
-
-class Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What guests are told of themselves: config drives, and the metadata service (`[api.metadata]` is its address)."""
-
-    force_config_drive: bool = False
-    """Every new server has a config drive, asked or not."""
-    dhcp_domain: str = "novalocal"
-    """Added to host names that are no full ones; empty: nothing is."""
-    vendor_data_file: str = ""
-    """A JSON object that every guest is told (`vendor_data.json`)."""
-    vendor_data_targets: tuple[VendorTarget, ...] = ()
-    """Services that are asked about each guest (`vendor_data2.json`), at most 16."""
-    vendor_data_timeout_s: float = 5.0
-    """How long each may take."""
-    vendor_data_failure_fatal: bool = False
-    """Whether a guest waits for a service that fails; if not, it goes without."""
-    shared_secret: str = ""
-    """Neutron's `metadata_proxy_shared_secret`; empty: made once and kept in the data directory (`secrets/metadata-secret`)."""
-    kept_s: float = 15.0
-    """How old an answer may be; 0: the record is read for each (Nova's `metadata_cache_expiration`)."""
-    trusted_proxies: tuple[str, ...] = ()
-    """Flat networks: addresses of proxies whose `X-Forwarded-For` is believed."""
-
-
-class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Consoles in a browser, and their proxy (`[api.console]` is its address)."""
-
-    novnc_url: str = ""
-    """What noVNC's page is called from outside; empty: our own, `/vnc_lite.html` of the proxy."""
-    serial_url: str = ""
-    """`ws://…` or `wss://…`; empty: our own."""
-    spice_html5_url: str = ""
-    """Of somebody else's proxy; empty: such consoles are unavailable. So with the next two."""
-    spice_direct_url: str = ""
-    mks_url: str = ""
-    token_life_s: float = 600.0
-    """How long a token is good."""
-    single_use: bool = True
-    """A token is good for one connection; false: for any number while its time lasts, as Nova's."""
-    enforce_session_timeout: bool = False
-    """A console is cut when its token's time is over."""
-    allowed_origins: tuple[str, ...] = ()
-    """Host names of pages that may open consoles, beside the proxy's own."""
-    connections_max: int = 1_000
-    """Consoles that one proxy carries at once."""
-    connections_of_a_server_max: int = 8
-    novnc_directory: str = ""
-    """Of the npm package `@novnc/novnc` or a whole noVNC; empty: a page says how to install it."""
-    certificate: str = ""
-    """PEM file: the proxy serves with TLS. Older name of `cert` in `[api.console]`, and of `key` there."""
-    key: str = ""
 
 
 class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -443,44 +346,6 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """False: whatever an administrator may do in the older defaults is allowed too."""
     cors_allowed_origins: tuple[str, ...] = ()
     cors_allow_headers: tuple[str, ...] = ()
-
-
-class Notifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What others are told of servers, and how; with neither `bus` nor `transport_url` nothing is told."""
-
-    bus: bool = False
-    """Publish on our own bus, below `moorage.notification`."""
-    transport_url: str = ""
-    """Send through oslo.messaging: `rabbit://user:password@host:5672/`."""
-    driver: Literal["messagingv2", "messaging"] = "messagingv2"
-    """With or without oslo.messaging's envelope."""
-    control_exchange: str = "nova"
-    """Nova's exchange, on which Ceilometer listens."""
-    notification_format: NotificationFormat = "unversioned"
-    topics: tuple[str, ...] = ("notifications",)
-    """Of the unversioned format."""
-    versioned_notifications_topics: tuple[str, ...] = ("versioned_notifications",)
-    notify_on_state_change: StateChanges = ""
-    """Whether `update` is told of changed states: not at all, of `vm_state`, or of `vm_and_task_state`."""
-    bdms_in_notifications: bool = False
-    """Every versioned notification says which volumes the server has; else those alone whose senders have them at hand, as in Nova."""
-    usage_audit: bool = False
-    """Tell `exists` of every server when a period is over."""
-    usage_audit_period: Literal["hour", "day", "month", "year"] = "month"
-    publisher_host: str = ""
-    """What publisher ids call this machine; empty: its name."""
-    outbox_rows_max: int = 100_000
-    """Of what could not be sent yet; the oldest goes."""
-    outbox_age_max_s: float = 86_400.0
-    retry_first_s: float = 1.0
-    """How long to wait after a send that failed; twice as long after the next, up to `retry_most_s`."""
-    retry_most_s: float = 60.0
-    tries_max: int = 0
-    """Sends of one notification before it is given up; 0: until it is too old."""
-
-    @property
-    def wanted(self) -> bool:
-        return self.bus or bool(self.transport_url)
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

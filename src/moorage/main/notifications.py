@@ -8,7 +8,7 @@ from moorage.bus.carrier import Bus
 from moorage.bus.notifications import AllSenders, BusSender, OsloSender, Sender
 from moorage.conductor.reconcilers.notifications import Notifications, OutboxLimits
 from moorage.main.config import Config
-from moorage.main.config import Notifications as NotificationsConfig
+from moorage.main.config_notifications import Notifications as NotificationsConfig
 from moorage.model.clock import Clock
 from moorage.operations.notifications.herald import Herald
 from moorage.operations.notifications.messages import Wording

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from moorage.main.config import Api, Cell, Compute, Config, Hosts, Quota, Region, Scheduler
+from moorage.main.config import Api, Cell, Compute, Config, Hosts, Quota, Region
+from moorage.main.config_scheduler import Scheduler
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import host_networks
 from moorage.main.neighbours import service_password

@@ -1,0 +1,65 @@
+"""`[metadata]` and `[console]` of the configuration: what guests are told, and how their owners see them."""
+
+import msgspec
+
+
+class VendorTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A service that has something to say to guests."""
+
+    name: str
+    """Its key in `vendor_data2.json`."""
+    url: str
+    ca_file: str = ""
+    """PEM file of the CA of its certificate; empty: those that this machine trusts."""
+
+
+class Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What guests are told of themselves: config drives, and the metadata service (`[api.metadata]` is its address)."""
+
+    force_config_drive: bool = False
+    """Every new server has a config drive, asked or not."""
+    dhcp_domain: str = "novalocal"
+    """Added to host names that are no full ones; empty: nothing is."""
+    vendor_data_file: str = ""
+    """A JSON object that every guest is told (`vendor_data.json`)."""
+    vendor_data_targets: tuple[VendorTarget, ...] = ()
+    """Services that are asked about each guest (`vendor_data2.json`), at most 16."""
+    vendor_data_timeout_s: float = 5.0
+    """How long each may take."""
+    vendor_data_failure_fatal: bool = False
+    """Whether a guest waits for a service that fails; if not, it goes without."""
+    shared_secret: str = ""
+    """Neutron's `metadata_proxy_shared_secret`; empty: made once and kept in the data directory (`secrets/metadata-secret`)."""
+    kept_s: float = 15.0
+    """How old an answer may be; 0: the record is read for each (Nova's `metadata_cache_expiration`)."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Flat networks: addresses of proxies whose `X-Forwarded-For` is believed."""
+
+
+class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Consoles in a browser, and their proxy (`[api.console]` is its address)."""
+
+    novnc_url: str = ""
+    """What noVNC's page is called from outside; empty: our own, `/vnc_lite.html` of the proxy."""
+    serial_url: str = ""
+    """`ws://…` or `wss://…`; empty: our own."""
+    spice_html5_url: str = ""
+    """Of somebody else's proxy; empty: such consoles are unavailable. So with the next two."""
+    spice_direct_url: str = ""
+    mks_url: str = ""
+    token_life_s: float = 600.0
+    """How long a token is good."""
+    single_use: bool = True
+    """A token is good for one connection; false: for any number while its time lasts, as Nova's."""
+    enforce_session_timeout: bool = False
+    """A console is cut when its token's time is over."""
+    allowed_origins: tuple[str, ...] = ()
+    """Host names of pages that may open consoles, beside the proxy's own."""
+    connections_max: int = 1_000
+    """Consoles that one proxy carries at once."""
+    connections_of_a_server_max: int = 8
+    novnc_directory: str = ""
+    """Of the npm package `@novnc/novnc` or a whole noVNC; empty: a page says how to install it."""
+    certificate: str = ""
+    """PEM file: the proxy serves with TLS. Older name of `cert` in `[api.console]`, and of `key` there."""
+    key: str = ""

@@ -1,0 +1,44 @@
+"""`[scheduler]` and `[fence]` of the configuration."""
+
+from typing import Annotated
+
+import msgspec
+
+from moorage.drivers.redfish_fence import Machine
+
+
+class Fence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of `fence_plugin = "redfish"`: the management controllers of hosts, and what may be asked of them."""
+
+    machines: tuple[Machine, ...] = ()
+    """One for each host that can be asked; a host without one needs an operator's word."""
+    power_off: bool = False
+    """Whether an evacuation switches off the machine of a host that nobody hears; else it is only asked whether it is off."""
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 3.0
+    """How long a controller may take to connect, and to answer each request."""
+    off_within_s: Annotated[float, msgspec.Meta(gt=0, le=240)] = 60.0
+    """How long a machine may take until it says that it is off; less than what the evacuation's step may take."""
+
+
+class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much each weigher counts; below 0 it prefers the opposite. Metadata of aggregates of the same names set it for their hosts."""
+
+    ram_weight_multiplier: float = 1.0
+    cpu_weight_multiplier: float = 1.0
+    disk_weight_multiplier: float = 1.0
+    soft_affinity_weight_multiplier: float = 1.0
+    soft_anti_affinity_weight_multiplier: float = 1.0
+    segment_addresses_weight_multiplier: float = 5.0
+    """Prefer segments with many addresses left."""
+    last_addresses_weight_multiplier: float = 10.0
+    """Leave the last tenth of a segment's addresses to servers that can be nowhere else."""
+    bandwidth_weight_multiplier: float = 3.0
+    """Let guaranteed bandwidth and compute of a host run out together."""
+    build_failure_weight_multiplier: float = 1_000.0
+    cross_cell_move_weight_multiplier: float = 10_000.0
+    """Of moves that may leave their cell: prefer to stay."""
+
+    @property
+    def multipliers(self) -> dict[str, float]:
+        """By the weighers' names."""
+        return {name.removesuffix("_weight_multiplier"): getattr(self, name) for name in self.__struct_fields__}
