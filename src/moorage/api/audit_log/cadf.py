@@ -117,7 +117,7 @@ def told(made: event.Event) -> dict[str, Any]:
     return written
 
 
-def _finished(made: event.Event, facts: Facts) -> event.Event:
+def _finished(made: Any, facts: Facts) -> event.Event:
     made.requestPath = path_of(facts)
     if facts.request_id:
         made.add_tag(tag.generate_name_value_tag("correlation_id", facts.request_id))
