@@ -130,5 +130,11 @@ async def test_owners_learn_nothing_of_the_inside(servers: Any, kind: type[Probl
     assert any(CANARY in str(value) for value in vars(problem).values()), "there was something to learn"
 
 
+@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
+def test_every_kind_can_be_read_from_a_journal(kind: type[Problem]) -> None:
+    again = Cause.of(with_canaries(kind), "bind_ports", 1).problem()
+    assert (type(again), again.public, again.code) == (kind, SENTENCE, kind.code)
+
+
 def test_there_are_many_kinds() -> None:
     assert len(kinds()) > 20

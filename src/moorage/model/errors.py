@@ -137,8 +137,8 @@ class WrongMediaType(Refusal):
 class TooManyRequests(Refusal):
     code = "too_many_requests"
 
-    def __init__(self, public: str, *, retry_after_s: float, private: str = "") -> None:
-        super().__init__(public, private=private)
+    def __init__(self, public: str, *, private: str = "", code: str | None = None, retry_after_s: float = 0.0) -> None:
+        super().__init__(public, private=private, code=code)
         self.retry_after_s = retry_after_s
 
 
