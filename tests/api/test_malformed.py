@@ -35,3 +35,12 @@ async def test_a_refusal_does_not_repeat_a_megabyte(servers: Any) -> None:
     assert len(answer.text) < 40_000
     action = await servers.ask("POST", f"/servers/{a_server(1).id}/action", {"a" * 100_000: 1}, at="2.79")
     assert len(action.text) < 10_000
+
+
+async def test_hints_that_are_deep(servers: Any) -> None:
+    said = {"X-Auth-Token": token(ADMIN), "Content-Type": "application/json"}
+    for deep in (300, 900, 990, 1_020):
+        hints = b'{"a":' + b"[" * deep + b"]" * deep + b"}"
+        body = b'{"server":{"name":"x","imageRef":"x","flavorRef":"1"},"os:scheduler_hints":' + hints + b"}"
+        answer = await servers.http.post("/v2.1/servers", content=body, headers=said)
+        assert answer.status_code in {202, 400}, answer.text

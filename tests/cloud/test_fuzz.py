@@ -12,7 +12,7 @@ from moorage.testing.fuzz.run import Fuzz
 from moorage.testing.fuzz.seeded import Seeded
 
 SEED = 1
-REQUESTS, MESSAGES = 3_000, 1_000
+REQUESTS, MESSAGES = 2_000, 800
 
 
 async def sent(running: Running, seed: int, requests: int, messages: int) -> Fuzz:
