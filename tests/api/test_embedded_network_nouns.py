@@ -373,3 +373,11 @@ async def test_tags_are_sorted_and_those_of_policies_are_below_their_collections
         assert (await cloud.get(path))["tags"] == ["blue", "green", "red"]
         await cloud.ok("DELETE", f"{path}/green")
     assert (await cloud.get(f"/qos/policies/{policy['id']}"))["policy"]["tags"] == ["blue", "red"]
+
+
+@pytest.mark.parametrize("id", ["%2F", "%2F%2F", "%2Fports", "x%2Fy"])
+async def test_an_id_of_slashes_is_nobodys(cloud: Cloud, id: str) -> None:
+    """It was passed over, and what was answered was the list."""
+    for noun in ("networks", "floatingips", "ports"):
+        assert (await cloud.call("GET", f"/{noun}/{id}")).status_code == 404
+        assert (await cloud.call("DELETE", f"/{noun}/{id}")).status_code == 404

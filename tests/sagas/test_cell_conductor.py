@@ -760,3 +760,15 @@ async def test_a_second_agent_is_shown_for_as_long_as_it_asks(at: AtCell, tmp_pa
     assert "another agent spoke for it and was refused" in "\n".join(status.hosts([row]))
     at.clock.passed_s += 121.0
     assert await shown(at, tmp_path) == []
+
+
+async def test_a_host_that_says_it_is_anothers_hypervisor_is_not_believed(
+    at: AtCell, caplog: pytest.LogCaptureFixture
+) -> None:
+    await at.say(at.report({}))
+    liar = msgspec.structs.replace(at.report({}, host="stranger"), hypervisor_hostname=at.host)
+    await at.say(liar)
+    assert f"host stranger says that it is the hypervisor {at.host}, and that is host {at.host}" in caplog.text
+    rows = await at.small.cells[at.cell].read(cell_hosts.listed)
+    assert at.host in {row.host for row in rows}
+    assert "stranger" not in {row.host for row in rows}

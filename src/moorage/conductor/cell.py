@@ -34,7 +34,7 @@ from moorage.conductor.belonging import Belonging, Judged
 from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
 from moorage.conductor.who_speaks import WhoSpeaks, note
 from moorage.model.clock import Clock
-from moorage.model.errors import Problem
+from moorage.model.errors import Conflict, Problem
 from moorage.model.guest import PhysicalFunction, digest
 from moorage.model.host import NO_TROUBLES, Host
 from moorage.model.ids import CellId, ServerId
@@ -211,6 +211,10 @@ class CellConductor:
         await self._compare(known, told)
 
     async def _store(self, known: KnownHost, told: HostReport) -> None:
+        node = told.hypervisor_hostname or told.host
+        owner = await self._database.read(lambda tx: cell_hosts.host_of_node(tx, node))
+        if owner not in (None, told.host):
+            raise Conflict(f"host {told.host} says that it is the hypervisor {node}, and that is host {owner}")
         provider = await self._engine.report_host(
             InventoryReport(
                 host=told.host,

@@ -252,7 +252,8 @@ def _sort(call: Call[Any], given: dict[str, list[str]]) -> tuple[SortKey, ...]:
         sort.setdefault(SORT_FIELDS[key], way)  # once sorted by, a key changes nothing again
     if len(sort) > SORT_KEYS_MAX:
         raise Invalid(f"Servers are sorted by at most {SORT_KEYS_MAX} keys, and {len(sort)} are given.")
-    first: Literal["asc", "desc"] = next(iter(sort.values()), "desc")
+    found = list(sort.values())
+    first: Literal["asc", "desc"] = found[0] if found else "desc"
     for last in ("created_at", "id"):
         sort.setdefault(last, first)
     return tuple(sort.items())

@@ -134,7 +134,7 @@ class Wire:
 
     async def _answer(self, request: Request) -> Response:
         path, query = str(request.scope["path"]), str(request.scope["query_string"], "latin-1")
-        parts = tuple(part for part in unquote(path).removesuffix(".json").split("/") if part)
+        parts = _parts(request.scope)
         if not parts:
             return _json(self._versions())
         if parts[0] != "v2.0":
@@ -189,6 +189,13 @@ class Wire:
                 for name in ("subnet", "subnetpool", "network", "port")
             ]
         }
+
+
+def _parts(scope: Scope) -> tuple[str, ...]:
+    """The words of the path: a slash within one is no border, or an id of slashes would mean the whole list."""
+    raw = scope.get("raw_path")
+    text = raw.decode("latin-1").partition("?")[0] if raw else str(scope["path"])
+    return tuple(unquote(part) for part in text.removesuffix(".json").split("/") if part)
 
 
 def _names_a_tag(parts: tuple[str, ...]) -> bool:

@@ -101,6 +101,12 @@ def report(tx: Tx, told: Host, now: int) -> Host:
     return _host(tx.row(_report(tx.dialect), {f"b_{name}": value for name, value in row.items()}))
 
 
+def host_of_node(tx: Tx, node: str) -> str | None:
+    """Which host that hypervisor is; None: no host that is known here."""
+    row = tx.row(sa.select(hosts.c.host).where(hosts.c.node == node))
+    return None if row is None else str(row.host)
+
+
 def take_agent(tx: Tx, host: str, agent: str, was: str) -> str:
     """Let this agent speak for the host in place of the one that did (compare-and-set); who does now.
 
