@@ -134,3 +134,12 @@ async def test_a_host_that_is_coming_is_waited_for(database: Database) -> None:
     await asyncio.gather(database.write(come), disable())
     assert order == ["came", "answered"]
     assert await database.read(closed) == {"late": True}
+
+
+@pytest.mark.parametrize("name", ["nothing", "9" * 5_000, "a\nb"])
+async def test_a_cell_that_nobody_knows(database: Database, name: str) -> None:
+    """Also one whose name no column holds."""
+    await database.create(region_metadata)
+    await database.create(placement_metadata)
+    with pytest.raises(NotFound):
+        await nouns.delete(database, CellId(name), force=False)

@@ -76,9 +76,10 @@ async def delete(region: Database, cell: CellId, *, force: bool) -> None:
     """
 
     def work(tx: Tx) -> Conflict | NotFound | None:
-        known = cell in identity.cells(tx) or cell in cells.every(tx)
+        if cell not in identity.cells(tx) and cell not in cells.every(tx):
+            tx.refuse(_gone(cell))
         cells.come_in(tx, cell)  # from here on no host comes into it before we commit
-        if (refused := _in_use(tx, cell, force=force) if known else _gone(cell)) is not None:
+        if (refused := _in_use(tx, cell, force=force)) is not None:
             tx.refuse(refused)
         cells.forget(tx, cell)
         identity.forget_cell(tx, cell)

@@ -65,13 +65,13 @@ def faults_of(lines: list[str]) -> list[str]:
     for n, line in enumerate(lines):
         before = "".join(lines[max(0, n - 3) : n])
         if not any(each in line for each in BROKEN) or (
-            line.startswith("Traceback") and any(each in before for each in (*BROKEN, *CHAINED))
+            line.lstrip().startswith("Traceback") and any(each in before for each in (*BROKEN, *CHAINED))
         ):
             continue
         end = n + 1
         while end < len(lines) and end < n + SHOWN_LINES * 4 and not NEXT_RECORD.match(lines[end]):
             end += 1
-        place = next((each.strip() for each in reversed(lines[n:end]) if each.startswith('  File "')), "")
+        place = next((each.strip() for each in reversed(lines[n:end]) if each.lstrip().startswith('File "')), "")
         kind = f"{place} {lines[end - 1][:80]}"
         kinds[kind] += 1
         shown.setdefault(
