@@ -44,6 +44,7 @@ LOCAL = {"status": "moorage.main.status"}
 
 def main(argv: list[str] | None = None) -> int:
     """Dispatch to the command's own `main`."""
+    os.umask(0o077)  # whatever a role or a command makes is its own user's alone
     words = sys.argv[1:] if argv is None else argv
     if not words or words[0] in {"-h", "--help", "help"}:
         print("usage: moorage COMMAND …\n")

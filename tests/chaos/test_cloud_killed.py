@@ -16,6 +16,7 @@ from moorage.model.resources import IPV4_ADDRESS
 from moorage.testing.census import guests_on_disk, nothing_leaked
 from moorage.testing.person import Person
 from moorage.testing.ports import free_ports
+from moorage.testing.private import open_to_others
 from moorage.testing.upped import READY_S, SERVICES, Upped
 
 pytestmark = pytest.mark.slow
@@ -158,3 +159,19 @@ def test_a_directory_in_use_is_said_clearly(upped: Upped) -> None:
     told = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=upped.directory, check=False)
     assert told.returncode == 2
     assert "another moorage already runs" in told.stderr
+
+
+async def test_nobody_else_reads_what_is_kept(upped: Upped) -> None:
+    """The directory was an earlier release's, which left it to everybody."""
+    data = upped.config.data
+    upped.end(signal.SIGINT)
+    assert open_to_others(data) == []
+    for path in (data, data / "region.db", data / "hosts" / "agents.db"):
+        path.chmod(0o755)
+    upped.start()
+    async with Person(upped.config) as admin:
+        server = await admin.active("kept", config_drive=True)
+        kept = {path.name for path in data.rglob("*")}
+        assert {"region.db", "region.db-wal", "region.db-shm", "cell1.db", "identity.db", "agents.db", "lock"} <= kept
+        assert f"{server['id']}.json" in kept
+        assert open_to_others(data) == []

@@ -13,6 +13,7 @@ from moorage.main.metadata import shared_secret
 from moorage.testing.nats import nats_server_program
 from moorage.testing.person import Person
 from moorage.testing.postgres import find_binaries
+from moorage.testing.private import open_to_others
 from moorage.testing.set import TrialSet
 
 pytestmark = [
@@ -75,4 +76,16 @@ async def test_both_answer_and_again_after_a_kill(trial: TrialSet, admin: Person
         for role in ("metadata", "console"):
             trial.kill(role)
             trial.run(role, role)
+    await admin.gone(server["id"])
+
+
+async def test_nobody_else_reads_what_the_roles_of_a_set_keep(trial: TrialSet, admin: Person) -> None:
+    """Databases are PostgreSQL's; the rest is of the agent, the embedded services, and what they share."""
+    server = await admin.active("kept", config_drive=True)
+    data = trial.config.data
+    kept = {path.name for path in data.rglob("*")}
+    assert {"agent.db", "agent.db-wal", "identity.db", "identity.db-wal", "secrets", "images", "volumes"} <= kept
+    assert f"{server['id']}.json" in kept
+    assert f"{server['id']}.iso" in kept
+    assert open_to_others(trial.directory) == []
     await admin.gone(server["id"])

@@ -15,6 +15,7 @@ from test_reporting import AGENT, Routed, report, state, told, tree
 
 from moorage.main.config import Api, Hosts, Listen
 from moorage.main.servers import Doorway
+from moorage.model.private_files import private_file
 from moorage.testing.peers.stack import Stack
 from moorage.testing.ports import free_port
 from moorage.testing.process import moorage_process
@@ -56,7 +57,7 @@ async def admin(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Desk]:
     """The way to all services; `placement` is the one alone, where the catalog says it is."""
     site, login = real_stack.site, real_stack.logins["moorage"]
     file = tmp_path / "placement.toml"
-    file.write_text(
+    private_file(file).write_text(
         f'data_dir = "{tmp_path}/alone"\n[identity]\nurl = "{real_stack.identity_url}"\n'
         f'[service_user]\nuser = "{login.user}"\npassword = "{login.password}"\nproject = "{login.project}"\n'
     )

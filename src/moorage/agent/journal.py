@@ -17,6 +17,7 @@ from typing import Any
 from moorage.bus.messages import ResultKey
 from moorage.model.errors import Internal
 from moorage.model.ids import ServerId
+from moorage.model.private_files import private_database
 from moorage.model.turn import Turn
 
 MAX_GROUP = 500
@@ -81,7 +82,7 @@ class JournalFile:
         """Begin; done by itself with the first host's `open`."""
         if self._thread is not None:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        private_database(self.path)
         database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=CLOSE_S)
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("PRAGMA synchronous=FULL")

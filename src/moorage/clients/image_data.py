@@ -28,6 +28,7 @@ from moorage.clients.http import CREDENTIALS, Json, Neighbour
 from moorage.model.errors import Conflict, Gone, HostFailed, NotFound, Refusal, Unavailable
 from moorage.model.ids import ImageId
 from moorage.model.image import ImageFile
+from moorage.model.private_files import private_directory, private_file
 from moorage.model.retry import Backoff, jittered
 
 T = TypeVar("T")
@@ -87,11 +88,11 @@ class ImageData:
             raise HostFailed(
                 f"image {image} cannot be read: it is {record.get('status')}", private=image, code="image_unusable"
             )
-        self._room.mkdir(parents=True, exist_ok=True)
+        private_directory(self._room)
         self._drop_leftovers()
         coming = self._room / f"{quote(image, safe='')}.{uuid4().hex}{COMING}"  # another agent may read the same one
         try:
-            with await asyncio.to_thread(coming.open, "wb") as file:
+            with await asyncio.to_thread(private_file(coming).open, "wb") as file:
                 async for piece in self._image.read_data(f"{_path(image)}/file", deadline_s=DATA_DEADLINE_S):
                     await asyncio.to_thread(file.write, piece)
             await asyncio.to_thread(_compare, image, record, coming)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from moorage.model.errors import HostFailed
 from moorage.model.ids import ServerId
+from moorage.model.private_files import private_directory, private_file
 
 
 class DriveFiles:
@@ -19,8 +20,8 @@ class DriveFiles:
         file = self._file(server)
         coming = file.with_suffix(".new")
         try:
-            self._directory.mkdir(exist_ok=True)
-            coming.touch(mode=0o600)
+            private_directory(self._directory)
+            private_file(coming)
             coming.write_bytes(image)
             os.replace(coming, file)
         except OSError as failure:

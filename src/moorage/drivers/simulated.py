@@ -53,6 +53,7 @@ from moorage.model.guest import (
 from moorage.model.ids import ImageId, ServerId
 from moorage.model.image import ImageStore
 from moorage.model.instance_metadata import InstanceMetadata
+from moorage.model.private_files import private_directory
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
         self._load()
 
     def _load(self) -> None:
-        self._guests_room().mkdir(parents=True, exist_ok=True)
+        private_directory(self._guests_room())
         for file in sorted(self._guests_room().glob("*.json")):
             if (
                 not file.stat().st_size
@@ -142,7 +143,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
         """One record that cannot be read stops neither the host nor its other guests; it is kept for whoever can mend it."""
         room = self._room / SET_ASIDE
         try:
-            room.mkdir(exist_ok=True)
+            private_directory(room)
             names = (file.name, *(f"{file.name}.{number}" for number in range(1, SET_ASIDE_SAID_MAX)))
             os.replace(file, next((room / each for each in names if not (room / each).exists()), room / names[-1]))
         except OSError as failure:

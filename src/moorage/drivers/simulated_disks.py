@@ -15,6 +15,7 @@ from pathlib import Path
 from moorage.model.errors import HostFailed
 from moorage.model.ids import ImageId, ServerId
 from moorage.model.image import ImageFile, ImageStore
+from moorage.model.private_files import private_directory, private_file
 
 NO_IMAGE_SERVICE = "no_image_service"
 """The code of what a host without a way to the image service cannot do."""
@@ -34,13 +35,13 @@ class SimulatedDisks:
         if self._images is None or not image:
             return RAW, BARE
         found = await self._images.fetch(image)
-        self._disks.mkdir(exist_ok=True)
+        private_directory(self._disks)
         disk = self._disks / server
         disk.unlink(missing_ok=True)
         try:
             os.link(found.path, disk)
         except OSError:  # another file system, or too many links
-            await asyncio.to_thread(shutil.copyfile, found.path, disk)
+            await asyncio.to_thread(shutil.copyfile, found.path, private_file(disk))
         return found.disk_format, found.container_format
 
     def file_of(self, server: ServerId) -> Path:
@@ -49,7 +50,7 @@ class SimulatedDisks:
 
     def adopt(self, server: ServerId, arrived: Path) -> None:
         """What another host sent becomes the disk."""
-        self._disks.mkdir(exist_ok=True)
+        private_directory(self._disks)
         os.replace(arrived, self._disks / server)
 
     def remove(self, server: ServerId) -> None:
@@ -68,8 +69,8 @@ class SimulatedDisks:
     async def copy(self, server: ServerId, image: ImageId | None, written: str) -> None:
         """The disk as it is now becomes the copy that waits to be sent; an earlier one goes."""
         data = self.read(server, image, written)
-        self._snapshots.mkdir(exist_ok=True)
-        coming = self._snapshots / f"{server}.new"
+        private_directory(self._snapshots)
+        coming = private_file(self._snapshots / f"{server}.new")
         await asyncio.to_thread(coming.write_bytes, data) if self._images is not None else coming.write_bytes(data)
         os.replace(coming, self._snapshots / server)
 

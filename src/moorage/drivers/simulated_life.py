@@ -24,6 +24,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.instance_metadata import InstanceMetadata
+from moorage.model.private_files import private_directory
 from moorage.model.rescue import RescueSpec
 
 NS_PER_S = 1_000_000_000
@@ -166,7 +167,7 @@ class SimulatedLife(ABC):
             room = self._room / "images"
             if not image or "/" in image or image.startswith("."):
                 raise HostFailed("not an image's id", private=repr(image), code="image_unusable")
-            room.mkdir(parents=True, exist_ok=True)
+            private_directory(room)
             if not (room / image).exists() and len(os.listdir(room)) >= IMAGES_CACHED_MAX:
                 raise HostFailed("the host's image cache is full", private=image, code="host_full")
             (room / image).touch(mode=0o600)

@@ -28,6 +28,7 @@ from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.live import LiveNow, LiveSource, LiveState
 from moorage.model.migration import Progress
+from moorage.model.private_files import private_directory, private_file
 
 TICK_S = 0.05
 MIB, GIB = 1 << 20, 1 << 30
@@ -157,7 +158,7 @@ class SimulatedLive(ABC):
     def _await(self, server: ServerId, move: str) -> None:
         self._awaited[server] = move
         ready = self._sign(self._room, server, move, "ready")
-        ready.parent.mkdir(exist_ok=True)
+        private_directory(ready.parent)
         if not ready.with_suffix(".arrived").exists():
             ready.touch()
 
@@ -216,7 +217,7 @@ class SimulatedLive(ABC):
             transfer.send(int(dials.live_mib_per_s * TICK_S * MIB), int(dials.live_dirty_mib_per_s * TICK_S * MIB))
         mine, disk = self._disks.file_of(server), self._sign(transfer.to, server, transfer.move, "disk")
         if mine.exists() and disk.parent.exists():
-            await asyncio.to_thread(shutil.copyfile, mine, disk)
+            await asyncio.to_thread(shutil.copyfile, mine, private_file(disk))
         transfer.all_sent()
 
     def _switch(self, guest: SimulatedGuest, power: PowerState, transfer: Transfer) -> None:
@@ -226,7 +227,7 @@ class SimulatedLive(ABC):
         silences = (*guest.silences, self._clock.now() - guest.silent_since)
         gone = msgspec.structs.replace(guest, power=power, leaving=None, stands_still=None, silences=silences)
         try:
-            data.write_bytes(msgspec.json.encode(gone))
+            private_file(data).write_bytes(msgspec.json.encode(gone))
             os.rename(ready, ready.with_suffix(".arrived"))
         except FileNotFoundError as nowhere:
             for file in (data, disk):
@@ -236,10 +237,10 @@ class SimulatedLive(ABC):
 
     def _depart(self, server: ServerId, move: str) -> None:
         room, left = self._room / DEPARTED, self._room / LEFT
-        room.mkdir(exist_ok=True)
-        left.mkdir(exist_ok=True)
-        (left / server).write_bytes(msgspec.json.encode(self._of(server)))
-        (room / server).write_text(move)
+        private_directory(room)
+        private_directory(left)
+        private_file(left / server).write_bytes(msgspec.json.encode(self._of(server)))
+        private_file(room / server).write_text(move)
         self._departed[server] = move
         self._remove(server)
 

@@ -24,6 +24,7 @@ from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
+from moorage.model.private_files import DIRECTORY_MODE, private_file
 
 ARRIVING, DEPARTED, LEFT = "arriving", "departed", "left"
 
@@ -70,16 +71,16 @@ class SimulatedMoves(ABC):
         """The disk first: who finds the guest finds all of it."""
         record, disk = _arriving(to, guest.spec.server, move)
         try:
-            record.parent.mkdir(exist_ok=True)
+            record.parent.mkdir(exist_ok=True, mode=DIRECTORY_MODE)
         except FileNotFoundError as nowhere:
             raise HostFailed("the other host cannot be reached", private=str(to), code="host_unreachable") from nowhere
         mine = self._disks.file_of(guest.spec.server)
         if mine.exists():
             coming = disk.with_suffix(".coming")
-            await asyncio.to_thread(shutil.copyfile, mine, coming)
+            await asyncio.to_thread(shutil.copyfile, mine, private_file(coming))
             os.replace(coming, disk)
         coming = record.with_suffix(".coming")
-        coming.write_bytes(msgspec.json.encode(guest))
+        private_file(coming).write_bytes(msgspec.json.encode(guest))
         os.replace(coming, record)
 
     async def take_guest(self, spec: GuestSpec, move: str) -> PowerState:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from moorage.model.private_files import private_file
+
 ADMIN = "moorage"
 DEMO = "moorage-demo"
 
@@ -49,7 +51,5 @@ def write_clouds(
         demo_password=demo_password,
         cacert=f"\n    cacert: {json.dumps(ca_file)}" if ca_file else "",
     )
-    path.touch(mode=0o600)
-    path.write_text(text)
-    path.chmod(0o600)
+    private_file(path).write_text(text)
     return path, True

@@ -4,7 +4,7 @@ Every table and key below may stand in the file; `moorage up` needs none.  Unkno
 Relative paths are taken from `data_dir`.
 """
 
-import secrets
+import datetime
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +17,7 @@ from moorage.main.config_guests import Console, Metadata
 from moorage.main.config_notifications import Notifications
 from moorage.main.config_scheduler import Fence, Scheduler
 from moorage.main.http_limits import HttpLimits, Rates, check_limits
+from moorage.main.secret_settings import check_unread, resolved
 from moorage.model.errors import Invalid
 from moorage.sql import Limits
 
@@ -24,6 +25,7 @@ VENDOR_TARGETS_MAX = 16
 WHOLE_INTERFACES_MAX = 32
 """Of one physical network: devices of a PCI bus."""
 HOSTS_MAX = 10_000
+TOML_TYPES = (datetime.datetime, datetime.date, datetime.time)
 CELLS_MAX = 100
 PORT_MAX = 65_535
 LISTENERS = ("compute", "placement", "identity", "image", "network", "volume")
@@ -418,7 +420,11 @@ def read_config(path: Path | None) -> Config:
     if path is None:
         return Config()
     try:
-        return checked(msgspec.toml.decode(path.read_bytes(), type=Config))
+        settings = msgspec.toml.decode(path.read_bytes())
+        check_unread(path, settings)
+        return checked(
+            msgspec.convert(resolved(settings, path.absolute().parent), Config, builtin_types=TOML_TYPES, str_keys=True)
+        )
     except FileNotFoundError as missing:
         raise Invalid(f"there is no configuration file {path}") from missing
     except OSError as unreadable:
@@ -499,15 +505,3 @@ def _check_guests(config: Config) -> None:
         )
     if config.metadata.vendor_data_timeout_s <= 0 or config.metadata.kept_s < 0:
         raise Invalid("[metadata] vendor_data_timeout_s is a positive number, kept_s is one or 0")
-
-
-def secret(data: Path, name: str, length: int = 24) -> str:
-    """A secret that is made once and kept, readable by its owner only, in the data directory."""
-    path = data / "secrets" / name
-    if path.exists():
-        return path.read_text().strip()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    value = secrets.token_urlsafe(length)
-    path.touch(mode=0o600)
-    path.write_text(value)
-    return value

@@ -14,6 +14,7 @@ import msgspec
 
 from moorage.main.adopt import adopt
 from moorage.main.config import Config, read_config
+from moorage.main.private import keep_private
 from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
 from moorage.sql import Database, open_database
@@ -56,7 +57,7 @@ async def show(config: Config) -> list[str]:
 
 async def upgrade(config: Config) -> list[str]:
     """Bring every database forward; a line for each."""
-    config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    keep_private(config.data)
     said = []
     for name, url, tree in trees(config):
         async with _opened(url, name) as database:

@@ -16,8 +16,9 @@ from moorage.embedded.network.app import NetworkService, make_network
 from moorage.embedded.network.guarantees import ChangeGuarantees
 from moorage.embedded.network.outbox import NotifyCompute
 from moorage.embedded.volume.app import ServerVolumes, VolumeService, make_volume
-from moorage.main.config import Config, secret
+from moorage.main.config import Config
 from moorage.main.neighbours import service_password
+from moorage.main.secret_settings import secret
 from moorage.main.volume_images import EmbeddedImages
 from moorage.sql import Database, Meter, open_database
 

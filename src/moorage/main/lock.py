@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from moorage.model.errors import Conflict, Invalid
+from moorage.model.private_files import private_directory
 
 
 class DataLock:
@@ -13,7 +14,7 @@ class DataLock:
     def __init__(self, data: Path) -> None:
         self._path = data / "lock"
         try:
-            data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_directory(data)
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as failure:
             raise Invalid(

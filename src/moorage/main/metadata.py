@@ -9,10 +9,11 @@ from moorage.api.metadata.guests import Guests
 from moorage.clients.network import NetworkClient
 from moorage.clients.vendor_data import VendorData
 from moorage.main.cell_intake import CellIntake
-from moorage.main.config import Config, secret
+from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.flat import flat_network, pools_of
 from moorage.main.neighbours import make_clients
+from moorage.main.secret_settings import secret
 from moorage.main.servers import Doorway
 from moorage.main.store_watch import StoreWatch
 from moorage.main.vendor_data import static_vendor_data

@@ -14,8 +14,9 @@ from moorage.clients.image_data import ImageData
 from moorage.clients.network import NetworkClient
 from moorage.clients.vendor_data import VendorData
 from moorage.clients.volume import VolumeClient
-from moorage.main.config import Config, Volume, secret
+from moorage.main.config import Config, Volume
 from moorage.main.config import Neighbour as Named
+from moorage.main.secret_settings import secret
 from moorage.main.vendor_data import vendor_services
 from moorage.model.neighbour import CircuitSeen
 

@@ -21,6 +21,7 @@ from moorage.clients.identity import IdentityClient
 from moorage.main.config import Config, read_config
 from moorage.main.loop import run_loop, settle_memory
 from moorage.main.neighbours import service_password
+from moorage.main.private import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
 from moorage.main.servers import Doorway
 from moorage.main.trees import PLACEMENT
@@ -76,8 +77,6 @@ async def run(config: Config) -> None:
         refuse_strangers(listen.host)
     door = Doorway("placement", listen, config)
     url = mine.database or f"sqlite:///{config.data / 'placement.db'}"
-    if not mine.database:
-        config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = await open_database(
         url, name="placement", durability=config.region.durability, limits=config.database.limits
     )
@@ -169,6 +168,7 @@ def main(argv: list[str]) -> int:
     try:
         config = configured(arguments)
         set_up_process(config)
+        keep_private(config.data)
         run_loop(run(config))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)

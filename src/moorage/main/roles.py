@@ -30,6 +30,7 @@ from moorage.main.loop import run_loop
 from moorage.main.metadata import metadata
 from moorage.main.neighbours import make_clients, make_own_apis
 from moorage.main.placement import PREFIX, make_placement
+from moorage.main.private import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
 from moorage.main.region import Region, cells_out, open_bus, open_region, start_telling
 from moorage.main.rounds import add_rounds
@@ -185,6 +186,7 @@ def main(argv: list[str]) -> int:
     try:
         config = _said(read_config(arguments.config), arguments)
         set_up_process(config)
+        keep_private(config.data)
         run_loop(_run(ROLES[arguments.role], config))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)

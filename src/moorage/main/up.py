@@ -24,6 +24,7 @@ from moorage.main.loop import run_loop, settle_memory
 from moorage.main.metadata import make_metadata
 from moorage.main.neighbours import OwnApis, make_own_apis
 from moorage.main.placement import make_placement
+from moorage.main.private import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
 from moorage.main.region import Region, cells_out, open_region, start_telling
 from moorage.main.rounds import add_rounds
@@ -239,6 +240,7 @@ def main(argv: list[str]) -> int:
     try:
         config = configured(arguments)
         set_up_process(config)
+        keep_private(config.data)
         run_loop(run(config, clouds_yaml=not arguments.no_clouds_yaml))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)

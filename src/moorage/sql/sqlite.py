@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import os
 import queue
 import sqlite3
 import threading
@@ -10,12 +9,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from moorage.model.errors import Internal, Unavailable, UnknownOutcome
+from moorage.model.private_files import private_database
 from moorage.sql.barred import check_barred
 from moorage.sql.failures import of_sqlite
 from moorage.sql.limits import Durability, Limits
@@ -69,7 +70,7 @@ class SqliteDatabase:
         if not self.path or self.path == ":memory:":
             raise Internal(f"the database of {name} needs a file: two connections must see the same data")
         try:
-            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+            private_database(Path(self.path))
         except OSError as failure:
             raise Unavailable(f"the {name} database cannot be opened: {failure}") from failure
         self._synchronous = "FULL" if durability == "power" else "NORMAL"

@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from moorage import __version__
+from moorage.model.private_files import private_file
 from moorage.testing.peers.install import REPOSITORY, cache, held
 
 RELEASES = REPOSITORY / "tests" / "upgrade" / "RELEASES"
@@ -54,7 +55,7 @@ class Installed:
             if keep:
                 kept.append(line)
         mine = path.with_name(f"{path.stem}-{self.release.version}{path.suffix}")
-        mine.write_text("".join(kept))
+        private_file(mine).write_text("".join(kept))
         return mine
 
 

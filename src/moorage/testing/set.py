@@ -22,6 +22,7 @@ from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import Config, read_config
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import HostPlan, planned_hosts
+from moorage.model.private_files import private_directory, private_file
 from moorage.testing.nats import NatsServer
 from moorage.testing.ports import free_ports
 from moorage.testing.postgres import Durability, Server, start_postgres
@@ -109,7 +110,7 @@ class TrialSet:
 
     def start(self) -> None:
         """Bring all of it up; returns when servers can be booted."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        private_directory(self.directory)
         shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
         self.postgres = start_postgres(durability=self.durability)
         self._stack.callback(self.postgres.stop)
@@ -120,7 +121,7 @@ class TrialSet:
         ports = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
-        self.config_path.write_text(
+        private_file(self.config_path).write_text(
             CONFIG.format(
                 data=self.directory / "data", bus=self.nats.url, hosts=self.hosts, service_password="set-" + os.urandom(8).hex(),
                 **urls, **ports,
@@ -175,7 +176,7 @@ class TrialSet:
         python, environment = (sys.executable, None) if other is None else (str(other.python), other.environment)
         path = self.config_path if other is None else other.configuration(self.config_path)
         command = [python, "-m", "moorage", words[0], "--config", str(path), *words[1:]]
-        with log.open("ab") as out:
+        with private_file(log).open("ab") as out:
             at = out.tell()
             self.processes[name] = subprocess.Popen(
                 command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from moorage.main.config import Config, read_config
+from moorage.model.private_files import private_file
 from moorage.testing.ports import free_ports
 from moorage.testing.releases import Installed
 
@@ -28,7 +29,7 @@ class Upped:
         ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
         listens = "".join(f"[api.{name}]\nport = {port}\n\n" for name, port in ports.items())
         self.path = directory / "moorage.toml"
-        self.path.write_text(
+        private_file(self.path).write_text(
             f'data_dir = "{directory / "data"}"\n\n{listens}[region]\ndurability = "process"\n\n'
             f"[quota]\ninstances = -1\ncores = -1\nram = -1\n\n{more}"
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from moorage.embedded.image.formats import HEAD_BYTES
+from moorage.model.private_files import private_directory, private_file
 
 PIECE_BYTES = 1024 * 1024
 PART = ".part"
@@ -89,7 +90,7 @@ class Files:
     async def receive(self, image: str, chunks: AsyncIterable[bytes], limit: int) -> Received:
         """Write what comes to a part beside the final name. Raises TooLong; what was written is then gone."""
         part = self._directory / f"{image}{PART}"
-        file = await asyncio.to_thread(part.open, "wb")
+        file = await asyncio.to_thread(private_file(part).open, "wb")
         sink = _Sink(file)
         try:
             async for piece in _pieces(chunks, limit):
@@ -143,7 +144,7 @@ class Files:
 
     def sweep(self, keep: set[str]) -> None:
         """At start: make the directory, remove parts and the data of images that are no more."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        private_directory(self._directory)
         for path in self._directory.iterdir():
             if path.is_file() and path.name not in keep:
                 path.unlink()

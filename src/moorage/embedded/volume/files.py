@@ -6,6 +6,8 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from moorage.model.private_files import private_directory, private_file
+
 PIECE_BYTES = 1024 * 1024
 GIB = 1024**3
 _ZEROES = bytes(2 * PIECE_BYTES)
@@ -43,7 +45,7 @@ class Files:
 
     def make(self, path: Path, size_gib: int) -> None:
         """Zeroes, whatever was there before."""
-        with path.open("wb") as file:
+        with private_file(path).open("wb") as file:
             file.truncate(size_gib * GIB)
 
     def grow(self, path: Path, size_gib: int) -> None:
@@ -55,7 +57,7 @@ class Files:
     def copy(self, source: Path, target: Path, size_gib: int) -> None:
         """The source's data, without its holes, in a file of this size; it has its name when it is whole."""
         part = self.part(target)
-        with source.open("rb") as read, part.open("wb") as written:
+        with source.open("rb") as read, private_file(part).open("wb") as written:
             for start, end in _extents(read.fileno()):
                 _copy(read.fileno(), written.fileno(), start, end)
             written.truncate(size_gib * GIB)
@@ -88,7 +90,7 @@ class Files:
 
     def sweep(self, keep: set[str]) -> None:
         """At start: make the directory, remove what belongs to no volume and no snapshot."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        private_directory(self._directory)
         for path in self._directory.iterdir():
             if path.is_file() and path.name not in keep:
                 path.unlink()

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from moorage.main.config import ServiceUser, secret
+from moorage.main.config import ServiceUser
 from moorage.main.neighbours import service_password
+from moorage.main.secret_settings import secret
 from moorage.sql import Durability
 from moorage.testing.alone import embedded_alone
 from moorage.testing.bench.clouds import FLAVOR, Backing, BenchCloud, Neighbours, backing, cloud, config_of
