@@ -35,6 +35,7 @@ COMMANDS = {
     "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
     "schedule": ("moorage.main.schedule", "replay a scheduler decision from files, or write them from a region"),
     "db": ("moorage.main.db", "show | upgrade: which revision the tables are at, and bringing them forward"),
+    "secrets": ("moorage.main.secrets_command", "show | add-key | rotate | reencrypt | drop-old: the keys of a region"),
     "policy": ("moorage.main.policy", "list: every policy rule, its default and what it guards"),
 }
 

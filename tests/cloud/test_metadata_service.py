@@ -47,7 +47,9 @@ def signed(server: str, project: str, secret: str = SECRET) -> dict[str, str]:
 async def service(running: Running, client: tuple[str, int] = ("127.0.0.1", 40000)) -> AsyncIterator[httpx.AsyncClient]:
     """The service over this cloud's databases, asked from an address of the test's choice."""
     region = running.cloud.region
-    app = make_metadata(running.config, region.databases, region.clients.network, region.clients.vendor_data)
+    app = make_metadata(
+        running.config, region.databases, region.clients.network, region.clients.vendor_data, region.seals
+    )
     way = httpx.ASGITransport(app, client=client)
     async with httpx.AsyncClient(transport=way, base_url="http://169.254.169.254") as guest:
         yield guest
@@ -161,7 +163,7 @@ async def test_an_outage_of_the_network_service_is_said_and_then_outlived(proxie
                 raise Unavailable("the network service is out")
             return await network.network(name)
 
-    app = make_metadata(proxied.config, region.databases, Out(), None)
+    app = make_metadata(proxied.config, region.databases, Out(), None, region.seals)
     app._guests._networks._clock = lambda: now[0]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guest") as guest:
         reply = await guest.get("/openstack/latest/network_data.json", headers=who)

@@ -71,5 +71,7 @@ class Desk:
     image: Any = None
     identity: Any = None
     volume: Any = None
+    user_data: Callable[[str | None], str | None] = lambda kept: kept
+    """What a user gave a guest, as records keep it → as it was said."""
     nouns: dict[str, Any] = field(default_factory=dict)
     """Further rooms that one noun needs, by name."""

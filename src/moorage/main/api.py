@@ -47,6 +47,7 @@ def make_frontdesk(region: Region) -> Frontdesk:
         image=region.clients.images,
         identity=region.clients.identity,
         volume=region.clients.volumes,
+        user_data=region.seals.shown,
         nouns={
             "project_exists": region.clients.identity.project_exists,
             "aggregates_changed": HostAggregates(region.engine).run,

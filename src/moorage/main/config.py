@@ -167,6 +167,17 @@ class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     domain: str = "Default"
 
 
+class Secrets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What users tell their guests is encrypted with the region's keys, which all of its processes share (`moorage secrets`)."""
+
+    key_file: str = ""
+    """A key in each line, the first encrypts; empty: `secrets/region-key`, made at the first start."""
+    keys: tuple[str, ...] = ()
+    """Instead of a file: `[{ env = "MOORAGE_REGION_KEY" }]`."""
+    user_data: Literal["encrypted", "clear"] = "encrypted"
+    """`clear`: for whoever goes back to a release that cannot decrypt it."""
+
+
 class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The simulated hosts of `moorage up`."""
 
@@ -362,6 +373,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: Image = Image()
     volume: Volume = Volume()
     service_user: ServiceUser = ServiceUser()
+    secrets: Secrets = Secrets()
     admin_password: str = ""
     """Of the embedded identity's `admin`; empty: made once and kept in the data directory."""
     token_life_s: float = 3600.0
@@ -467,6 +479,8 @@ def checked(config: Config) -> Config:
             raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
     if config.audit_log.enabled and config.audit_log.notify and not told.wanted:
         raise Invalid("[audit_log] notify needs [notifications] with bus or transport_url: where events are to go")
+    if config.secrets.keys and config.secrets.key_file:
+        raise Invalid("[secrets] key_file and keys: say one of them")
     if config.audit.every_s < 0:
         raise Invalid("[audit] every_s is a positive number, or 0")
     _check_fence(config.fence.machines)

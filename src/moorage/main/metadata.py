@@ -13,12 +13,14 @@ from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.flat import flat_network, pools_of
 from moorage.main.neighbours import make_clients
+from moorage.main.region_key import open_seals
 from moorage.main.secret_settings import secret
 from moorage.main.servers import Doorway
 from moorage.main.store_watch import StoreWatch
 from moorage.main.vendor_data import static_vendor_data
 from moorage.model.clock import SystemClock
 from moorage.operations.presence import Presence
+from moorage.operations.seals import Seals
 
 ROLE = "metadata"
 
@@ -29,7 +31,7 @@ def shared_secret(config: Config) -> str:
 
 
 def make_metadata(
-    config: Config, databases: Databases, network: NetworkClient, vendor_data: VendorData | None
+    config: Config, databases: Databases, network: NetworkClient, vendor_data: VendorData | None, seals: Seals
 ) -> MetadataApp:
     """The service over these databases and clients."""
     flat = config.network.backend == "flat"
@@ -44,6 +46,7 @@ def make_metadata(
         static_vendor_data=static_vendor_data(config),
         vendor_data=vendor_data,
         pools=pools_of(config) if flat else (),
+        decrypted=seals.server,
     )
     return MetadataApp(
         guests,
@@ -65,7 +68,8 @@ async def metadata(config: Config, stopping: asyncio.Event) -> None:
     clients = make_clients(config)
     flat = config.network.backend == "flat"
     network = flat_network(config, databases.region, lambda _: None) if flat else clients.network
-    await door.open(make_metadata(config, databases, network, clients.vendor_data))
+    seals = await open_seals(config, databases.region)
+    await door.open(make_metadata(config, databases, network, clients.vendor_data, seals))
     presence = Presence(databases.region, clock, f"{ROLE}-{uuid.uuid4().hex[:12]}", ROLE)
     await presence.start()
     print(f"moorage: metadata on {config.api.metadata.url}: ready", flush=True)

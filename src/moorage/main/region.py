@@ -24,8 +24,9 @@ from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.flat import open_flat
-from moorage.main.neighbours import Clients, make_clients, service_password
+from moorage.main.neighbours import Clients, make_clients
 from moorage.main.notifications import Told, open_notifications
+from moorage.main.region_key import open_seals
 from moorage.main.store_watch import StoreWatch
 from moorage.main.vendor_data import static_vendor_data
 from moorage.model.clock import Clock, SystemClock
@@ -61,6 +62,7 @@ class Region:
     engine: Engine
     tellers: Tellers
     rooms: Rooms
+    seals: Seals
     clock: Clock
     meter: Meter
     gates: GateWatch
@@ -133,6 +135,7 @@ async def open_region(
     stores = StoreWatch(databases.region, databases.cells, clock)
     await stores.start()
     intake = CellIntake(databases, stores, clock)
+    seals = await open_seals(config, databases.region)
     bus = bus or await open_bus(config.bus.url)
     clients = make_clients(config, embedded)
     engine = Engine(
@@ -192,7 +195,7 @@ async def open_region(
             static_vendor_data=static_vendor_data(config),
         ),
         vendor_data=clients.vendor_data,
-        seals=Seals(service_password(config)),
+        seals=seals,
         fence=_fence(config),
         herald=None if told is None else told.herald,
     )
@@ -207,7 +210,21 @@ async def open_region(
         rooms = replace(rooms, gates=gates.gates)
     intake.start()
     return Region(
-        config, databases, bus, clients, engine, tellers, rooms, clock, meter, gates, stores, intake, told, segments
+        config,
+        databases,
+        bus,
+        clients,
+        engine,
+        tellers,
+        rooms,
+        seals,
+        clock,
+        meter,
+        gates,
+        stores,
+        intake,
+        told,
+        segments,
     )
 
 

@@ -16,7 +16,7 @@ from moorage.model.errors import Invalid
 from moorage.model.private_files import may_be_read_by_others, private_directory, private_file
 
 SECRET_BYTES_MAX = 64 * 1024
-SECRET_NAMES = ("password", "secret")
+SECRET_NAMES = ("password", "secret", "secrets.keys")
 """How settings end that are secrets whatever they say."""
 WITH_A_PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 

@@ -153,7 +153,7 @@ async def start_cloud(config: Config) -> Cloud:
         await open_proxy(doors["console"], config, consoles_of(region))
     if "metadata" in doors:
         await doors["metadata"].open(
-            make_metadata(config, region.databases, region.clients.network, region.clients.vendor_data)
+            make_metadata(config, region.databases, region.clients.network, region.clients.vendor_data, region.seals)
         )
     await region.appear("up")
     return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, plans)

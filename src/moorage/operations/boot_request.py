@@ -38,6 +38,7 @@ from moorage.operations.expected_ports import guaranteed, ports_expected, rules_
 from moorage.operations.gates import Gates
 from moorage.operations.hints import hinted_hosts
 from moorage.operations.image_checks import base_of
+from moorage.operations.kept_secrets import kept
 from moorage.operations.previewed import Previewed
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import drives
@@ -112,6 +113,8 @@ async def begin(
     checked = await _checked(rooms, token, project, request, rights)
     _check_guarantees(request, checked)
     checked = await with_pools(rooms, checked)
+    user_data, files = await kept(rooms, request.user_data, request.files)
+    request = msgspec.structs.replace(request, user_data=user_data, files=files)
     gates = rooms.gates()
     rules = await rules_of(rooms, checked) if request.max_count > 1 or not gates.early_ports else {}
     if guaranteed(checked, rules):

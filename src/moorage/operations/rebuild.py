@@ -27,6 +27,7 @@ from moorage.model.world import Ask
 from moorage.operations.accept import accepted, tell_later
 from moorage.operations.disk_config import disk_config_of
 from moorage.operations.image_checks import check_image, check_properties, rebased
+from moorage.operations.kept_secrets import kept
 from moorage.operations.rooms import Rooms
 from moorage.operations.steps import doing, reimage, slot
 from moorage.operations.steps import servers as records
@@ -351,6 +352,8 @@ async def begin(
         image = await _image_of_volume(rooms, token, server, request, volumes)
     else:
         image = await _image(rooms, token, server, request)
+    user_data, files = await kept(rooms, request.user_data, request.files)
+    request = msgspec.structs.replace(request, user_data=user_data, files=files)
     becomes, fields = await _becomes(rooms, asker, server, request, image)
     owner = await rooms.tellers.choose(REBUILD.name)
     sealed = ""

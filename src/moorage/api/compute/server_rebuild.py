@@ -86,7 +86,7 @@ async def rebuild(call: Call[RebuildBody]) -> Reply:
     shown: dict[str, Any] = plain(full(call, becomes, rights, on))
     if call.version >= v2_057_servers.REBUILD_SHOWS_USER_DATA:
         shown.pop("OS-EXT-SRV-ATTR:user_data", None)
-        shown["user_data"] = becomes.user_data
+        shown["user_data"] = call.desk.user_data(becomes.user_data)
     if call.desk.config.enable_instance_password:
         shown["adminPass"] = password
     return Reply(202, {"server": shown}, {"Location": call.self_link(f"servers/{server.id}")})

@@ -156,7 +156,7 @@ def full(call: Call[Any], server: Server, rights: Rights, host_status: str = "")
     if shown in FAULT_STATUSES and server.fault is not None:
         body["fault"] = _fault(server, rights)
     if rights.extended:
-        body.update(_extended(server))
+        body.update(_extended(server), **{"OS-EXT-SRV-ATTR:user_data": call.desk.user_data(server.user_data)})
     elif call.version >= v2_090_servers.HOSTNAME_FOR_ALL:
         body["OS-EXT-SRV-ATTR:hostname"] = server.hostname
     if rights.host_status == "all" or (rights.host_status == "unknown" and host_status == "UNKNOWN"):
@@ -184,7 +184,6 @@ def _extended(server: Server) -> dict[str, Any]:
         "OS-EXT-SRV-ATTR:ramdisk_id": server.ramdisk_id,
         "OS-EXT-SRV-ATTR:reservation_id": server.reservation_id,
         "OS-EXT-SRV-ATTR:root_device_name": server.root_device,
-        "OS-EXT-SRV-ATTR:user_data": server.user_data,
     }
 
 

@@ -56,8 +56,9 @@ class Guests:
         static_vendor_data: Mapping[str, Any] | None = None,
         vendor_data: SaysMore | None = None,
         pools: tuple[FlatPool, ...] = (),
+        decrypted: Callable[[Server], Server] = lambda server: server,
     ) -> None:
-        """`pools`: of flat networks, whose guests are known by their address. `kept_s`: how old an answer may be."""
+        """`pools`: of flat networks, whose guests are known by their address. `kept_s`: how old an answer may be. `decrypted`: a record as guests are told of it."""
         self._region = region
         self._cells = cells
         self._network = network
@@ -66,6 +67,7 @@ class Guests:
         self._static = dict(static_vendor_data or {})
         self._vendor_data = vendor_data
         self._pools = pools
+        self._decrypted = decrypted
         self._servers: Kept[Server | None] = Kept(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
         self._said: Kept[dict[str, Any]] = Kept(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
         self._addresses: Kept[str | None] = Kept(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
@@ -95,7 +97,7 @@ class Guests:
                 found, _ = await self._in(moved, server)
         if found is None:
             self._places.forget(server)
-        return None if found is None or found.deleted else found
+        return None if found is None or found.deleted else self._decrypted(found)
 
     async def _in(self, cell: str | None, server: str) -> tuple[Server | None, bool]:
         """The record there, and whether it is sealed."""

@@ -1,4 +1,4 @@
-"""The config drive of a guest: what it is to say goes to the host with the guest's spec, and the host makes the image.
+"""What a guest is told: decrypted here, and with what is to be on its config drive, of which the host makes the image.
 
 Every operation that has a host make a guest calls `with_drive` on the spec before it sends it.
 """
@@ -31,10 +31,12 @@ async def with_drive(
     *,
     sealed_password: str = "",
 ) -> GuestSpec:
-    """The spec, with what its config drive says; as it is for a server without one.
+    """The spec in clear, with what its config drive says, if the server has one.
 
-    Raises Unavailable when vendor data are wanted at any price and cannot be had, TooLarge for more than a host can be sent.
+    Raises Unavailable when vendor data are wanted at any price and cannot be had, or a key is missing; TooLarge for more than a host can be sent.
     """
+    if rooms.seals is not None:
+        guest, server = rooms.seals.guest(guest), rooms.seals.server(server)
     if not guest.config_drive:
         return guest
     settings = rooms.settings

@@ -1,0 +1,146 @@
+"""The keys of a region: where they are kept, and that all of its processes have the same.
+
+The file has a key in each line, and the first one encrypts.  It is read again when it changes, so keys are exchanged while processes
+run.  A process whose keys are not the region's is refused at its start: what it would encrypt, nobody else could read.
+"""
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from cryptography.fernet import Fernet
+
+from moorage.main.config import Config
+from moorage.main.neighbours import service_password
+from moorage.model.errors import Invalid
+from moorage.model.private_files import may_be_read_by_others, private_directory, private_file
+from moorage.operations.seals import Seals, key_id
+from moorage.sql import Database, Tx
+from moorage.store.region import region_keys
+
+DEFAULT = "region-key"
+KEYS_MAX = 16
+KEY_BYTES_MAX = 64 * KEYS_MAX
+
+_log = logging.getLogger(__name__)
+
+
+class KeyFile:
+    """The keys in a file, as they are now."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises Invalid when there are none."""
+        self.path = path
+        self._read_at: tuple[int, int, int] | None = None
+        self._keys: tuple[str, ...] = ()
+        self._look()
+
+    def __call__(self) -> Sequence[str]:
+        """Those that were there last, while the file cannot be read."""
+        try:
+            self._look()
+        except Invalid as wrong:
+            _log.error("%s; the keys that it had are used on", wrong.public)
+        return self._keys
+
+    @staticmethod
+    def make(path: Path, key: str) -> None:
+        """The file, with its first key; one that is there already, or came meanwhile, stays."""
+        coming = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        private_file(coming).write_text(f"{key}\n")
+        try:
+            os.link(coming, path)
+        except FileExistsError:
+            pass
+        finally:
+            coming.unlink()
+
+    def write(self, keys: Sequence[str]) -> None:
+        """Over those that are there, all at once."""
+        coming = self.path.with_name(f"{self.path.name}.new")
+        private_file(coming).write_text("".join(f"{key}\n" for key in keys))
+        os.replace(coming, self.path)
+        self._look()
+
+    def _look(self) -> None:
+        try:
+            status = self.path.stat()
+            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if seen == self._read_at:
+                return
+            if may_be_read_by_others(self.path):
+                raise Invalid(f"others may read {self.path}, the keys of the region: chmod 600 {self.path}")
+            with self.path.open("rb") as file:
+                text = file.read(KEY_BYTES_MAX + 1).decode("ascii", "replace")
+        except OSError as unreadable:
+            raise Invalid(
+                f"the keys of the region cannot be read from {self.path} ({unreadable.strerror}): copy the file from where another "
+                "process of the region runs, or make the first one with `moorage secrets add-key`"
+            ) from unreadable
+        keys = checked_keys(text.split(), str(self.path))
+        if self._keys and not set(keys) & set(self._keys):
+            raise Invalid(f"{self.path} has none of the keys of the region any more")
+        self._keys, self._read_at = keys, seen
+
+
+def checked_keys(keys: Sequence[str], where: str) -> tuple[str, ...]:
+    """The same. Raises Invalid, without a word of them."""
+    if not 1 <= len(keys) <= KEYS_MAX:
+        raise Invalid(f"{where} has {len(keys)} keys of the region: from 1 to {KEYS_MAX} are possible")
+    try:
+        for key in keys:
+            Fernet(key)
+    except ValueError:
+        raise Invalid(f"{where} has a key that is none: a key is 32 bytes in URL-safe base64") from None
+    return tuple(keys)
+
+
+def new_key() -> str:
+    return Fernet.generate_key().decode()
+
+
+def key_path(config: Config) -> Path:
+    return config.data / (config.secrets.key_file or Path("secrets") / DEFAULT)
+
+
+def region_keys_of(config: Config, *, made: bool = True) -> KeyFile | tuple[str, ...]:
+    """As configured; with `made` one is made in the data directory where nothing is. Raises Invalid."""
+    if config.secrets.keys:
+        return checked_keys(config.secrets.keys, "[secrets] keys")
+    path = key_path(config)
+    if made and not config.secrets.key_file and not path.exists():
+        KeyFile.make(private_directory(path.parent) / path.name, new_key())
+    return KeyFile(path)
+
+
+async def open_seals(config: Config, region: Database) -> Seals:
+    """What this process encrypts with. Raises Invalid when its keys are not the region's."""
+    used = await region.read(region_keys.used)
+    keys = region_keys_of(config, made=not used)
+    all_keys = keys if isinstance(keys, KeyFile) else (lambda: keys)
+    seals = Seals(all_keys, former=service_password(config), clear_user_data=config.secrets.user_data == "clear")
+    await know_key(region, seals, all_keys())
+    return seals
+
+
+async def know_key(region: Database, seals: Seals, keys: Sequence[str]) -> None:
+    """The region knows the key that encrypts here, if this process has its newest one. Raises Invalid."""
+    mine = {key_id(each) for each in keys}
+    while True:
+        used = await region.read(region_keys.used)
+        if used and used[0] not in mine:
+            raise Invalid(
+                f"this process does not have the region's key {used[0]}, with which what users tell their guests is encrypted: give "
+                "every process the same keys ([secrets] key_file, by default secrets/region-key in the data directory); if that "
+                "key is lost for ever, run `moorage secrets reencrypt --lost`"
+            )
+        if seals.key in used or await region.write(partial(_begin, key=seals.key, after=len(used))):
+            return
+
+
+def _begin(tx: Tx, key: str, after: int) -> bool:
+    return region_keys.begin(tx, key, after, time.time_ns() // 1000)
