@@ -21,6 +21,7 @@ from moorage.model.ids import ServerId
 from moorage.model.turn import Turn
 from moorage.store.region import servers as region_servers
 from moorage.testing.census import nothing_leaked
+from moorage.testing.logins import CHEAP_LOGINS
 from moorage.testing.person import VERSION, Person
 from moorage.testing.ports import free_ports
 from moorage.testing.waiting import PATIENCE_S, until
@@ -40,6 +41,7 @@ def a_config(data: Path, policy: Mapping[str, str] | None = None, **changes: Any
         api=Api(policy_file=str(rules) if policy else "", **listens),  # type: ignore[arg-type]
         region=Region(durability="process"),
         quota=Quota(instances=-1, cores=-1, ram=-1),
+        security_compliance=CHEAP_LOGINS,
         log_level="warning",
     )
     return msgspec.structs.replace(config, **changes)

@@ -7,9 +7,10 @@ import pytest
 from conftest import Running, Start, a_config
 
 from moorage.main import secrets_command
-from moorage.main.config import Hosts, Secrets
+from moorage.main.config import Hosts
 from moorage.main.databases import open_databases
 from moorage.main.region_key import new_key, open_seals
+from moorage.main.security import Secrets
 from moorage.model.errors import Invalid
 from moorage.model.ids import ServerId
 from moorage.testing.person import VERSION

@@ -1,6 +1,10 @@
 """Which calls access rules allow, as Keystone's middleware reads their paths."""
 
+import re
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from moorage.model.access_rules import AccessRule, permits
 from moorage.model.asker import Asker
@@ -17,6 +21,17 @@ PATHS = [
     ("/v2.1/*", "/v2.1/", False),
     ("/v2.1/(a|b)", "/v2.1/a", False),
     ("**", "/anything/at/all", True),
+    ("/a/**/b", "/a/x/y/b", True),
+    ("/a/**/b", "/a//b", True),
+    ("/a/**/b", "/a/b", False),
+    ("/a/****/b", "/a/x/b", True),
+    ("/a/***", "/a/x", True),
+    ("/a/x*y", "/a/x12y", True),
+    ("/a/x*y", "/a/xy", False),
+    ("/a/{}/b", "/a/1/b", True),
+    ("/a/{x", "/a/{x", True),
+    ("/*/*", "/a/b/c", False),
+    ("/**/{id}/**", "/v2.1/servers/1/ips", True),
 ]
 
 
@@ -25,6 +40,26 @@ def test_paths(rule: str, path: str, allowed: bool) -> None:
     assert permits([AccessRule("compute", "GET", rule)], "compute", "GET", path) is allowed
     assert not permits([AccessRule("compute", "GET", rule)], "compute", "POST", path)
     assert not permits([AccessRule("compute", "GET", rule)], "image", "GET", path)
+
+
+TOKENS = st.lists(st.sampled_from(["**", "*", "{id}", "a", "b", "/", ".", "{", "***"]), max_size=8).map("".join)
+
+
+@settings(max_examples=500, deadline=None)
+@given(TOKENS, st.text(alphabet="ab/.{", max_size=12))
+def test_it_is_what_the_regular_expression_says(rule: str, path: str) -> None:
+    parts = []
+    for part in re.split(r"(\*\*|\*|\{[^{}/]*\})", rule):
+        one = part == "*" or (part.startswith("{") and part.endswith("}"))
+        parts.append(".*" if part == "**" else "[^/]+" if one else re.escape(part))
+    said = re.fullmatch("".join(parts), path) is not None
+    assert permits([AccessRule("compute", "GET", rule)], "compute", "GET", path) is said
+
+
+def test_no_rule_keeps_the_service_busy() -> None:
+    """As a regular expression this one would take years."""
+    rule = AccessRule("compute", "GET", "/" + "**a" * 70 + "c")
+    assert not permits([rule], "compute", "GET", "/" + "a" * 8_000 + "b")
 
 
 def test_who_is_asked() -> None:

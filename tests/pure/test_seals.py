@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 
-from moorage.main.config import Config, Secrets, checked
+from moorage.main.config import Config, checked
 from moorage.main.region_key import KEYS_MAX, KeyFile, new_key, region_keys_of
+from moorage.main.security import Secrets
 from moorage.model.errors import Invalid, Unavailable
 from moorage.model.guest import GuestSpec, InjectedFile
 from moorage.operations.seals import BEGINS, Seals, key_id

@@ -14,6 +14,7 @@ import msgspec
 from moorage.main.config import Api, Compute, Config, Hosts, Listen, Neighbour, Network, Quota, Region, ServiceUser
 from moorage.main.embedded import admin_password
 from moorage.main.up import Cloud, start_cloud
+from moorage.testing.logins import CHEAP_LOGINS
 from moorage.testing.peers.stack import Stack
 from moorage.testing.ports import free_port
 
@@ -127,6 +128,7 @@ async def land(data: Path, stack: Stack | None, **changes: Any) -> AsyncIterator
         api=Api(**{name: Listen(port=free_port()) for name in SERVICES}),
         hosts=Hosts(count=4),
         quota=Quota(instances=-1, cores=-1, ram=-1),
+        security_compliance=CHEAP_LOGINS,
         log_level="warning",
     )
     if stack is not None:

@@ -48,6 +48,10 @@ class RawMapping(Mapping[str, str]):
         return len(list(iter(self)))
 
 
+INSIDE = "inside"
+"""What a service in this process is told of the caller's address, which has none."""
+
+
 class EmbeddedTransport(httpx.ASGITransport):
     """httpx can use it as any transport; `Neighbour` calls `ask`. The app's exceptions become 500s, as over a socket."""
 
@@ -81,7 +85,7 @@ class EmbeddedTransport(httpx.ASGITransport):
             "raw_path": whole.encode("ascii"),
             "query_string": query.encode("ascii"),
             "server": base.server,
-            "client": ("127.0.0.1", 123),
+            "client": (INSIDE, 0),
             "root_path": "",
         }
         exchange = _Exchange(content, most_bytes)

@@ -18,6 +18,7 @@ from moorage.main.config_notifications import Notifications
 from moorage.main.config_scheduler import Fence, Scheduler
 from moorage.main.http_limits import HttpLimits, Rates, check_limits
 from moorage.main.secret_settings import check_unread, resolved
+from moorage.main.security import Secrets, SecurityCompliance, check_security
 from moorage.model.errors import Invalid
 from moorage.sql import Limits
 
@@ -165,17 +166,6 @@ class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     password: str = ""
     project: str = "service"
     domain: str = "Default"
-
-
-class Secrets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What users tell their guests is encrypted with the region's keys, which all of its processes share (`moorage secrets`)."""
-
-    key_file: str = ""
-    """A key in each line, the first encrypts; empty: `secrets/region-key`, made at the first start."""
-    keys: tuple[str, ...] = ()
-    """Instead of a file: `[{ env = "MOORAGE_REGION_KEY" }]`."""
-    user_data: Literal["encrypted", "clear"] = "encrypted"
-    """`clear`: for whoever goes back to a release that cannot decrypt it."""
 
 
 class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -374,6 +364,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     volume: Volume = Volume()
     service_user: ServiceUser = ServiceUser()
     secrets: Secrets = Secrets()
+    security_compliance: SecurityCompliance = SecurityCompliance()
     admin_password: str = ""
     """Of the embedded identity's `admin`; empty: made once and kept in the data directory."""
     token_life_s: float = 3600.0
@@ -479,12 +470,11 @@ def checked(config: Config) -> Config:
             raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
     if config.audit_log.enabled and config.audit_log.notify and not told.wanted:
         raise Invalid("[audit_log] notify needs [notifications] with bus or transport_url: where events are to go")
-    if config.secrets.keys and config.secrets.key_file:
-        raise Invalid("[secrets] key_file and keys: say one of them")
     if config.audit.every_s < 0:
         raise Invalid("[audit] every_s is a positive number, or 0")
     _check_fence(config.fence.machines)
     _check_guests(config)
+    check_security(config.secrets, config.security_compliance)
     return config
 
 

@@ -11,6 +11,7 @@ from moorage.embedded.identity.app import (
     IdentityService,
     make_identity,
 )
+from moorage.embedded.identity.lockout import Limits
 from moorage.embedded.image.app import ImageService, make_image
 from moorage.embedded.network.app import NetworkService, make_network
 from moorage.embedded.network.guarantees import ChangeGuarantees
@@ -106,6 +107,12 @@ async def open_embedded(
         bootstrap=bootstrap(config),
         key=secret(config.data, "token-key", 32).encode(),
         token_life_s=config.token_life_s,
+        password_rounds=config.security_compliance.password_hash_rounds,
+        limits=Limits(
+            config.security_compliance.lockout_failure_attempts,
+            config.security_compliance.lockout_duration,
+            config.security_compliance.login_failures_per_minute,
+        ),
     )
     await found.identity.start()
     validate = found.identity.validate

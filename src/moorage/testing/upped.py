@@ -8,6 +8,7 @@ from pathlib import Path
 
 from moorage.main.config import Config, read_config
 from moorage.model.private_files import private_file
+from moorage.testing.logins import CHEAP_LOGINS_SETTINGS
 from moorage.testing.ports import free_ports
 from moorage.testing.releases import Installed
 
@@ -30,7 +31,7 @@ class Upped:
         listens = "".join(f"[api.{name}]\nport = {port}\n\n" for name, port in ports.items())
         self.path = directory / "moorage.toml"
         private_file(self.path).write_text(
-            f'data_dir = "{directory / "data"}"\n\n{listens}[region]\ndurability = "process"\n\n'
+            f'data_dir = "{directory / "data"}"\n\n{listens}{CHEAP_LOGINS_SETTINGS}[region]\ndurability = "process"\n\n'
             f"[quota]\ninstances = -1\ncores = -1\nram = -1\n\n{more}"
         )
 

@@ -25,7 +25,8 @@ from moorage.embedded.identity import (
 from moorage.embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
 from moorage.embedded.identity.call import answer, lost
 from moorage.embedded.identity.desk import TOKEN_LIFE_S, Desk
-from moorage.embedded.identity.passwords import Passwords
+from moorage.embedded.identity.lockout import DEFAULTS, Limits
+from moorage.embedded.identity.passwords import ROUNDS, Passwords
 from moorage.embedded.identity.store import TABLES, Record
 from moorage.embedded.identity.tokens import Seal
 from moorage.model.asker import Asker
@@ -89,13 +90,15 @@ def make_identity(
     key: bytes,
     clock: Callable[[], float] = time.time,
     token_life_s: float = TOKEN_LIFE_S,
-    password_rounds: int = 8,
+    password_rounds: int = ROUNDS,
+    limits: Limits = DEFAULTS,
 ) -> IdentityService:
-    """`key` seals the tokens: those of the same key stay good over a restart. `password_rounds` is bcrypt's cost."""
+    """`key` seals the tokens: those of the same key stay good over a restart. `password_rounds` is bcrypt's cost, `limits` what wrong ones may be tried."""
     desk = Desk(
         database,
         seal=Seal(key),
         passwords=Passwords(password_rounds),
+        limits=limits,
         clock=clock,
         public_url=public_url,
         token_life_s=token_life_s,

@@ -92,7 +92,7 @@ async def _rendered(call: Call, claims: Claims) -> Record:
 
 
 async def issue(call: Call) -> Response:
-    claims = await authenticate(call.desk, await call.body("auth"))
+    claims = await authenticate(call.desk, await call.body("auth"), call.address)
     return answer(await _rendered(call, claims), 201, {"x-subject-token": call.desk.seal.seal(claims)})
 
 

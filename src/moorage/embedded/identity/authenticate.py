@@ -1,5 +1,6 @@
 """A token request: its methods prove who asks, its scope says for what.  The answer is the facts of a new token."""
 
+import hashlib
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -8,14 +9,46 @@ from moorage.embedded.identity.desk import Desk
 from moorage.embedded.identity.standing import SYSTEM, refused, stand
 from moorage.embedded.identity.store import Record
 from moorage.embedded.identity.tokens import Claims, new_audit_id
-from moorage.model.errors import Forbidden, Invalid, Unauthenticated
+from moorage.model.errors import Forbidden, Invalid, Unauthenticated, Unavailable
 from moorage.sql import Tx
 
 METHODS_MAX = 4
+GUESSED = ("password", "application_credential")
+NAME_CHARS_MAX = 255
+"""Of a project or a domain: nothing is called more."""
 
 
-async def authenticate(desk: Desk, auth: Record) -> Claims:
-    """Raises Unauthenticated for anything that does not fit, Invalid for what cannot be read."""
+async def authenticate(desk: Desk, auth: Record, address: str | None = None) -> Claims:
+    """Raises Unauthenticated for anything that does not fit, Invalid for what cannot be read, TooManyRequests for who guesses.
+
+    `address`: from where it is asked; None: from inside.
+    """
+    account = _account(auth)
+    if account:
+        desk.throttle.check(address, account)
+    try:
+        return await _proved(desk, auth)
+    except Unauthenticated:
+        if account:
+            desk.throttle.failed(address, account)
+        raise
+
+
+def _account(auth: Record) -> str:
+    """At which a secret is tried, as a word of bounded length; empty: nobody guesses tokens."""
+    identity = _object(auth, "identity")
+    methods = identity.get("methods")
+    tried = [identity.get(each) for each in GUESSED if isinstance(methods, list) and each in methods]
+    if not tried:
+        return ""
+    said = [{name: each.get(name) for name in ("id", "name", "user")} for each in tried if isinstance(each, dict)]
+    for each in said:
+        if isinstance(user := each["user"], dict):
+            each["user"] = {name: value for name, value in user.items() if name != "password"}
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+
+
+async def _proved(desk: Desk, auth: Record) -> Claims:
     identity = _object(auth, "identity")
     methods = identity.get("methods")
     if not isinstance(methods, list) or not methods or len(methods) > METHODS_MAX:
@@ -85,11 +118,41 @@ async def _by_password(desk: Desk, method: Record) -> str:
     said = _object(method, "user")
     password = _string(said, "password")
     user = await desk.read(lambda tx: _find_user(tx, said))
-    if not await desk.passwords.fits(password, None if user is None else user["password_hash"]) or user is None:
-        raise refused()
-    if not user["enabled"]:
+    if not await fits_user(desk, user, password) or user is None or not user["enabled"]:
         raise refused()
     return str(user["id"])
+
+
+async def fits_user(desk: Desk, user: Record | None, password: str) -> bool:
+    """Whether it is this user's password, and the account is not locked; as slow for nobody (None) as for somebody.
+
+    A hash of a lower cost than those made today is replaced, now that its password is here.
+    """
+    if user is not None and await desk.lockout.locked(user["id"], user["options"]):
+        await desk.passwords.fits(password, None)
+        return False
+    fits = await desk.passwords.fits(password, None if user is None else user["password_hash"])
+    if user is None:
+        return False
+    if not fits:
+        await desk.lockout.failed(user["id"])
+        return False
+    await desk.lockout.succeeded(user["id"])
+    await _make_dear(desk, "users", "password_hash", user, password)
+    return True
+
+
+async def _make_dear(desk: Desk, table: str, column: str, row: Record, secret: str) -> None:
+    """Nothing, when somebody changed it meanwhile, or there is no time for it now: the next login comes."""
+    stored = str(row[column])
+    if not desk.passwords.is_cheap(stored):
+        return
+    try:
+        dear = await desk.passwords.hash(secret)
+    except Unavailable:
+        return
+    if await desk.database.write(lambda tx: store.exchange(tx, table, row["id"], column, stored, dear)):
+        desk.passwords.remember(secret, dear)
 
 
 async def _by_token(desk: Desk, method: Record, fresh: Claims) -> Claims:
@@ -116,6 +179,7 @@ async def _by_credential(desk: Desk, method: Record, fresh: Claims) -> Claims:
     found = await desk.read(find)
     if not await desk.passwords.fits(secret, None if found is None else found["secret_hash"]) or found is None:
         raise refused()
+    await _make_dear(desk, "application_credentials", "secret_hash", found, secret)
     ends = fresh.expires_at
     if found["expires_at"]:
         ends = min(ends, datetime.fromisoformat(found["expires_at"]).replace(tzinfo=UTC).timestamp())
@@ -153,6 +217,40 @@ def _scope(tx: Tx, said: object, claims: Claims) -> tuple[str, str]:
     return "project", str(found[0]["id"])
 
 
+def _meant(said: object) -> object:
+    """Of what is said as a scope, that which is read, in bounds: it is remembered. Raises Invalid."""
+    if not isinstance(said, dict):
+        if said != "unscoped":
+            raise Invalid("'scope' must be an object.")
+        return said
+    asked = cast("Record", said)
+    for kind in ("unscoped", "system", "domain", "OS-TRUST:trust", "project"):
+        if kind not in asked:
+            continue
+        match kind:
+            case "unscoped" | "OS-TRUST:trust":
+                return {kind: {}}
+            case "system":
+                return {kind: {"all": _object(asked, kind).get("all") is True}}
+            case "domain":
+                return {kind: _named(asked[kind])}
+            case _:
+                project = _object(asked, kind)
+                home = {"domain": _named(project["domain"])} if "domain" in project else {}
+                return {kind: {**home, **_named(project)}}
+    raise Invalid("'project' is a required property and must be an object.")
+
+
+def _named(said: object) -> Record:
+    """`{"id"}` or `{"name"}`; nothing of what is neither, for who refuses it. Raises Unauthenticated for what can be no name."""
+    if not isinstance(said, dict):
+        return {}
+    found = {name: said[name] for name in ("id", "name") if isinstance(said.get(name), str)}
+    if any(len(each) > NAME_CHARS_MAX for each in found.values()):
+        raise refused()
+    return {"id": found["id"]} if "id" in found else found
+
+
 def _default_scope(tx: Tx, claims: Claims) -> tuple[str, str]:
     """Without a scope: the user's default project where there is a role on it, else none."""
     user = store.get(tx, "users", claims.user)
@@ -174,8 +272,10 @@ async def _scoped(desk: Desk, claims: Claims, said: object) -> Claims:
     elif said is None:
         scope, scope_id = await desk.read(lambda tx: _scope(tx, None, claims))
     else:
-        key = ("scope", claims.user, repr(said))
-        scope, scope_id = await desk.remember(key, lambda: desk.read(lambda tx: _scope(tx, said, claims)))
+        meant = _meant(said)
+        scope, scope_id = await desk.remember(
+            ("scope", claims.user, repr(meant)), lambda: desk.read(lambda tx: _scope(tx, meant, claims))
+        )
     final = Claims(
         claims.user, claims.methods, scope, scope_id, claims.issued_at, claims.expires_at, claims.audit_ids,
         claims.application_credential,

@@ -29,6 +29,8 @@ from moorage.model.heard import LISTENING, heard
 BODY_MAX_BYTES = 112 * 1024
 DIGITS_MAX = 18
 """Of a number; none of ours has so many."""
+INSIDE = "inside"
+"""What a client in this process says of its address (`clients.inside`)."""
 STATUS: tuple[tuple[type[Problem], int, str], ...] = (
     (errors.Unauthenticated, 401, "Unauthorized"),
     (errors.Forbidden, 403, "Forbidden"),
@@ -81,6 +83,12 @@ class Call:
     @property
     def user_id(self) -> str:
         return self.claims.user
+
+    @property
+    def address(self) -> str | None:
+        """From where it is asked; None: from inside this process."""
+        client = self.request.client
+        return None if client is None or client.host == INSIDE else client.host
 
     @property
     def domain_scope(self) -> str | None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from moorage.embedded.identity import associations, store
+from moorage.embedded.identity.lockout import DEFAULTS, Limits, Lockout, Throttle
 from moorage.embedded.identity.passwords import Passwords
 from moorage.embedded.identity.standing import Standing, refused, stand
 from moorage.embedded.identity.tokens import Claims, Seal
@@ -39,6 +40,7 @@ class Desk:
         *,
         seal: Seal,
         passwords: Passwords,
+        limits: Limits = DEFAULTS,
         clock: Callable[[], float],
         public_url: str,
         token_life_s: float = TOKEN_LIFE_S,
@@ -46,6 +48,8 @@ class Desk:
         self.database = database
         self.seal = seal
         self.passwords = passwords
+        self.lockout = Lockout(database, limits, clock)
+        self.throttle = Throttle(limits.failures_per_minute, clock)
         self.clock = clock
         self.url = public_url.rstrip("/").removesuffix("/v3") + "/v3"
         self.token_life_s = token_life_s

@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from moorage.embedded.identity import access_rules, nouns, store
 from moorage.embedded.identity.auth import reachable
+from moorage.embedded.identity.authenticate import fits_user
 from moorage.embedded.identity.call import Call, answer, listing, nothing, route
 from moorage.embedded.identity.desk import Desk
 from moorage.embedded.identity.nouns import shown
@@ -45,8 +46,10 @@ async def change_password(call: Call) -> Response:
     old, new = said.get("original_password"), said.get("password")
     if not isinstance(old, str) or not isinstance(new, str):
         raise Invalid("'original_password' and 'password' are required properties.")
+    call.desk.throttle.check(call.address, call.path("id"))
     user = await call.desk.read(lambda tx: store.get(tx, "users", call.path("id")))
-    if not await call.desk.passwords.fits(old, None if user is None else user["password_hash"]) or user is None:
+    if not await fits_user(call.desk, user, old) or user is None:
+        call.desk.throttle.failed(call.address, call.path("id"))
         raise Unauthenticated("The request you have made requires authentication.")
     values = {"password_hash": await call.desk.passwords.hash(new), "tokens_from": call.desk.clock()}
     await call.desk.write(lambda tx: store.change(tx, "users", user["id"], values, "user"))

@@ -132,6 +132,10 @@ revocations = sa.Table(
     sa.Column("until", sa.Float, nullable=False, index=True),
 )  # fmt: skip
 
+failed_logins = sa.Table(
+    "failed_logins", metadata, sa.Column("user_id", sa.String(64), primary_key=True),
+    sa.Column("count", sa.Integer, nullable=False), sa.Column("at", sa.Float, nullable=False),
+)  # fmt: skip
 CHILDREN: dict[str, tuple[tuple[sa.Table, str, str], ...]] = {
     # what goes with a row: table, column, and the kind of actor or target when it is a grant
     "projects": (
@@ -149,6 +153,7 @@ CHILDREN: dict[str, tuple[tuple[sa.Table, str, str], ...]] = {
         (application_credentials, "user_id", ""),
         (access_rules, "user_id", ""),
         (credentials, "user_id", ""),
+        (failed_logins, "user_id", ""),
     ),
     "groups": ((grants, "actor_id", "group"), (memberships, "group_id", "")),
     "roles": ((grants, "role_id", ""), (implied_roles, "prior_id", ""), (implied_roles, "implied_id", "")),
@@ -268,6 +273,13 @@ def change(tx: Tx, table: str, id_: str, values: Mapping[str, Any], word: str) -
         _refuse_double(tx, table, now, word)
         tx.run(sa.update(table_of(table)).where(table_of(table).c.id == id_).values(**values))
     return now
+
+
+def exchange(tx: Tx, table: str, id_: str, column: str, was: str, becomes: str) -> bool:
+    """One value for another; False when it is neither by now."""
+    c = table_of(table).c
+    changed = sa.update(table_of(table)).where(c.id == id_, c[column] == was).values({column: becomes})
+    return tx.row(changed.returning(c.id)) is not None
 
 
 def remove(tx: Tx, table: str, id_: str, word: str) -> None:

@@ -19,6 +19,7 @@ from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import host_networks
 from moorage.main.neighbours import service_password
 from moorage.main.seed import seed
+from moorage.testing.logins import CHEAP_LOGINS
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.determinism import determined
@@ -66,6 +67,7 @@ def _config(room: Path, *, cross_cell: bool) -> Config:
         api=Api(policy_file=_policy(room)) if cross_cell else Api(),
         scheduler=Scheduler(cross_cell_move_weight_multiplier=-10_000.0) if cross_cell else Scheduler(),
         quota=Quota(instances=-1, cores=-1, ram=-1),
+        security_compliance=CHEAP_LOGINS,
         hosts=Hosts(
             count=len(hosts),
             vcpus=2,
