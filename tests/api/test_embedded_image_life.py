@@ -1,5 +1,6 @@
 """An image's life in the embedded image service: made, filled, shown, changed, fetched, deleted."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +9,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from moorage.embedded.image.call import Settings
 from moorage.testing.imagedesk import STREAM, Cloud, fill, image_desk, made, make, patch, qcow2
+from moorage.testing.images import WICKED
 
 
 @pytest.fixture
@@ -306,3 +309,63 @@ async def test_a_refusal_in_the_shape_that_is_accepted(cloud: Cloud, accept: str
     assert "No image found with ID" in answer.text
     if media == "text/html":
         assert "<none>" not in answer.text
+
+
+@pytest.mark.parametrize("container", ["bare", "ovf", "docker"])
+@pytest.mark.parametrize("why", WICKED)
+async def test_what_would_open_other_files_is_taken_in_no_container(cloud: Cloud, why: str, container: str) -> None:
+    declared, data = WICKED[why]
+    alice = cloud.open_as("alice")
+    image = await made(alice, disk_format=declared, container_format=container)
+    refused = await fill(alice, image["id"], data)
+    assert refused.status_code == 415, refused.text
+    assert (await alice.get(image["self"])).json()["status"] == "queued"
+    assert list(cloud.files.iterdir()) == []
+
+
+# -------------------------------------------------------------------------------------------------------- quotas
+
+
+@pytest.fixture
+async def tight(tmp_path: Path) -> AsyncIterator[Cloud]:
+    """100 bytes for the images of one project, 60 for one image."""
+    async with image_desk(tmp_path, settings=Settings(image_max_bytes=60, project_max_bytes=100)) as opened:
+        yield opened
+
+
+async def test_a_project_has_so_many_bytes(tight: Cloud) -> None:
+    alice, bob = tight.open_as("alice"), tight.open_as("bob")
+    one, two, three, bobs = [await made(each) for each in (alice, alice, alice, bob)]
+    assert (await fill(alice, one["id"], bytes(61))).status_code == 413
+    assert (await fill(alice, one["id"], bytes(60))).status_code == 204
+    refused = await fill(alice, two["id"], bytes(41))
+    assert refused.status_code == 413
+    assert "may have 100 bytes together, and 40 are left" in refused.text
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield bytes(10)
+
+    streamed = await alice.put(two["file"], content=chunks(), headers={"Content-Type": STREAM})
+    assert streamed.status_code == 413, "also without a word of its size"
+    assert "storage quota" in streamed.text
+    assert (await fill(alice, two["id"], bytes(40))).status_code == 204
+    assert (await fill(alice, three["id"], b"x")).status_code == 413
+    staged = await alice.put(f"{three['self']}/stage", content=b"x", headers={"Content-Type": STREAM})
+    assert staged.status_code == 413, "nor by another door"
+    assert (await alice.get(three["self"])).json()["status"] == "queued"
+    assert (await fill(bob, bobs["id"], bytes(60))).status_code == 204, "another project has its own"
+    assert (await alice.delete(one["self"])).status_code == 204
+    assert (
+        await alice.put(f"{three['self']}/stage", content=bytes(60), headers={"Content-Type": STREAM})
+    ).status_code == 204
+    assert (await fill(alice, (await made(alice))["id"], b"x")).status_code == 413, "what is staged counts"
+    imported = await alice.post(f"{three['self']}/import", json={"method": {"name": "glance-direct"}})
+    assert imported.status_code == 202, "and not twice"
+
+
+async def test_two_uploads_at_once_do_not_share_the_last_bytes(tight: Cloud) -> None:
+    alice = tight.open_as("alice")
+    many = [await made(alice) for _ in range(4)]
+    codes = sorted(each.status_code for each in await asyncio.gather(*(fill(alice, m["id"], bytes(50)) for m in many)))
+    assert codes == [204, 204, 413, 413]

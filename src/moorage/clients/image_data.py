@@ -28,6 +28,7 @@ from moorage.clients.http import CREDENTIALS, Json, Neighbour
 from moorage.model.errors import Conflict, Gone, HostFailed, NotFound, Refusal, Unavailable
 from moorage.model.ids import ImageId
 from moorage.model.image import ImageFile
+from moorage.model.image_inspection import Inspected, Unsafe, check_use
 from moorage.model.private_files import private_directory, private_file
 from moorage.model.retry import Backoff, jittered
 
@@ -46,6 +47,7 @@ LOCK = ".lock"
 UPLOADS_AT_ONCE = 5
 REFUSED_MAX = 2
 """Times that our credentials were refused: the first may have been for a token that was no longer taken."""
+UNUSABLE = "image_unusable"
 WHOLE, WAITS = "active", "queued"
 UNDER_WAY = frozenset({"saving", "uploading", "importing"})
 PATCH = "application/openstack-images-v2.1-json-patch"
@@ -67,7 +69,7 @@ class ImageData:
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     async def fetch(self, image: ImageId) -> ImageFile:
-        """Read once, and linked by every guest that is made from it."""
+        """Read once, and linked by every guest that is made from it; looked into each time, for what is known of images grows."""
         lock = self._fetching.setdefault(image, asyncio.Lock())
         async with lock:
             facts = self._known.get(image)
@@ -80,13 +82,14 @@ class ImageData:
                 self._known.popitem(last=False)
             if was_read:
                 await asyncio.to_thread(_remove, self._let_old_go())
-        return ImageFile(self._path(image), facts.disk_format, facts.container_format)
+        seen = await asyncio.to_thread(_inspect, image, self._path(image), facts.disk_format)
+        return ImageFile(self._path(image), facts.disk_format, facts.container_format, seen.virtual_size)
 
     async def _fetch(self, image: str) -> _Facts:
         record = await self._record(image)
         if record.get("status") != WHOLE:
             raise HostFailed(
-                f"image {image} cannot be read: it is {record.get('status')}", private=image, code="image_unusable"
+                f"image {image} cannot be read: it is {record.get('status')}", private=image, code=UNUSABLE
             )
         private_directory(self._room)
         self._drop_leftovers()
@@ -224,6 +227,14 @@ async def _pieces(path: Path) -> AsyncIterator[bytes]:
     with await asyncio.to_thread(path.open, "rb") as file:
         while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
             yield piece
+
+
+def _inspect(image: str, path: Path, disk_format: str) -> Inspected:
+    """Raises HostFailed for data that are not what they are said to be, or that would have the host open other files."""
+    try:
+        return check_use(path, disk_format)
+    except Unsafe as why:
+        raise HostFailed(f"image {image} cannot be used: {why}", private=image, code=UNUSABLE) from None
 
 
 def _compare(image: str, record: Json, path: Path) -> None:

@@ -192,7 +192,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
             guest = self._guests.get(spec.server)
             if guest is None:
                 self._refuse_beyond_truth(spec)
-                formats = await self._disks.make(spec.server, spec.image)
+                formats = await self._disks.make(spec.server, spec.image, spec.root_gib)
                 guest = SimulatedGuest(spec, PowerState.SHUTDOWN, formats=formats)
             spec = self._keep_drive(spec)
             if guest.power is not PowerState.RUNNING and spec.power_on:

@@ -21,6 +21,7 @@ NO_IMAGE_SERVICE = "no_image_service"
 """The code of what a host without a way to the image service cannot do."""
 WRITTEN_MAX_BYTES = 64 * 1024
 RAW, BARE = "raw", "bare"
+GIB = 1024**3
 
 
 class SimulatedDisks:
@@ -30,11 +31,18 @@ class SimulatedDisks:
         self._disks, self._snapshots = directory / "disks", directory / "snapshots"
         self._images = images
 
-    async def make(self, server: ServerId, image: ImageId | None) -> tuple[str, str]:
-        """The disk of a new guest; the formats of its data. Raises HostFailed when the image cannot be had."""
+    async def make(self, server: ServerId, image: ImageId | None, root_gib: int = 0) -> tuple[str, str]:
+        """The disk of a new guest; the formats of its data. Raises HostFailed when the image cannot be had, or does not fit (0: any does)."""
         if self._images is None or not image:
             return RAW, BARE
         found = await self._images.fetch(image)
+        if 0 < root_gib * GIB < found.virtual_size:
+            raise HostFailed(
+                "Flavor's disk is too small for requested image. "
+                f"Flavor disk is {root_gib * GIB} bytes, image is {found.virtual_size} bytes.",
+                private=image,
+                code="image_unusable",
+            )
         private_directory(self._disks)
         disk = self._disks / server
         disk.unlink(missing_ok=True)

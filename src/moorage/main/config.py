@@ -120,6 +120,10 @@ class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Image(Neighbour, frozen=True):
     metadefs: str = ""
     """Of the embedded service: a directory of metadata definitions, one JSON file for each namespace, as Glance's `etc/metadefs`."""
+    image_size_cap: Annotated[int, msgspec.Meta(gt=0)] = 2**40
+    """Of the embedded service: bytes of one image."""
+    user_storage_quota: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Of the embedded service: bytes of all images of one project; 0: no limit but the project's own (`image_size_total`)."""
 
 
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

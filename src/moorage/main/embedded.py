@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from moorage.embedded.identity.app import (
@@ -12,7 +13,7 @@ from moorage.embedded.identity.app import (
     make_identity,
 )
 from moorage.embedded.identity.lockout import Limits
-from moorage.embedded.image.app import ImageService, make_image
+from moorage.embedded.image.app import ImageService, Settings, make_image
 from moorage.embedded.network.app import NetworkService, make_network
 from moorage.embedded.network.guarantees import ChangeGuarantees
 from moorage.embedded.network.outbox import NotifyCompute
@@ -60,6 +61,7 @@ def demo_password(config: Config) -> str:
     return secret(config.data, "demo-password")
 
 
+MIB = 1024 * 1024
 OpenDatabase: TypeAlias = Callable[[str], Awaitable[Database]]
 """The database of the embedded service of that name."""
 
@@ -123,6 +125,10 @@ async def open_embedded(
             validate_token=validate,
             public_url=config.api.image.url,
             metadefs=config.data / config.image.metadefs if config.image.metadefs else None,
+            settings=Settings(
+                image_max_bytes=config.image.image_size_cap, project_max_bytes=config.image.user_storage_quota
+            ),
+            allowed=partial(_bytes_of_images, found.identity),
         )
         await found.image.start()
     if not config.network.url and config.network.backend == "ports":
@@ -146,6 +152,12 @@ async def open_embedded(
         )
         await found.volume.start()
     return found
+
+
+async def _bytes_of_images(identity: IdentityService, project: str) -> int | None:
+    """As Glance reads the unified limit, which is in MiB."""
+    limit = await identity.limit("image", "image_size_total", project)
+    return None if limit is None else limit * MIB
 
 
 def bootstrap(config: Config) -> Bootstrap:

@@ -37,10 +37,12 @@ class ImageFile:
     """Read only, and perhaps another name's file too: whoever keeps it links or copies it."""
     disk_format: str
     container_format: str
+    virtual_size: int = 0
+    """Bytes of the disk that a guest sees in it; 0: nobody looked."""
 
 
 class ImageStore(Protocol):
-    """The way of a host to the image service: data only, both ways."""
+    """The way of a host to the image service: data only, both ways. What is fetched was looked into: it is what it says, and names no other file."""
 
     async def fetch(self, image: ImageId) -> ImageFile:
         """The image's data. Raises HostFailed with `image_not_found`, `image_unusable` or `image_service_out`."""

@@ -46,11 +46,13 @@ def make(database: Database, files: Path, settings: Settings | None = None) -> I
     return make_image(database, files=files, validate_token=validate, public_url="http://image", settings=settings)
 
 
+SMALL = Settings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_max=3, members_max=2)
+
+
 @asynccontextmanager
-async def image_desk(directory: Path, url: str = "") -> AsyncIterator[Cloud]:
-    """The service with small limits, over a database in `directory` or at `url`."""
+async def image_desk(directory: Path, url: str = "", settings: Settings = SMALL) -> AsyncIterator[Cloud]:
+    """The service with limits, small ones if none are said, over a database in `directory` or at `url`."""
     database = await open_database(url or f"sqlite:///{directory}/image.db", name="image", durability="process")
-    settings = Settings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_max=3, members_max=2)
     service = make(database, directory / "files", settings)
     await service.start()
     opened: list[httpx.AsyncClient] = []

@@ -31,7 +31,7 @@ from moorage.embedded.identity.store import TABLES, Record
 from moorage.embedded.identity.tokens import Seal
 from moorage.model.asker import Asker
 from moorage.model.errors import NotFound
-from moorage.sql import Database
+from moorage.sql import Database, Tx
 from moorage.sql.migrate import bring_forward
 
 __all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_identity"]
@@ -77,6 +77,20 @@ class IdentityService:
         if not rows:
             raise NotFound(f"there is no project {name}")
         return str(rows[0]["id"])
+
+    async def limit(self, service: str, resource: str, project: str) -> int | None:
+        """A project's limit of a service of this type, or the registered one; None: there is none, or it is -1."""
+
+        def work(tx: Tx) -> int | None:
+            services = {row["id"] for row in store.find(tx, "services", {"type": service})}
+            ours = store.find(tx, "limits", {"resource_name": resource, "project_id": project})
+            usual = store.find(tx, "registered_limits", {"resource_name": resource})
+            said = [row["resource_limit"] for row in ours if row["service_id"] in services]
+            said += [row["default_limit"] for row in usual if row["service_id"] in services]
+            return next((int(each) for each in said), None)
+
+        found = await self._desk.remember(("limit", service, resource, project), lambda: self._desk.read(work))
+        return None if found is None or found < 0 else found
 
     def close(self) -> None:
         self._desk.passwords.close()

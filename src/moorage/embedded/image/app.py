@@ -9,10 +9,9 @@ import msgspec
 from starlette.types import ASGIApp
 
 from moorage.embedded.image import attributes, data
-from moorage.embedded.image.call import Desk, Settings, look_up, touch
+from moorage.embedded.image.call import BytesAllowed, Desk, Settings, look_up, touch
 from moorage.embedded.image.faults import Fault, too_large
 from moorage.embedded.image.files import PIECE_BYTES, STAGED, Files
-from moorage.embedded.image.formats import format_of
 from moorage.embedded.image.metadefs import read_metadefs
 from moorage.embedded.image.store import TABLES, Condition, Doc, Query, Store
 from moorage.embedded.image.who import Who
@@ -24,6 +23,7 @@ from moorage.sql.migrate import bring_forward
 
 __all__ = ["ImageService", "Settings", "make_image"]
 
+QCOW2, QCOW2_MARK, RAW = "qcow2", b"QFI\xfb", "raw"
 _OURSELVES = Who(Asker(user="image", roles=("admin", "service", "member", "reader")))
 
 
@@ -119,7 +119,11 @@ def _seed(store: Store, name: str, content: bytes, said: dict[str, Any], setting
     found = store.find_public(name)
     if found is not None:
         return found
-    usual = {"visibility": "public", "disk_format": format_of(content), "container_format": "bare"}
+    usual = {
+        "visibility": "public",
+        "disk_format": QCOW2 if content.startswith(QCOW2_MARK) else RAW,
+        "container_format": "bare",
+    }
     doc, born = attributes.new_image(_OURSELVES, usual | said | {"name": name}, settings)
     store.add(doc, born)
     return doc
@@ -133,6 +137,10 @@ async def _take(desk: Desk, id: str, content: bytes) -> None:
     await data.take(desk, _OURSELVES, id, pieces(), len(content))
 
 
+async def _all(_: str) -> None:
+    """No identity service says how much a project may have."""
+
+
 def make_image(
     database: Database,
     *,
@@ -141,10 +149,12 @@ def make_image(
     public_url: str,
     settings: Settings | None = None,
     metadefs: Path | None = None,
+    allowed: BytesAllowed | None = None,
 ) -> ImageService:
     """Build the service over a database and a directory of its own; nothing is touched before `start`.
 
-    `metadefs`: a directory of metadata definitions, read now.
+    `metadefs`: a directory of metadata definitions, read now. `allowed`: how many bytes of images a project may have by its limits.
     """
-    desk = Desk(database, Files(files), settings or Settings(), public_url.rstrip("/"), read_metadefs(metadefs))
+    known = read_metadefs(metadefs)
+    desk = Desk(database, Files(files), settings or Settings(), public_url.rstrip("/"), allowed or _all, known)
     return ImageService(desk, validate_token)

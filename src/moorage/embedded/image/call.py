@@ -1,9 +1,9 @@
 """A call: who asks, what is said, and the desk whose database and files it may use."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -17,6 +17,8 @@ from moorage.model.admission import declares_more
 from moorage.sql import Database
 
 T = TypeVar("T")
+BytesAllowed: TypeAlias = Callable[[str], Awaitable[int | None]]
+"""Project → bytes of all its images together; None: no limit."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -29,14 +31,14 @@ class Settings:
     properties_max: int = 128
     tags_max: int = 128
     members_max: int = 128
+    project_max_bytes: int = 0
+    """Of all images of one project; 0: no limit."""
     images_max: int = 10_000
     """Images that one project may own."""
     page_default: int = 25
     page_max: int = 1000
     body_max_bytes: int = 1024 * 1024
     query_max_bytes: int = 64 * 1024
-    check_formats: bool = True
-    """Refuse data that is not of the image's disk format, or that names other files."""
     store: str = "files"
     identity_url: str = ""
     """Where a token can be had, as a refusal for want of one says."""
@@ -50,6 +52,8 @@ class Desk:
     files: Files
     settings: Settings
     public_url: str
+    allowed: BytesAllowed
+    """What the identity service says that the images of a project may have."""
     metadefs: Mapping[str, Any] = field(default_factory=dict)
     """Namespaces of metadata definitions, by name (`metadefs.Namespace`)."""
 

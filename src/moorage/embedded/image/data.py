@@ -7,11 +7,12 @@ from collections.abc import AsyncIterable
 from starlette.responses import Response, StreamingResponse
 
 from moorage.embedded.image.call import Call, Desk, look_up, look_up_mine, nothing, touch
-from moorage.embedded.image.faults import Fault, bad, conflict, forbidden, not_allowed, too_large
+from moorage.embedded.image.faults import Fault, bad, conflict, forbidden, not_allowed
 from moorage.embedded.image.files import Received, TooLong
-from moorage.embedded.image.formats import complaint, virtual_size
+from moorage.embedded.image.room import Room, over, room_of
 from moorage.embedded.image.store import Doc, Store
 from moorage.embedded.image.who import Who
+from moorage.model.image_inspection import BARE, Inspected, Unsafe, check_upload
 
 STREAM = "application/octet-stream"
 _SIZE = re.compile("[0-9]{1,18}")
@@ -44,28 +45,34 @@ async def take(desk: Desk, who: Who, id: str, chunks: AsyncIterable[bytes], said
     if said is not None and said > limit:
         raise over(limit)
     doc = await desk.write(lambda store: _begin(store, who, id))
+    room = Room(limit)
     try:
-        received = await desk.files.receive(id, chunks, limit)
-        judge(desk, doc, received, said)
+        room = await room_of(desk, doc, said)
+        received = await desk.files.receive(id, chunks, room.bytes)
+        seen = await judge(desk, doc, received, said)
         kept = await desk.files.keep(id, received)
-        kept = kept and await desk.write(lambda store: finish(store, id, received, desk.settings.store, "saving"))
+        kept = kept and await desk.write(
+            lambda store: finish(store, id, received, desk.settings.store, "saving", seen, room)
+        )
     except BaseException as failure:
         await desk.files.forget(id)
         await desk.write(lambda store: give_up(store, id, "saving"))
         if isinstance(failure, TooLong):
-            raise over(limit) from None
+            raise room.too_long() from None
+        if isinstance(failure, FileNotFoundError):  # a delete took it away
+            raise _gone(id) from None
         raise
     if not kept:
         await desk.files.forget(id)
-        raise Fault(
-            410,
-            f"Image {id} could not be found after upload. The image may have been deleted during the upload,"
-            " cleaning up the chunks uploaded.",
-        )
+        raise _gone(id)
 
 
-def over(limit: int) -> Fault:
-    return too_large(f"The incoming image is too large: it may have {limit} bytes.")
+def _gone(id: str) -> Fault:
+    return Fault(
+        410,
+        f"Image {id} could not be found after upload. The image may have been deleted during the upload,"
+        " cleaning up the chunks uploaded.",
+    )
 
 
 def _begin(store: Store, who: Who, id: str) -> Doc:
@@ -80,28 +87,30 @@ def _begin(store: Store, who: Who, id: str) -> Doc:
     return doc
 
 
-def judge(desk: Desk, doc: Doc, received: Received, said: int | None) -> None:
-    """Raises 400 for another size than was said, 415 for data that is not of the image's format."""
+async def judge(desk: Desk, doc: Doc, received: Received, said: int | None) -> Inspected:
+    """Raises 400 for another size than was said, 415 for data that is not of the image's format, or names other files."""
     if said is not None and said != received.size:
         raise bad(f"The image's size was said to be {said} bytes, but {received.size} came.")
-    if desk.settings.check_formats and doc["container_format"] == "bare":
-        why = complaint(doc["disk_format"], received.head)
-        if why is not None:
-            raise Fault(415, why)
+    try:
+        return await asyncio.to_thread(check_upload, received.path, doc["disk_format"], doc["container_format"])
+    except Unsafe as why:
+        raise Fault(415, str(why)) from None
 
 
-def finish(store: Store, id: str, received: Received, kept_in: str, status: str) -> bool:
-    """Active, when it still has the status of this work; False when the image was deleted meanwhile."""
+def finish(store: Store, id: str, received: Received, kept_in: str, status: str, seen: Inspected, room: Room) -> bool:
+    """Active, when it still has the status of this work; False when the image was deleted meanwhile. Raises 413 above the quota."""
     found = store.show(id, hold=True)
     if found is None:
         return False
     doc = found.doc
     if doc["status"] != status:
         return False
+    room.check(store, doc, received.size)
+    bare = doc["container_format"] == BARE
     doc |= {
         "status": "active",
         "size": received.size,
-        "virtual_size": virtual_size(received.head, received.size) if doc["container_format"] == "bare" else None,
+        "virtual_size": (seen.virtual_size or None) if bare else None,
         "checksum": received.checksum,
         "os_hash_algo": "sha512",
         "os_hash_value": received.sha512,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from moorage.embedded.image.formats import HEAD_BYTES
 from moorage.model.private_files import private_directory, private_file
 
 PIECE_BYTES = 1024 * 1024
@@ -31,7 +30,6 @@ class Received:
     size: int
     checksum: str
     sha512: str
-    head: bytes
 
 
 class _Sink:
@@ -42,7 +40,6 @@ class _Sink:
         self.md5 = hashlib.md5(usedforsecurity=False)
         self.sha512 = hashlib.sha512()
         self.size = 0
-        self.head = b""
 
     def take(self, piece: bytes) -> None:
         """What is zeroes is left out: the file has a hole there, and reads the same."""
@@ -53,8 +50,6 @@ class _Sink:
         self.md5.update(piece)
         self.sha512.update(piece)
         self.size += len(piece)
-        if len(self.head) < HEAD_BYTES:
-            self.head += piece[: HEAD_BYTES - len(self.head)]
 
     def sync(self) -> None:
         self.file.truncate(self.size)
@@ -101,7 +96,7 @@ class Files:
             part.unlink(missing_ok=True)
             raise
         file.close()
-        return Received(part, sink.size, sink.md5.hexdigest(), sink.sha512.hexdigest(), sink.head)
+        return Received(part, sink.size, sink.md5.hexdigest(), sink.sha512.hexdigest())
 
     async def keep(self, image: str, received: Received) -> bool:
         """Give what was received its name; False when the image was deleted meanwhile, and the part with it."""

@@ -9,9 +9,10 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.embedded.image.call import Call, Desk, look_up_mine, nothing, touch
-from moorage.embedded.image.data import STREAM, declared, finish, give_up, judge, over
+from moorage.embedded.image.data import STREAM, declared, finish, give_up, judge
 from moorage.embedded.image.faults import Fault, bad, conflict
 from moorage.embedded.image.files import STAGED, Received, TooLong
+from moorage.embedded.image.room import Room, over, room_of
 from moorage.embedded.image.store import Doc, Store
 
 METHODS = ("glance-direct",)
@@ -24,18 +25,20 @@ async def stage(call: Call) -> Response:
     said = declared(call)
     if said is not None and said > limit:
         raise over(limit)
-    await call.desk.write(lambda store: _begin(store, call))
+    doc = await call.desk.write(lambda store: _begin(store, call))
+    room = Room(limit)
     try:
-        received = await call.desk.files.receive(f"{id}{STAGED}", call.request.stream(), limit)
+        room = await room_of(call.desk, doc, said)
+        received = await call.desk.files.receive(f"{id}{STAGED}", call.request.stream(), room.bytes)
         if said is not None and said != received.size:
             raise bad(f"The image's size was said to be {said} bytes, but {received.size} came.")
         kept = await call.desk.files.keep(f"{id}{STAGED}", received)
-        kept = kept and await call.desk.write(lambda store: _staged(store, id, received.size))
+        kept = kept and await call.desk.write(lambda store: _staged(store, id, received.size, room))
     except BaseException as failure:
         await call.desk.files.forget(id)
         await call.desk.write(lambda store: give_up(store, id, "uploading"))
         if isinstance(failure, TooLong):
-            raise over(limit) from None
+            raise room.too_long() from None
         raise
     if not kept:
         await call.desk.files.forget(id)
@@ -43,18 +46,20 @@ async def stage(call: Call) -> Response:
     return nothing()
 
 
-def _begin(store: Store, call: Call) -> None:
+def _begin(store: Store, call: Call) -> Doc:
     doc = look_up_mine(store, call.who, call.parts[1], "modify_image")
     if doc["status"] != "queued":
         raise conflict(f"Image status transition from {doc['status']} to uploading is not allowed")
     doc["status"] = "uploading"
     store.put(doc, touch(doc))
+    return doc
 
 
-def _staged(store: Store, id: str, size: int) -> bool:
+def _staged(store: Store, id: str, size: int, room: Room) -> bool:
     found = store.show(id, hold=True)
     if found is None or (doc := found.doc)["status"] != "uploading":
         return False
+    room.check(store, doc, size)
     doc["size"] = size
     store.put(doc, touch(doc))
     return True
@@ -67,10 +72,11 @@ async def start_import(call: Call) -> Response:
     doc = await call.desk.write(lambda store: _begin_import(store, call))
     try:
         received = await _copy(call.desk, id)
-        judge(call.desk, doc, received, None)
+        room = await room_of(call.desk, doc, received.size)
+        seen = await judge(call.desk, doc, received, None)
         kept = await call.desk.files.keep(id, received)
         kept = kept and await call.desk.write(
-            lambda store: finish(store, id, received, call.desk.settings.store, "importing")
+            lambda store: finish(store, id, received, call.desk.settings.store, "importing", seen, room)
         )
     except BaseException as failure:
         await call.desk.files.forget(id)

@@ -212,6 +212,11 @@ class Store:
     def count(self, owner: str) -> int:
         return cast("int", self.tx.scalar(sa.select(sa.func.count()).where(images.c.owner == owner)))
 
+    def bytes_of(self, owner: str, *, but: str) -> int:
+        """Of all images of a project that have data, or have them staged, but this one."""
+        total = sa.select(sa.func.coalesce(sa.func.sum(images.c.size), 0))
+        return int(self.tx.scalar(total.where(images.c.owner == owner, images.c.size > 0, images.c.id != but)) or 0)
+
     # ------------------------------------------------------------------------------------------------ lists
 
     def page(self, query: Query) -> Sequence[str]:

@@ -19,6 +19,7 @@ from moorage.embedded.volume.site import capabilities_of
 from moorage.embedded.volume.store import Doc, Store
 from moorage.model.errors import Invalid
 from moorage.model.ids import new_uuid
+from moorage.model.image_inspection import Unsafe, check_use
 
 log = logging.getLogger(__name__)
 
@@ -179,6 +180,11 @@ async def _download(worker: Worker, doc: Doc, image: str, format: str) -> None:
 
 
 def _unpack(packed: Path, path: Path, limit: int) -> None:
+    """Raises Unreadable also for what the image service should not have taken."""
+    try:
+        check_use(packed, "qcow2")
+    except Unsafe as why:
+        raise qcow2.Unreadable(str(why)) from None
     qcow2.write_raw(packed, path, limit)
 
 

@@ -1,0 +1,183 @@
+"""What the data of an image is, and whether opening it would open something else: a file of the host's, another image.
+
+OpenStack's own inspector (`oslo.utils.imageutils.format_inspector`) says both; a file that it takes for safe and that has a parent
+(VMDK, VHD, VHDX, VDI) is refused besides.  It never opens anything but the file it is given, and reads the first 2 MiB of it and
+its end, or, of a VHDX, as far as its tables are.  Whatever goes wrong in it is a refusal.
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from oslo_utils.imageutils import format_inspector
+
+HEAD_BYTES = 2 * 1024 * 1024
+"""The last thing that any format but VHDX has at its beginning is the description of a VMDK, which ends before 1 MiB."""
+TAIL_BYTES = 4096
+PIECE_BYTES = 64 * 1024
+SHORTEST_BYTES = 512
+"""Whoever opens a shorter file sees zeroes behind it."""
+
+RAW, ISO, GPT, VMDK, VHD, VHDX, VDI = "raw", "iso", "gpt", "vmdk", "vhd", "vhdx", "vdi"
+AMI_FORMATS = ("ami", "aki", "ari")
+BARE = "bare"
+NO_PARENT = "ffffffff"
+VHD_TYPE_AT, VHD_DIFFERENCING = 60, 4
+VDI_TYPE_AT, VDI_WITHOUT_PARENT = 0x4C, (1, 2)
+PARENT_LOCATOR = "A8D35F2D-B30B-454D-ABF7-D3D84834AB0C"
+"""What a VHDX with a parent has in the table of its metadata."""
+TAKEN_AS_RAW = frozenset({RAW, ISO, GPT, "luks"})
+"""What may be uploaded as `raw`: disks that are more than that to somebody else, and name no files."""
+
+logging.getLogger(format_inspector.__name__).setLevel(logging.CRITICAL)  # it tells everybody's data to the log
+_log = logging.getLogger(__name__)
+
+
+class Unsafe(Exception):
+    """The data may not be used as they are said to be; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class Inspected:
+    format: str
+    virtual_size: int
+    """Bytes that a guest would see."""
+
+
+class _Piece:
+    """What the inspector reads from."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def read(self, size: int) -> bytes:
+        return self.data[:size]
+
+
+def check_upload(path: Path, disk_format: str, container_format: str) -> Inspected:
+    """As Glance judges what is uploaded, whatever its container is said to be. Raises Unsafe.
+
+    In a container that is not `bare` there may be anything that no inspector knows (an archive).
+    """
+    found = inspect(path)
+    known = disk_format in format_inspector.ALL_FORMATS
+    fits = (
+        found.format == disk_format
+        or (disk_format == RAW and found.format in TAKEN_AS_RAW)
+        or (found.format == RAW and (not known or container_format != BARE))
+    )
+    if not fits:
+        raise Unsafe(f"Image disk_format {disk_format} does not match stream data {found.format}")
+    size = path.stat().st_size
+    return Inspected(found.format, size if disk_format == RAW else found.virtual_size)
+
+
+def check_use(path: Path, disk_format: str) -> Inspected:
+    """As Nova judges what a guest is made of, each time anew. Raises Unsafe."""
+    if disk_format not in (*AMI_FORMATS, *format_inspector.ALL_FORMATS):
+        raise Unsafe("Image not in a supported format")
+    found = inspect(path)
+    whole_disk = disk_format == RAW and found.format == GPT
+    if disk_format not in AMI_FORMATS and found.format != disk_format and not whole_disk:
+        raise Unsafe("Image content does not match disk_format")
+    return found
+
+
+def inspect(path: Path) -> Inspected:
+    """What it is; it names nothing outside itself. Raises Unsafe."""
+    try:
+        return _inspected(path)
+    except (Unsafe, OSError):
+        raise
+    except format_inspector.SafetyCheckFailed as failed:
+        raise Unsafe("Image does not pass safety check: " + ", ".join(sorted(failed.failures))) from None
+    except format_inspector.ImageFormatError as wrong:
+        raise Unsafe(f"Image content cannot be judged: {wrong}") from None
+    except Exception as failure:  # noqa: BLE001  of a parser, over data of a stranger: what it stumbles over is not used
+        _log.info("an image could not be inspected: %r", failure)
+        raise Unsafe("Image content cannot be read as any format") from None
+
+
+def _inspected(path: Path) -> Inspected:
+    piece = _Piece()
+    wrapper = format_inspector.InspectWrapper(piece)  # type: ignore[arg-type]  # of a file it needs `read` alone
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        for data in _pieces(file, size):
+            piece.data = data
+            wrapper.read(len(data))
+    wrapper.close()
+    found = _one(wrapper)
+    found.safety_check()
+    _refuse_parents(found)
+    own = found.NAME not in {RAW, GPT, "luks"}
+    return Inspected(found.NAME, int(found.virtual_size) if own else size)
+
+
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    head = file.read(PIECE_BYTES)
+    whole = head.startswith(b"vhdxfile")
+    read = 0
+    while head:
+        read += len(head)
+        yield head
+        head = file.read(PIECE_BYTES) if whole or read < HEAD_BYTES else b""
+    if size < SHORTEST_BYTES:
+        yield bytes(SHORTEST_BYTES - size)
+    if read < size:
+        file.seek(max(read, size - TAIL_BYTES))
+        yield file.read(TAIL_BYTES)
+
+
+def _one(wrapper: format_inspector.InspectWrapper) -> format_inspector.FileInspector:
+    """The one format that it is; a bootable ISO is a GPT disk too. Raises ImageFormatError."""
+    formats = {str(each): each for each in wrapper.formats or ()}
+    if formats.keys() == {ISO, GPT}:
+        return formats[ISO]
+    found = wrapper.format
+    if found is None:
+        raise Unsafe("Image content cannot be read as any format")
+    return found
+
+
+def _refuse_parents(found: Any) -> None:
+    """Raises Unsafe for what is a difference to another image, which whoever opens it would open."""
+    match found.NAME:
+        case "vmdk":
+            has = _vmdk_has_parent(found.desc_text or "")
+        case "vhd":
+            (kind,) = struct.unpack_from(">I", found.region("header").data, VHD_TYPE_AT)
+            has = kind == VHD_DIFFERENCING
+        case "vdi":
+            (kind,) = struct.unpack_from("<I", found.region("header").data, VDI_TYPE_AT)
+            has = kind not in VDI_WITHOUT_PARENT
+        case "vhdx":
+            has = _vhdx_has_parent(found)
+        case _:
+            has = False
+    if has:
+        raise Unsafe("Image does not pass safety check: parent")
+
+
+def _vmdk_has_parent(description: str) -> bool:
+    for line in description.splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "parentfilenamehint":
+            return True
+        if name.strip() == "parentcid" and value.strip().strip('"') != NO_PARENT:
+            return True
+    return False
+
+
+def _vhdx_has_parent(found: Any) -> bool:
+    """Raises Unsafe where the table cannot be read: then nobody knows."""
+    if not found.has_region("metadata"):
+        raise Unsafe("Image content is no whole vhdx")
+    table = bytes(found.region("metadata").data)
+    (count,) = struct.unpack_from("<H", table, 10)
+    entries = (table[32 + 32 * number : 48 + 32 * number] for number in range(count))
+    return any(len(each) < 16 or found._guid(each) == PARENT_LOCATOR for each in entries)
