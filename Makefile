@@ -15,22 +15,46 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 # A process compiles 600 modules when nothing keeps what it compiled: 2 s of CPU for each of the processes that tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up set demo test test-all test-real check ci dev fmt fmt-check lint types rooms prove simulate soak fuzz revision bless why bench bench-peers clean
+comma := ,
+empty :=
+space := $(empty) $(empty)
+
+.PHONY: lock audit-deps help up set demo test test-all test-real check ci dev fmt fmt-check lint types rooms prove simulate soak fuzz revision bless why bench bench-peers clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/.up: pyproject.toml constraints.txt
+# Every package is known by the hash of its file: nothing else is installed, whoever serves it.
+PIP := -m pip install -q --disable-pip-version-check
+MYSELF := --no-deps --no-build-isolation -e .
+DEV_EXTRAS := client,nats,notifications,postgres,redfish,dev
+LOCK := pip compile pyproject.toml -c constraints.txt -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra build
+
+$(VENV)/.up: pyproject.toml requirements.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing Moorage and the openstack client into $(VENV) (once) ..."
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[client]'
+	@$(BIN)/python $(PIP) --require-hashes -r requirements.lock
+	@$(BIN)/python $(PIP) $(MYSELF)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt
+$(VENV)/.dev: pyproject.toml requirements-dev.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing what the tests need into $(VENV) (once) ..."
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[client,nats,notifications,postgres,redfish,dev]'
+	@$(BIN)/python $(PIP) --require-hashes -r requirements-dev.lock
+	@$(BIN)/python $(PIP) $(MYSELF)
 	@touch $(VENV)/.up $@
+
+$(VENV)/tools/.made:
+	@$(PYTHON) -m venv $(VENV)/tools
+	@$(VENV)/tools/bin/python $(PIP) 'uv>=0.9,<1' 'pip-audit>=2.9,<3'
+	@touch $@
+
+lock: $(VENV)/tools/.made  ## write the locks anew, after a change of dependencies in pyproject.toml and constraints.txt
+	@$(VENV)/tools/bin/uv $(LOCK) --extra client -o requirements.lock
+	@$(VENV)/tools/bin/uv $(LOCK) $(foreach each,$(subst $(comma),$(space),$(DEV_EXTRAS)),--extra $(each)) -o requirements-dev.lock
+
+audit-deps: $(VENV)/.dev $(VENV)/tools/.made  ## licences of what is installed, and known advisories, where a database of them answers
+	@$(BIN)/python -m moorage.testing.audit_deps $(VENV)/tools/bin/pip-audit
 
 dev: $(VENV)/.dev  ## only install
 
