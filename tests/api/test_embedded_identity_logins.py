@@ -18,6 +18,7 @@ from moorage.embedded.identity.app import make_identity
 from moorage.embedded.identity.lockout import ACCOUNTS, DEFAULTS, KEPT_MAX, Buckets, Limits, home_of
 from moorage.embedded.identity.passwords import ROUNDS, Passwords
 from moorage.main.config import Config
+from moorage.model.admission import CALLER
 from moorage.model.errors import Unauthenticated, Unavailable
 from moorage.sql import open_database
 
@@ -330,3 +331,20 @@ async def valid(cloud: Cloud, token: str) -> bool:
     except Unauthenticated:
         return False
     return True
+
+
+async def test_behind_a_trusted_proxy_whoever_it_names_waits(opened: Open) -> None:
+    async with opened(Limits(failures_per_minute=1)) as cloud:
+        inner = cloud.service.app
+        said = {"caller": "198.51.100.1"}
+
+        async def named(scope: Any, receive: Any, send: Any) -> None:
+            await inner({**scope, CALLER: said["caller"]}, receive, send)
+
+        transport = httpx.ASGITransport(named, client=("203.0.113.5", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://cloud:5000") as http:
+            through = Cloud(cloud.service, http, cloud.clock)
+            assert (await through.login("admin", "wrong")).status_code == 401
+            assert (await through.login("admin", "secret")).status_code == 429
+            said["caller"] = "198.51.100.2"
+            assert (await through.login("admin", "secret")).status_code == 201

@@ -39,7 +39,7 @@ from moorage.main.http_answers import (
 )
 from moorage.main.http_limits import HttpLimits
 from moorage.main.rates import RateLimits
-from moorage.model.admission import CHARGE
+from moorage.model.admission import CALLER, CHARGE
 
 HEAD, BODY, DONE, OVER = range(4)
 LINGER_S = 5.0
@@ -169,6 +169,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._waited_s = 0.0
         self._body_bytes = self._empty_bytes = self._dropped_bytes = 0
         self.app = self._serving if len(self.tasks) < self._requests_max else BUSY
+        if self._visit is not None and self._visit.trusted:
+            cast("MutableMapping[str, Any]", self.scope)[CALLER] = forwarded_caller(self._visit, self.headers)
         if self._rates is not None:
             self._count(self._rates)
         super().on_headers_complete()
