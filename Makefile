@@ -27,7 +27,7 @@ help:  ## what there is
 # Every package is known by the hash of its file: nothing else is installed, whoever serves it.
 PIP := -m pip install -q --disable-pip-version-check
 MYSELF := --no-deps --no-build-isolation -e .
-DEV_EXTRAS := client,nats,notifications,postgres,redfish,dev
+DEV_EXTRAS := client,nats,notifications,postgres,redfish,tracing,dev
 LOCK := pip compile pyproject.toml -c constraints.txt -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra build
 
 $(VENV)/.up: pyproject.toml requirements.lock

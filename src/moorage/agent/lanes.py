@@ -31,6 +31,16 @@ class Lanes:
         self._moving: set[asyncio.Task[None]] = set()
         self._waiting = 0
 
+    @property
+    def waiting(self) -> int:
+        """Jobs that have not begun."""
+        return self._waiting
+
+    @property
+    def moving(self) -> int:
+        """Servers that have a job under way, or about to be."""
+        return len(self._lanes)
+
     def submit(self, server: ServerId, job: Job) -> bool:
         """After everything submitted before for this server.  False: too much is waiting, it was not taken."""
         if self._waiting >= MAX_WAITING:

@@ -48,6 +48,7 @@ from moorage.drivers.moving import arrivals_at
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.ids import CellId, ServerId
+from moorage.model.spans import Kind, span
 from moorage.model.turn import UNDO, Turn
 
 _log = logging.getLogger(__name__)
@@ -181,6 +182,11 @@ class Agent:
         """A command about it is being obeyed."""
         return server in self._doing
 
+    @property
+    def jobs(self) -> tuple[int, int]:
+        """Commands that wait, and servers that something is being done about."""
+        return self._lanes.waiting, self._lanes.moving
+
     def is_waiting(self, server: ServerId) -> bool:
         """A command about it is being obeyed, or waits."""
         return any(key.server == server for key in self._queued)
@@ -311,7 +317,9 @@ class Agent:
 
         async def job() -> None:
             try:
-                await self._obey(key, command, ends, since)
+                facts = {"host": self.host, "server": command.server, "operation": command.operation}
+                with span(Kind.OBEY, command.verb, parent=command.trace, seed=command.request_id, **facts):
+                    await self._obey(key, command, ends, since)
             finally:
                 self._queued.discard(key)
                 if self._to_go.get(command.server) == command.turn:
@@ -435,7 +443,8 @@ class Agent:
                     self._doing[command.server] = doing
                 if command.verb == Verb.START_GUEST:
                     self._watch(doing)
-                answer, running = await verb(self._driver, command)
+                with span(Kind.DRIVE, command.verb):
+                    answer, running = await verb(self._driver, command)
                 self._doing.pop(command.server, None)
             if command.verb == Verb.START_GUEST and not self._authority.held:
                 # The machine stood still while it was being started, and may be taken for dead: as if it had been given up.

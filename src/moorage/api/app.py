@@ -69,6 +69,7 @@ from moorage.model.errors import (
 )
 from moorage.model.ids import new_uuid
 from moorage.model.log_context import request_id as of_log
+from moorage.model.spans import request
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class Frontdesk:
             await _send(send, Answer(200, b"OK", [("Content-Type", "text/plain; charset=UTF-8")]))
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        request_id = f"req-{new_uuid()}"
+        request_id = request("compute").seed or f"req-{new_uuid()}"
         of_log.set(request_id)
         began = time.perf_counter()
         try:
@@ -275,6 +276,7 @@ class Frontdesk:
         if not ready.lives_at(call.version):
             raise NotFound(NO_RESOURCE)
         route = ready.route
+        request("compute").say(route=route.path if route.action is None else f"{route.path}:{route.action}")
         call.bridge = ready.bridge(call.version)
         call.path = dict(zip(ready.names, match.values, strict=True))
         if call.query:

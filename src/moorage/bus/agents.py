@@ -59,6 +59,7 @@ from moorage.model.errors import BusOut, HostFailed, UnknownOutcome
 from moorage.model.guest import GuestSpec, PowerState, Quiesce, VifData, VolumeDisk
 from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
 from moorage.model.plumbing import PortOrder
+from moorage.model.spans import Kind, span, traceparent
 from moorage.model.turn import Turn
 
 AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
@@ -161,6 +162,16 @@ class HostCaller:
     def me(self) -> ConductorId:
         """Whom hosts answer."""
         return self._me
+
+    @property
+    def under_way(self) -> int:
+        """Commands whose answers are waited for."""
+        return len(self._calls)
+
+    @property
+    def forged(self) -> int:
+        """Messages that were left lying, for they were not their sender's."""
+        return self._senders.forged
 
     async def start(self) -> None:
         self._listening = Listening(self._bus, self._clock)
@@ -344,6 +355,18 @@ class HostCaller:
 
     async def call(self, host: str, cell: CellId, command: Command, *, though_silent: bool = False) -> msgspec.Raw:
         """Send the command until its result comes; the result's payload."""
+        facts = {"host": host, "server": command.server, "operation": command.operation}
+        with span(Kind.COMMAND, command.verb, **facts) as doing:
+            if trace := traceparent():
+                command = msgspec.structs.replace(command, trace=trace)
+            try:
+                return await self._called(host, cell, command, though_silent=though_silent)
+            except HostFailed as failure:
+                doing.came_to("failed")
+                doing.say(problem=failure.code)
+                raise
+
+    async def _called(self, host: str, cell: CellId, command: Command, *, though_silent: bool) -> msgspec.Raw:
         if self._listening.out_for_s() > BUS_GRACE_S:
             raise self._bus_out()
         if not though_silent:

@@ -35,6 +35,11 @@ class Bus(Protocol):
         ...
 
     @property
+    def lost(self) -> int:
+        """How many messages did not go out, for the way was cut."""
+        ...
+
+    @property
     def published(self) -> Counter[str]:
         """How many messages went out, by subject: what budgets are counted from."""
         ...

@@ -332,6 +332,8 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
     """Nobody gives up before it is done: a failure is answered and not kept, so that the same command is tried anew."""
     knows_senders: bool = False
     """The sender hears what hosts say under their names (`bus/senders.py`); False: its release does not."""
+    trace: str = ""
+    """What the command is part of, as a `traceparent`; empty: nobody traces it."""
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):

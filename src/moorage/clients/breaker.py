@@ -113,6 +113,11 @@ class Breaker:
         self.refused = 0
         """How many calls were not made."""
 
+    @property
+    def circuits_open(self) -> int:
+        """How many of its circuits are open; 0: it is called."""
+        return sum(1 for each in (self._whole, *self._circuits.values()) if each.opened)
+
     def aside(self, kind: str) -> Passage:
         """A call that is made whatever the circuits are, and that changes none."""
         return Passage(self, kind, ())

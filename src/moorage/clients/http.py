@@ -55,6 +55,7 @@ from moorage.model.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from moorage.model.spans import Kind, Span, span, traceparent
 
 Json: TypeAlias = dict[str, Any]
 Body: TypeAlias = Json | list[Json]
@@ -158,8 +159,27 @@ class Neighbour:
 
         `counted`: whether its failure is one of the service, for the breaker; not so of a call that may fail by what it asks.
         """
-        patience_s = self.call_deadline_s if deadline_s is None else deadline_s
         kind = f"{method} {_kind(path)}"
+        with span(Kind.CALL, f"{self.name} {kind}", neighbour=self.name, call=kind) as doing:
+            return await self._called(
+                method, path, kind, token, body, params, headers, deadline_s, doing, counted=counted
+            )
+
+    async def _called(
+        self,
+        method: str,
+        path: str,
+        kind: str,
+        token: str | None,
+        body: Body | None,
+        params: Params | None,
+        headers: Mapping[str, str] | None,
+        deadline_s: float | None,
+        doing: Span,
+        *,
+        counted: bool,
+    ) -> Reply:
+        patience_s = self.call_deadline_s if deadline_s is None else deadline_s
         enter = self.breaker.enter if counted else self.breaker.aside
         passage = enter(kind)
         ours = self.tokens if token is None else None
@@ -178,7 +198,7 @@ class Neighbour:
                     said["X-Auth-Token"] = await ours.get()
                     if not at_hand:
                         passage = enter(kind)
-                return await self._call(method, path, ours, body, params, said, passage)
+                return await self._call(method, path, ours, body, params, said, passage, doing)
         except LeaseEnds:
             raise Unavailable(
                 f"the {self.name} service was not asked: the conductor's lease is about to end", code="lease_ends"
@@ -218,6 +238,13 @@ class Neighbour:
     @asynccontextmanager
     async def _data(self, method: str, path: str, deadline_s: float) -> AsyncIterator[dict[str, str]]:
         """Around an exchange of data: its headers, its time, and its failures as problems."""
+        kind = f"{method} {_kind(path)} data"
+        with span(Kind.CALL, f"{self.name} {kind}", neighbour=self.name, call=kind):
+            async with self._data_within(method, path, deadline_s) as headers:
+                yield headers
+
+    @asynccontextmanager
+    async def _data_within(self, method: str, path: str, deadline_s: float) -> AsyncIterator[dict[str, str]]:
         passage = self.breaker.enter(f"{method} {_kind(path)}")
         self.calls[f"{method} {_kind(path)} data"] += 1
         try:
@@ -225,6 +252,8 @@ class Neighbour:
                 headers = {"X-Auth-Token": await self.tokens.get()} if self.tokens is not None else {}
                 if told := request_id.get():
                     headers["X-OpenStack-Request-ID"] = told
+                if trace := traceparent():
+                    headers["traceparent"] = trace
                 passage.sent = True
                 yield headers
                 passage.answered()
@@ -253,6 +282,7 @@ class Neighbour:
         params: Params | None,
         headers: dict[str, str],
         passage: Passage,
+        doing: Span,
     ) -> Reply:
         """`ours`: where the token in `headers` is from, if it is not a user's."""
         passage.sent = True
@@ -263,6 +293,7 @@ class Neighbour:
             headers["X-Auth-Token"] = await ours.get(fresh=True)
             passage.sent = True
             status, answered, content = await self._send(method, path, body, params, headers, passage)
+        doing.came_to(str(status))
         if status >= 400:
             problem = self._refused(method, status, answered, content, ours is not None)
             if status >= 500 and not isinstance(problem, Refusal):
@@ -292,6 +323,8 @@ class Neighbour:
         self.calls[f"{method} {_kind(path)}"] += 1
         if told := request_id.get():
             headers["X-OpenStack-Request-ID"] = told
+        if trace := traceparent():
+            headers["traceparent"] = trace
         content = None
         if body is not None:
             content = msgspec.json.encode(body)

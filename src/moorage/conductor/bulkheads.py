@@ -92,6 +92,12 @@ class Bulkheads:
         """How many wait in the queue."""
         return len(self._waiting)
 
+    def standing(self, kind: str) -> tuple[int, int, int]:
+        """Of one kind: places for now, how many of them are taken, and how many wait for one."""
+        places = self.places.of(kind)
+        queued = sum(len(queue) for berth, queue in self._queues.items() if berth.kind == kind)
+        return self._fewer.get(kind, places), self._counts[kind,], queued
+
     def has_place(self, berth: Berth) -> bool:
         """Whether one more of this kind, project and cell may begin."""
         places = self.places.of(berth.kind)

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from moorage.bus import earlier_subjects, subjects
 from moorage.bus.carrier import Bus, Subscription
@@ -63,6 +64,18 @@ FIRST_REPORT_S = 2.0
 """The first report and the first beat of an agent travel side by side."""
 UNDECIDED_AGAIN_S = 5.0
 STORED_WITHIN_S = 2.0
+
+
+@dataclass
+class Beats:
+    """The hosts of a cell, for who counts them."""
+
+    up: int = 0
+    silent: int = 0
+    down: int = 0
+    """Forced down by an operator."""
+    oldest_s: float = 0.0
+    """Since the last sign of life of a host that is up, the longest."""
 
 
 class CellConductor:
@@ -155,6 +168,25 @@ class CellConductor:
     def known(self) -> KnownHosts:
         """What is remembered of each host."""
         return self._known
+
+    @property
+    def forged(self) -> int:
+        """Messages that were left lying, for they were not their sender's."""
+        return self._senders.forged
+
+    def beats(self) -> "Beats":
+        """How many hosts are heard, and for how long the one that was heard least recently has been silent."""
+        now, beats = self._clock.monotonic(), Beats()
+        for known in self._known:
+            if known.host in self._forced_down:
+                beats.down += 1
+            elif known.silent:
+                beats.silent += 1
+            else:
+                beats.up += 1
+                if known.heard != NEVER:
+                    beats.oldest_s = max(beats.oldest_s, now - known.heard)
+        return beats
 
     def _now_us(self) -> int:
         return int(self._clock.now() * 1_000_000)

@@ -70,6 +70,11 @@ class Lease:
         return not self.over and not self.doubted
 
     @property
+    def lost(self) -> int:
+        """How often one was lost and another had to be taken."""
+        return max(0, self._taken - 1)
+
+    @property
     def over(self) -> bool:
         """It was lost, or is about to be: what is done under it must be stopped."""
         return self._lost or self._clock.monotonic() >= self._ends - LEASE_MARGIN_S

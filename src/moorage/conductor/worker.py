@@ -28,9 +28,11 @@ from moorage.model.ids import ConductorId, OperationId
 from moorage.model.log_context import operation_id
 from moorage.model.operation import Accepted, Operation, OperationStatus
 from moorage.model.retry import Backoff, SeldomLog, jittered
+from moorage.model.spans import Kind, span
 from moorage.operations.all import SAGAS
 from moorage.operations.rooms import Rooms
 from moorage.saga import Fenced, Saga, Stuck, Torn, Unwound, tell
+from moorage.saga.log import Intent, Line
 from moorage.saga.step import ATTEMPTS_MAX
 from moorage.sql import Database, label
 from moorage.store.region import conductors, operations
@@ -471,17 +473,32 @@ class Conductor:
         lease_left.set(self.lease.left_s)
         operation_id.set(operation.id)
         carried.set(getattr(asked, "global_request_id", "") or operation.request_id)
-        await tell(
-            saga,
-            operation.id,
-            asked,
-            dataclasses.replace(self.rooms, aside=self._aside),
-            Journal(self.rooms.region, operation, held=self.lease.held),
-            cancel_hint=cancel,
-            adopted=adopted,
-            max_attempts=hosts_tried(saga, self.rooms.settings.max_attempts),
-            herald=None if self.rooms.herald is None else self.rooms.herald.heard,
-        )
+        journal = Journal(self.rooms.region, operation, held=self.lease.held)
+        with span(
+            Kind.OPERATION,
+            saga.name,
+            parent=began_by(journal.journal),
+            seed=operation.request_id,
+            operation=operation.id,
+            server=operation.server,
+            epoch=operation.epoch,
+        ) as doing:
+            try:
+                await tell(
+                    saga,
+                    operation.id,
+                    asked,
+                    dataclasses.replace(self.rooms, aside=self._aside),
+                    journal,
+                    cancel_hint=cancel,
+                    adopted=adopted,
+                    max_attempts=hosts_tried(saga, self.rooms.settings.max_attempts),
+                    herald=None if self.rooms.herald is None else self.rooms.herald.heard,
+                )
+            except (Unwound, Stuck, Fenced, Torn) as ending:
+                doing.came_to(ending_of(ending))
+                raise
+            doing.came_to("done")
         if cancel.is_set():
             self._look.set()
 
@@ -493,6 +510,22 @@ class Conductor:
                 return await self.rooms.region.read(lambda tx: operations.get(tx, operation))
             except Problem as problem:
                 self._log.warning("again", "operation %s cannot be read yet: %s", operation, problem)
+
+
+def began_by(lines: Sequence[Line]) -> str:
+    """The `traceparent` of the request that began the story, whoever tells it now; empty: nobody traced that."""
+    return lines[0].trace if lines and isinstance(lines[0], Intent) else ""
+
+
+def ending_of(ending: Unwound | Stuck | Fenced | Torn) -> str:
+    """In a word, for who counts them: `failed` and `cancelled` are taken back, `stuck` is tried again, `left` goes on elsewhere."""
+    match ending:
+        case Unwound():
+            return "cancelled" if ending.reason == "cancel" else "failed"
+        case Stuck():
+            return "stuck"
+        case _:
+            return "left"
 
 
 def hosts_tried(saga: Saga[Any, Any], setting: int) -> int:

@@ -11,6 +11,7 @@ from moorage.bus.agents import HostCaller
 from moorage.main.cell_intake import CellIntake
 from moorage.main.config import OPTIONAL_PORTS, Config
 from moorage.main.databases import Databases, open_databases
+from moorage.main.observe import Observed, Sources, observe
 from moorage.main.region import Region, open_bus
 from moorage.main.servers import Doorway
 from moorage.main.store_watch import StoreWatch
@@ -65,14 +66,17 @@ def consoles_of(region: Region) -> Consoles:
     return make_consoles(region.config, region.databases, region.rooms.hosts, region.clock)
 
 
-async def open_proxy(door: Doorway, config: Config, consoles: Consoles) -> None:
+async def open_proxy(door: Doorway, config: Config, consoles: Consoles, observed: Observed) -> ConsoleProxy:
     """Serve it."""
-    await door.open(make_proxy(config, consoles), websockets_max=config.console.connections_max)
+    proxy = make_proxy(config, consoles)
+    await door.open(observed.app(ROLE, proxy), websockets_max=config.console.connections_max)
+    return proxy
 
 
 async def console(config: Config, stopping: asyncio.Event) -> None:
     """The role: databases to look tokens up in, a bus to ask hosts; no scheduler, no neighbours."""
     door = Doorway(ROLE, config.api.console, config)
+    observed = await observe(config, ROLE)
     databases = await open_databases(config)
     clock = SystemClock()
     stores = StoreWatch(databases.region, databases.cells, clock)
@@ -83,9 +87,10 @@ async def console(config: Config, stopping: asyncio.Event) -> None:
     me = f"{ROLE}-{uuid.uuid4().hex[:12]}"
     hosts = HostCaller(bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s)
     await hosts.start()
-    await open_proxy(door, config, make_consoles(config, databases, hosts, clock))
+    proxy = await open_proxy(door, config, make_consoles(config, databases, hosts, clock), observed)
     presence = Presence(databases.region, clock, me, ROLE)
     await presence.start()
+    observed.sees(Sources(databases=databases.by_name, bus=bus, hosts=hosts, proxy=proxy))
     print(f"moorage: console on {config.api.console.url}: ready", flush=True)
     await stopping.wait()
     await door.close()
@@ -95,3 +100,4 @@ async def console(config: Config, stopping: asyncio.Event) -> None:
     await bus.close()
     await stores.stop()
     await databases.close()
+    await observed.close()

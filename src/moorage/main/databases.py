@@ -36,6 +36,11 @@ class Databases:
     absent: Mapping[CellId, OpenCell] = field(default_factory=dict[CellId, OpenCell])
     """Cells that did not answer when this process started, and how each is opened."""
 
+    @property
+    def by_name(self) -> dict[str, Database]:
+        """`region`, and the cells."""
+        return {"region": self.region, **{str(cell): database for cell, database in self.cells.items()}}
+
     async def close(self) -> None:
         for database in (self.region, *self.cells.values()):
             await database.close()

@@ -13,6 +13,7 @@ from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.flat import flat_network, pools_of
 from moorage.main.neighbours import make_clients
+from moorage.main.observe import Sources, observe
 from moorage.main.region_key import open_seals
 from moorage.main.secret_settings import secret
 from moorage.main.servers import Doorway
@@ -59,6 +60,7 @@ def make_metadata(
 async def metadata(config: Config, stopping: asyncio.Event) -> None:
     """The role: databases to read and a network service to ask; no scheduler, no bus, no hosts."""
     door = Doorway(ROLE, config.api.metadata, config)
+    observed = await observe(config, ROLE)
     databases = await open_databases(config)
     clock = SystemClock()
     stores = StoreWatch(databases.region, databases.cells, clock)
@@ -69,9 +71,10 @@ async def metadata(config: Config, stopping: asyncio.Event) -> None:
     flat = config.network.backend == "flat"
     network = flat_network(config, databases.region, lambda _: None) if flat else clients.network
     seals = await open_seals(config, databases.region)
-    await door.open(make_metadata(config, databases, network, clients.vendor_data, seals))
+    await door.open(observed.app(ROLE, make_metadata(config, databases, network, clients.vendor_data, seals)))
     presence = Presence(databases.region, clock, f"{ROLE}-{uuid.uuid4().hex[:12]}", ROLE)
     await presence.start()
+    observed.sees(Sources(databases=databases.by_name, neighbours=clients.neighbours))
     print(f"moorage: metadata on {config.api.metadata.url}: ready", flush=True)
     await stopping.wait()
     await door.close()
@@ -80,3 +83,4 @@ async def metadata(config: Config, stopping: asyncio.Event) -> None:
     await clients.close()
     await stores.stop()
     await databases.close()
+    await observed.close()

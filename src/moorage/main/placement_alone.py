@@ -21,6 +21,7 @@ from moorage.clients.identity import IdentityClient
 from moorage.main.config import Config, read_config
 from moorage.main.loop import run_loop, settle_memory
 from moorage.main.neighbours import service_password
+from moorage.main.observe import Sources, observe
 from moorage.main.private import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
 from moorage.main.servers import Doorway
@@ -76,6 +77,7 @@ async def run(config: Config) -> None:
     if mine.auth_strategy == "noauth2":
         refuse_strangers(listen.host)
     door = Doorway("placement", listen, config)
+    observed = await observe(config, "placement")
     url = mine.database or f"sqlite:///{config.data / 'placement.db'}"
     database = await open_database(
         url, name="placement", durability=config.region.durability, limits=config.database.limits
@@ -92,7 +94,8 @@ async def run(config: Config) -> None:
         asking, authenticate = tuple(asking_), keystone(identity)
     app = make_placement_app(engine, database, authenticate, policy=policy(config))
     origins = mine.cors_allowed_origins
-    await door.open(Cors(app, origins, mine.cors_allow_headers) if origins else app)
+    await door.open(observed.app("placement", Cors(app, origins, mine.cors_allow_headers) if origins else app))
+    observed.sees(Sources(databases={"placement": database}, engine=engine, neighbours=asking))
     settle_memory()
     print(f"moorage: placement on {listen.url}: ready", flush=True)
     await stop_on_signals(config).wait()
@@ -101,6 +104,7 @@ async def run(config: Config) -> None:
     for neighbour in asking:
         await neighbour.close()
     await database.close()
+    await observed.close()
 
 
 def _identity(config: Config) -> tuple[IdentityClient, Neighbour, Neighbour]:
@@ -126,6 +130,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     options.add_argument("--port", type=int, help="port to listen on (default: 8778)")
+    options.add_argument("--metrics-port", type=int, help="port of /metrics and /healthz (default: none)")
     options.add_argument("--identity-url", help="the identity service, up to and with /v3")
     options.add_argument("--auth-strategy", choices=("keystone", "noauth2"), help="default: keystone")
     options.add_argument("--policy-file", help="an oslo.policy file laid over the defaults")
@@ -157,6 +162,9 @@ def configured(arguments: argparse.Namespace) -> Config:
         placement=mine,
         api=replace(config.api, placement=listen),
         identity=replace(config.identity, url=arguments.identity_url or config.identity.url),
+        metrics=config.metrics
+        if arguments.metrics_port is None
+        else replace(config.metrics, port=arguments.metrics_port),
         data_dir=arguments.data_dir or config.data_dir,
         log_level=arguments.log_level or config.log_level,
     )

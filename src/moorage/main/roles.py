@@ -29,6 +29,7 @@ from moorage.main.hosts import host_networks, planned_hosts, plumbing_of
 from moorage.main.loop import run_loop
 from moorage.main.metadata import metadata
 from moorage.main.neighbours import make_clients, make_own_apis
+from moorage.main.observe import Sources, observe, of_region
 from moorage.main.placement import PREFIX, make_placement
 from moorage.main.private import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
@@ -48,21 +49,25 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
     """The front desk and the Placement API; it accepts and hands over, it tells nothing."""
     listens = {"compute": config.api.compute, "placement": config.api.placement}
     doors = {name: Doorway(name, listen, config) for name, listen in listens.items()}
+    observed = await observe(config, "api")
     region = await open_region(config)
     audited = open_audit_log(config, region)
-    await doors["placement"].open(audited.around("placement", make_placement(region)))
-    await doors["compute"].open(audited.around("compute", make_frontdesk(region)))
+    await doors["placement"].open(observed.app("placement", audited.around("placement", make_placement(region))))
+    await doors["compute"].open(observed.app("compute", audited.around("compute", make_frontdesk(region))))
     await region.appear("api")
+    observed.sees(of_region(region))
     _say_out(region)
     _say(f"api on {config.api.compute.url}, placement on {config.api.placement.url}{PREFIX}")
     await stopping.wait()
     await asyncio.gather(*(door.close() for door in doors.values()))
     await audited.close()
     await region.stop()
+    await observed.close()
 
 
 async def conductor(config: Config, stopping: asyncio.Event) -> None:
     """Tells the stories of the region, takes the reports of every configured cell, tidies."""
+    observed = await observe(config, "conductor")
     region = await open_region(config)
     try:
         await start_telling(region, alone=False)
@@ -72,11 +77,13 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
     await region.appear("conductor")
+    observed.sees(of_region(region, rounds))
     _say_out(region)
     _say(f"conductor {region.rooms.hosts.me}")
     await stopping.wait()
     await rounds.stop()
     await region.stop()
+    await observed.close()
 
 
 async def agent(config: Config, stopping: asyncio.Event) -> None:
@@ -84,6 +91,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
     mine = config.agent
     if not mine.host:
         raise Invalid("say which host this is: [agent] host in the file, or --host")
+    observed = await observe(config, "agent")
     bus, clock = await open_bus(config.bus.url), SystemClock()
     room = config.data / "hosts" / mine.host
     file = JournalFile(room / "agent.db")
@@ -106,6 +114,8 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         silence_s=config.compute.host_silence_s,
     )
     await serving.start()
+    neighbours = () if clients is None else clients.neighbours
+    observed.sees(Sources(bus=bus, agents=lambda: (serving,), neighbours=neighbours))
     _say(f"agent of {mine.host} in {mine.cell}")
     await stopping.wait()
     await serving.stop()
@@ -113,6 +123,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         await clients.close()
     file.close()
     await bus.close()
+    await observed.close()
 
 
 async def embedded(config: Config, stopping: asyncio.Event) -> None:
@@ -120,6 +131,7 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
     doors = {
         name: Doorway(name, getattr(config.api, name), config) for name in ("identity", "image", "network", "volume")
     }
+    observed = await observe(config, "embedded")
     own = make_own_apis(config)
     services = await open_embedded(
         config,
@@ -136,7 +148,9 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
     await region.stop()
     audited = open_audit_log(config, None)
     for name, app in services.apps.items():
-        await doors[name].open(audited.around(name, app))
+        await doors[name].open(observed.app(name, audited.around(name, app)))
+    databases = {each.name: each for each in services.databases}
+    observed.sees(Sources(databases=databases, neighbours=(own.compute, own.placement, own.identity)))
     _say("embedded " + ", ".join(services.apps))
     await stopping.wait()
     for door in doors.values():
@@ -144,6 +158,7 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
     await audited.close()
     await services.stop()
     await own.close()
+    await observed.close()
 
 
 ROLES: dict[str, Role] = {
@@ -182,6 +197,7 @@ def main(argv: list[str]) -> int:
         "--port", type=int, help="api, console, metadata: the port of this one, when several run on one machine"
     )
     parser.add_argument("--placement-port", type=int, help="api: the same for its Placement API")
+    parser.add_argument("--metrics-port", type=int, help="the port of /metrics and /healthz of this process")
     arguments = parser.parse_args(argv)
     try:
         config = _said(read_config(arguments.config), arguments)
@@ -218,4 +234,6 @@ def _said(config: Config, arguments: argparse.Namespace) -> Config:
     for name, port in ((own, port_of_own), ("placement", arguments.placement_port)):
         if port is not None:
             config = replace(config, api=replace(config.api, **{name: replace(getattr(config.api, name), port=port)}))
+    if arguments.metrics_port is not None:
+        config = replace(config, metrics=replace(config.metrics, port=arguments.metrics_port))
     return checked(config)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from moorage.api.console.app import ConsoleProxy
 from moorage.conductor.rounds import Rounds
 from moorage.main.api import make_frontdesk
 from moorage.main.audit_log import AuditDoors, open_audit_log
@@ -23,6 +24,7 @@ from moorage.main.lock import DataLock
 from moorage.main.loop import run_loop, settle_memory
 from moorage.main.metadata import make_metadata
 from moorage.main.neighbours import OwnApis, make_own_apis
+from moorage.main.observe import Observed, observe, of_region
 from moorage.main.placement import make_placement
 from moorage.main.private import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
@@ -49,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--cells", type=int, help="how many cells (default: 2)")
     for name, port in (USUAL_PORTS | OPTIONAL_PORTS).items():
         options.add_argument(f"--{name}-port", type=int, help=f"port of the {name} service (default: {port})")
+    options.add_argument("--metrics-port", type=int, help="port of /metrics and /healthz (default: none)")
     options.add_argument("--port-shift", type=int, default=0, help="added to every port, for a second cloud")
     options.add_argument("--durability", choices=("power", "process"), help="what a commit survives (default: power)")
     options.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
@@ -74,10 +77,14 @@ def configured(arguments: argparse.Namespace) -> Config:
     region = config.region
     if arguments.durability:
         region = replace(region, durability=arguments.durability)
+    metrics = config.metrics
+    if (port := arguments.metrics_port if arguments.metrics_port is not None else metrics.port) > 0:
+        metrics = replace(metrics, port=port + arguments.port_shift)
     return checked(
         replace(
             config,
             api=api,
+            metrics=metrics,
             hosts=hosts,
             cells=cells,
             region=region,
@@ -100,6 +107,7 @@ class Cloud:
     rounds: Rounds
     own: OwnApis
     audited: AuditDoors
+    observed: Observed
     plans: list[HostPlan] = field(default_factory=list)
 
     async def stop(self) -> None:
@@ -111,6 +119,7 @@ class Cloud:
         await self.region.stop()
         await self.embedded.stop()
         await self.own.close()
+        await self.observed.close()
         self.lock.release()
 
 
@@ -122,6 +131,7 @@ async def start_cloud(config: Config) -> Cloud:
     }
     listens |= {name: listen for name in OPTIONAL_PORTS if (listen := getattr(config.api, name)).port}
     doors = {name: Doorway(name, listen, config) for name, listen in listens.items()}
+    observed = await observe(config, "up")
     events, guarantees = EventDoor(), GuaranteeDoor()
     own = make_own_apis(config)
     embedded = await open_embedded(
@@ -136,7 +146,7 @@ async def start_cloud(config: Config) -> Cloud:
     await seed(config, region.databases.region, embedded.image, embedded.network, demo)
     audited = open_audit_log(config, region)
     for name, app in embedded.apps.items():
-        await doors[name].open(audited.around(name, app))
+        await doors[name].open(observed.app(name, audited.around(name, app)))
     clients = region.clients
     fleet = Fleet(config, region.bus, region.clock, plans, clients.network, clients.image_data)
 
@@ -147,16 +157,19 @@ async def start_cloud(config: Config) -> Cloud:
     await start_telling(region, alone=config.holds_region, hosts=hosts)
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
-    await doors["compute"].open(audited.around("compute", make_frontdesk(region)))
-    await doors["placement"].open(audited.around("placement", make_placement(region)))
+    await doors["compute"].open(observed.app("compute", audited.around("compute", make_frontdesk(region))))
+    await doors["placement"].open(observed.app("placement", audited.around("placement", make_placement(region))))
+    proxy: ConsoleProxy | None = None
     if "console" in doors:
-        await open_proxy(doors["console"], config, consoles_of(region))
+        proxy = await open_proxy(doors["console"], config, consoles_of(region), observed)
     if "metadata" in doors:
-        await doors["metadata"].open(
-            make_metadata(config, region.databases, region.clients.network, region.clients.vendor_data, region.seals)
+        guests = make_metadata(
+            config, region.databases, region.clients.network, region.clients.vendor_data, region.seals
         )
+        await doors["metadata"].open(observed.app("metadata", guests))
     await region.appear("up")
-    return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, plans)
+    observed.sees(of_region(region, rounds, fleet.agents.values, proxy))
+    return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, observed, plans)
 
 
 async def _all_hosts(region: Region, plans: list[HostPlan]) -> None:

@@ -150,6 +150,12 @@ class Engine:
                 self.apply(changes)
         self._read_at = now
 
+    @property
+    def age_s(self) -> float:
+        """Since the picture was last known to be whole."""
+        now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
+        return now - self._read_at
+
     def _read_changes(self, tx: Tx) -> tuple[Changes, Sequence[HostAggregate] | None]:
         """What is new.  The aggregates of the Compute API come with it when a host has changed.
 

@@ -109,6 +109,8 @@ class Intent(Struct, frozen=True, omit_defaults=True, tag="intent"):
 
     steps: tuple[str, ...] = ()
     attempt: int = 0
+    trace: str = ""
+    """Of the first line: the `traceparent` of the request that began the story; empty: nobody traced it."""
 
 
 class Result(Struct, frozen=True, omit_defaults=True, tag="result"):

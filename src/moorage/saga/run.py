@@ -40,6 +40,7 @@ from msgspec import Raw, Struct
 
 from moorage.model.errors import NoCapacity, Problem, Unavailable, UnknownOutcome
 from moorage.model.ids import OperationId
+from moorage.model.spans import Kind, Span, span
 from moorage.saga.book import Book
 from moorage.saga.ears import Ears, Interrupted
 from moorage.saga.log import (
@@ -307,10 +308,19 @@ class _Teller:
     async def _again(
         self, step: Step[Any, Any, Any], phase: Phase, patience_s: float, once: Callable[[bool], Awaitable[T]]
     ) -> T:
-        """Try what is worth trying again, within its patience; the last problem is raised.
+        """Try what is worth trying again, within its patience; the last problem is raised."""
+        with span(Kind.STEP, step.name, phase=phase, saga=self.saga.name, attempt=self.book.attempt) as doing:
+            return await self._tries(step, phase, patience_s, once, doing)
 
-        An outage of what serves every order does not count: nobody else could do it either.
-        """
+    async def _tries(
+        self,
+        step: Step[Any, Any, Any],
+        phase: Phase,
+        patience_s: float,
+        once: Callable[[bool], Awaitable[T]],
+        doing: Span,
+    ) -> T:
+        """An outage of what serves every order does not count: nobody else could do it either."""
         since, tries, unsure, excused_s = self.clock.monotonic(), 0, False, 0.0
         shown: list[str] = []
         while True:
@@ -322,6 +332,7 @@ class _Teller:
             except Problem as failure:
                 problem = failure
             tries += 1
+            doing.say(tries=tries, problem=problem.public)
             pause_s = self._pause_s(tries, problem)
             waited_s = self.clock.monotonic() - since
             if isinstance(problem, Unavailable) and problem.excused:

@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from msgspec import Struct
 
 from moorage.model.errors import Internal, Problem
+from moorage.model.spans import traceparent
 from moorage.saga.log import Intent, Line
 from moorage.saga.step import Run, SomeHost, Step
 
@@ -101,7 +102,7 @@ class Saga(Generic[AskedT, RoomsT]):
 def first_lines(saga: Saga[Any, Any]) -> list[Line]:
     """What whoever begins the operation writes into its journal, so that step one needs no commit of its own."""
     opening = saga.group is not None and saga.group_at.start == 0
-    return [Intent(saga.covered_from(0), 1 if opening and not saga.steps[0].region else 0)]
+    return [Intent(saga.covered_from(0), 1 if opening and not saga.steps[0].region else 0, traceparent())]
 
 
 Herald: TypeAlias = Callable[[Any, Saga[Any, Any], Run[Any, Any], Sequence[Line]], None]

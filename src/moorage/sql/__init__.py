@@ -2,7 +2,7 @@
 
 from moorage.sql.dialect import alone, upsert
 from moorage.sql.engine import Database, open_database
-from moorage.sql.limits import Durability, Limits
+from moorage.sql.limits import Durability, Limits, Load
 from moorage.sql.meter import Meter, current_label, label
 from moorage.sql.ready import Ready
 from moorage.sql.tx import Refused, Tx, Work
@@ -12,6 +12,7 @@ __all__ = [
     "Database",
     "Durability",
     "Limits",
+    "Load",
     "Meter",
     "Ready",
     "Refused",

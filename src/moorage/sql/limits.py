@@ -7,6 +7,17 @@ Durability: TypeAlias = Literal["power", "process"]
 
 
 @dataclass(frozen=True)
+class Load:
+    """How busy a database keeps this process, now."""
+
+    size: int
+    """Connections that it may have."""
+    in_use: int
+    waiting: int
+    """Transactions that wait for one."""
+
+
+@dataclass(frozen=True)
 class Limits:
     """Of one process and one database; `main/config.py` ([database]) says the same to operators."""
 

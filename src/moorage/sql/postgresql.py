@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
 from moorage.sql.barred import check_barred
 from moorage.sql.failures import STATEMENT_CUT, forget_values, is_timeout, of_postgresql, sqlstate_of
-from moorage.sql.limits import Limits
+from moorage.sql.limits import Limits, Load
 from moorage.sql.meter import Meter, current_label
 from moorage.sql.postgresql_tls import take_tls
 from moorage.sql.tx import Again, LostRace, Refused, Tx, Work
@@ -62,6 +62,8 @@ class PostgresqlDatabase:
         """Why nothing may be asked of it for now; empty: it may."""
         self.greet: Callable[[Ask], None] | None = None
         """Called with every new connection before it is used; what it raises is what whoever wanted it hears."""
+        self._asking = 0
+        """Transactions that have a connection, or wait for one."""
         self._url, self._tls = take_tls(sa.make_url(url).set(drivername="postgresql+asyncpg"), name)
         self._engine: AsyncEngine = create_async_engine(
             self._url,
@@ -83,6 +85,12 @@ class PostgresqlDatabase:
         )
         event.listen(self._engine.sync_engine, "connect", self._connected)
         event.listen(self._engine.sync_engine, "handle_error", forget_values)
+
+    @property
+    def load(self) -> Load:
+        """Of the pool, now."""
+        in_use = cast("sa.QueuePool", self._engine.pool).checkedout()
+        return Load(self.limits.pool_size, in_use, max(0, self._asking - in_use))
 
     def _connected(self, connection: Any, _record: object) -> None:
         _keep_alive(connection.driver_connection)
@@ -134,6 +142,7 @@ class PostgresqlDatabase:
 
     async def _once(self, work: Work[T], again: bool) -> T:
         committing = False
+        self._asking += 1
         try:
             async with self._engine.connect() as connection:
                 wrote = False
@@ -160,6 +169,8 @@ class PostgresqlDatabase:
             if problem is None:
                 raise
             raise problem from failure
+        finally:
+            self._asking -= 1
         if wrote:
             self.meter.commits[self.name, current_label()] += 1
         return answer
@@ -177,6 +188,7 @@ class PostgresqlDatabase:
         return await self.read(work)
 
     async def _read_once(self, work: Work[T]) -> T:
+        self._asking += 1
         try:
             async with self._engine.connect() as connection:
                 try:
@@ -189,6 +201,8 @@ class PostgresqlDatabase:
             if problem is None:
                 raise
             raise problem from failure
+        finally:
+            self._asking -= 1
 
     def _problem(self, failure: Exception, *, committing: bool = False) -> Problem | None:
         if isinstance(failure, Problem):

@@ -19,7 +19,7 @@ from moorage.model.errors import Internal, Unavailable, UnknownOutcome
 from moorage.model.private_files import private_database
 from moorage.sql.barred import check_barred
 from moorage.sql.failures import of_sqlite
-from moorage.sql.limits import Durability, Limits
+from moorage.sql.limits import Durability, Limits, Load
 from moorage.sql.meter import Meter, current_label
 from moorage.sql.tx import Again, Refused, Tx, Work
 
@@ -83,12 +83,20 @@ class SqliteDatabase:
         )
         self._writing = self._opened()
         self._waiting: queue.SimpleQueue[_Member | None] = queue.SimpleQueue()
+        self._asking = 0
+        """Transactions that are run, or wait for their turn."""
         self._readers = ThreadPoolExecutor(READERS_SQLITE, thread_name_prefix=f"{name}-read")
         self._reading = threading.local()
         self._open_readers: list[Connection] = []
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name=f"{name}-write", daemon=True)
         self._thread.start()
+
+    @property
+    def load(self) -> Load:
+        """The writer and the readers are its connections."""
+        waiting = self._waiting.qsize() + self._readers._work_queue.qsize()
+        return Load(1 + READERS_SQLITE, max(0, self._asking - waiting), waiting)
 
     def _connect(self) -> sqlite3.Connection:
         raw = sqlite3.connect(
@@ -147,9 +155,11 @@ class SqliteDatabase:
                 member.done.set_exception(kind(said))
 
         patience = member.loop.call_later(self.limits.file_wait_s, give_up)
+        self._asking += 1
         try:
             return await member.done
         finally:
+            self._asking -= 1
             patience.cancel()
 
     async def glance(self, work: Work[T]) -> T:

@@ -63,6 +63,11 @@ class ConsoleProxy:
         self._at_once = 0
         self._of_server: Counter[str] = Counter()
 
+    @property
+    def consoles(self) -> int:
+        """How many it carries now."""
+        return self._at_once
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._page(Request(scope, receive))(scope, receive, send)

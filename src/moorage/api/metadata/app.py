@@ -39,6 +39,7 @@ from moorage.model.metadata_tree import (
     printed,
 )
 from moorage.model.server import Server
+from moorage.model.spans import request
 
 PASSWORD_MAX_BYTES = 4096
 PATH_MAX_CHARACTERS = 1024
@@ -100,6 +101,7 @@ class MetadataApp:
 
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[bytes, str]:
         words = _words(str(scope["path"]))
+        request("metadata").say(route=f"/{words[0]}")
         if words == ["ec2"]:
             return printed([*EC2_VERSIONS, LATEST]), TEXT
         server = await self._who(scope)

@@ -20,6 +20,7 @@ from moorage.model.admission import charge, declares_more
 from moorage.model.asker import Asker
 from moorage.model.errors import Problem
 from moorage.model.ids import new_uuid
+from moorage.model.spans import request as asked
 from moorage.placement import codes
 from moorage.placement.engine import Engine
 from moorage.placement.group_commit import GroupCommit
@@ -110,8 +111,9 @@ ROUTES: dict[str, dict[str, _Entry]] = {
 
 
 class _Pattern(NamedTuple):
-    """A path as it is matched, and its methods."""
+    """A path as it is written and as it is matched, and its methods."""
 
+    path: str
     match: Callable[[str], re.Match[str] | None]
     entries: dict[str, _Entry]
 
@@ -121,7 +123,7 @@ def _patterns() -> dict[tuple[str, int], list[_Pattern]]:
     found: dict[tuple[str, int], list[_Pattern]] = {}
     for path, entries in ROUTES.items():
         pattern = re.compile("^" + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path) + "$")
-        found.setdefault(_place(path), []).append(_Pattern(pattern.match, entries))
+        found.setdefault(_place(path), []).append(_Pattern(path, pattern.match, entries))
     return found
 
 
@@ -198,9 +200,10 @@ def accepts_json(accept: str | None) -> bool:
 
 
 def _find(method: str, path: str, version: Version) -> tuple[_Entry, dict[str, str]]:
-    for match, entries in _PATTERNS.get(_place(path), ()):
+    for route, match, entries in _PATTERNS.get(_place(path), ()):
         if (found := match(path)) is None:
             continue
+        asked(SERVICE).say(route=route)
         entry = entries.get(method)
         if entry is None:
             raise _Allowed(method, ", ".join(entries))
@@ -247,7 +250,7 @@ class PlacementApp:
 
     async def _serve(self, scope: Scope, receive: Receive) -> _Answer | None:
         """None: the asker is gone."""
-        request_id = "req-" + new_uuid()
+        request_id = asked(SERVICE).seed or "req-" + new_uuid()
         version: Version | None = None
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method: str = scope["method"]

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from moorage.embedded.image import data, discovery, images, members, metadefs, staging
 from moorage.embedded.image.call import Call
 from moorage.embedded.image.faults import Fault, not_found
+from moorage.model.spans import request
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
 
@@ -63,5 +64,6 @@ def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
                 raise Fault(
                     405, f"The method {method} is not allowed for this resource.", {"Allow": ", ".join(sorted(verbs))}
                 )
+            request("image").say(route=f"/v2/{'/'.join(pattern)}")
             return verbs[method]
     raise not_found("The resource could not be found.")

@@ -22,6 +22,7 @@ from moorage.embedded.volume import (
 )
 from moorage.embedded.volume.call import Call
 from moorage.embedded.volume.faults import no_such_path
+from moorage.model.spans import request
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
 
@@ -124,5 +125,6 @@ def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
     """Raises 404 for no such path, and for a method that it does not have: Cinder has no 405."""
     for pattern, verbs in _BY_LENGTH.get(len(parts), ()):
         if method in verbs and all(word in ("*", part) for word, part in zip(pattern, parts, strict=True)):
+            request("volume").say(route=f"/v3/{'/'.join(pattern)}")
             return verbs[method]
     raise no_such_path()

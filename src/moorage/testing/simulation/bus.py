@@ -186,6 +186,10 @@ class SimulatedBus:
         return self._hub.outages[EVERYBODY] + self._hub.outages[self._process.name] - self._before
 
     @property
+    def lost(self) -> int:
+        return self._hub.lost
+
+    @property
     def published(self) -> Counter[str]:
         return self._published
 
