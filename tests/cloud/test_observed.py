@@ -4,18 +4,22 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
 from collector import Collector, collecting
-from conftest import Running, Shared, Start
+from conftest import Running, Shared, a_config
 from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.drivers.dials import VerbDial
-from moorage.main.config import Hosts, Metrics, Tracing
+from moorage.main.config import Hosts
 from moorage.main.observe.families import FAMILIES, LIBRARY_FAMILIES, samples
+from moorage.main.up import start_cloud
+from moorage.main.watching import Metrics, Tracing
 from moorage.model.errors import Unavailable
+from moorage.testing.person import Person
 from moorage.testing.ports import free_ports
 from moorage.testing.waiting import until
 
@@ -234,7 +238,7 @@ async def test_one_trace_goes_through_everybody(watched: Watched) -> None:
 
 async def test_a_failed_attempt_and_its_way_back_are_in_the_trace(watched: Watched) -> None:
     running, admin = watched.running, watched.running.admin
-    running.dial_all(start_guest=VerbDial(fail=1.0))
+    running.dial_all(start_guest=VerbDial(fail_chance=1.0))
     reply = await admin.ask_boot()
     server = reply.json()["server"]["id"]
     assert (await admin.settled(server))["status"] == "ERROR"
@@ -265,22 +269,29 @@ async def test_a_callers_trace_goes_on_here(watched: Watched) -> None:
     assert watched.collector.named(trace, "GET /flavors", "request").parent == above
 
 
-async def test_who_adopts_an_operation_goes_on_in_its_trace(start: Start, collector: Collector) -> None:
-    changes = {"tracing": Tracing(endpoint=collector.url), "hosts": Hosts(count=1)}
-    async with start(**changes) as running:
-        gate = running.hold_up("start_guest")
-        reply = await running.admin.ask_boot()
-        await until(lambda: any(step == "start_guest" for _, step in running.told))
-        await running.cloud.region.conductor.stop()  # type: ignore[union-attr]
-        gate.set()
-        await running.cloud.stop()
-        running.config.data.joinpath("x").touch()
-        server = reply.json()["server"]["id"]
+async def test_who_adopts_an_operation_goes_on_in_its_trace(tmp_path: Path, collector: Collector) -> None:
+    config = a_config(tmp_path / "data", tracing=Tracing(endpoint=collector.url), hosts=Hosts(count=1))
+    cloud = await start_cloud(config)
+    try:
+        async with Person(config) as admin:
+            running = Running(cloud, admin)
+            await running.listen()
+            running.hold_up("start_guest")
+            reply = await admin.ask_boot()
+            await until(lambda: any(step == "start_guest" for _, step in running.told))
+    finally:
+        await cloud.stop()
+    cloud = await start_cloud(config)
+    try:
+        async with Person(config) as admin:
+            running = Running(cloud, admin)
+            server = reply.json()["server"]["id"]
+            assert (await admin.settled(server))["status"] == "ACTIVE"
+            await running.let_go(server)
+            await running.idle()
+    finally:
+        await cloud.stop()
     trace = reply.headers["x-openstack-request-id"].removeprefix("req-").replace("-", "")
-    async with start(**changes) as running:
-        await running.admin.settled(server)
-        await running.let_go(server)
-        await running.idle()
     told = [each for each in collector.of(trace) if each.kind == "operation"]
     assert sorted((each.facts["outcome"], each.facts["epoch"]) for each in told) == [("cancelled", "1"), ("done", "2")]
     assert {each.parent for each in told} == {collector.named(trace, "POST /servers", "request").id}

@@ -6,6 +6,7 @@ import signal
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import cast
@@ -14,12 +15,16 @@ import asyncpg
 import pytest
 import sqlalchemy as sa
 
+from moorage.main.observe.looks import Looks
 from moorage.model.errors import Invalid, Unavailable, UnknownOutcome
-from moorage.sql import Database, Limits, Tx, open_database
+from moorage.sql import Database, Limits, Load, Tx, open_database
 from moorage.sql.failures import RETRY_AFTER_S, TAKEN_BACK, of_postgresql, of_sqlite
 from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.sql.sqlite import SqliteDatabase
+from moorage.store.region.tables import region_metadata
+from moorage.store.region.tallies import Backlog
 from moorage.testing.postgres import Server, start_postgres
+from moorage.testing.waiting import PATIENCE_S, until
 
 metadata = sa.MetaData()
 words = sa.Table("words", metadata, sa.Column("word", sa.String, primary_key=True))
@@ -210,6 +215,78 @@ async def test_a_server_that_hangs_is_given_up_in_bounded_time(freezable: Server
             os.kill(each, signal.SIGCONT)
     async with asyncio.timeout(180):
         assert await database.read(lambda tx: tx.scalar(sa.text("SELECT 1"))) == 1
+    await database.close()
+
+
+@pytest.mark.postgres
+async def test_who_scrapes_waits_a_moment_for_a_server_that_hangs(freezable: Server) -> None:
+    """What was seen before is shown, and that it does not answer; however many scrape, one look waits for it."""
+    limits = Limits(pool_size=2, connect_s=5, statement_s=5, pool_wait_s=5)
+    database = await open_database(freezable.create_database("scraped"), name="region", limits=limits)
+    await database.create(region_metadata)
+    looks = Looks(kept_s=0.001)
+    looks.at({"region": database}, conducts=True, outboxes=True)
+    await looks.look(patience_s=PATIENCE_S)
+    assert looks.of["region"].answers
+    first = freezable.process_id
+    children = children_of(first)
+    for each in (*children, first):
+        os.kill(each, signal.SIGSTOP)
+    try:
+        for _ in range(3):
+            began = time.monotonic()
+            await looks.look()
+            assert time.monotonic() - began < 2
+            assert not looks.of["region"].answers
+            assert looks.shown()["region"].outbox == Backlog(0, None)
+            assert isinstance(database, PostgresqlDatabase)
+            assert database.load.in_use <= 1
+    finally:
+        for each in (*children, first):
+            os.kill(each, signal.SIGCONT)
+    async with asyncio.timeout(PATIENCE_S):
+        while not looks.of["region"].answers:
+            await looks.look()
+    await looks.close()
+    await database.close()
+
+
+@pytest.mark.postgres
+async def test_the_load_of_a_pool_is_told(postgres_url: str) -> None:
+    database = await open_database(postgres_url, name="region", limits=Limits(pool_size=1))
+    assert isinstance(database, PostgresqlDatabase)
+    assert database.load == Load(1, 0, 0)
+    sleeping = [
+        asyncio.create_task(database.read(lambda tx: tx.scalar(sa.text("SELECT pg_sleep(60)")))) for _ in range(3)
+    ]
+    await until(lambda: database.load == Load(1, 1, 2))
+    for each in sleeping:
+        each.cancel()
+    await asyncio.gather(*sleeping, return_exceptions=True)
+    await until(lambda: database.load == Load(1, 0, 0))
+    await database.close()
+
+
+async def test_the_load_of_a_file_is_told(tmp_path: Path) -> None:
+    database = await open_database(f"sqlite:///{tmp_path}/words.db", name="words")
+    assert isinstance(database, SqliteDatabase)
+    begun, gate = threading.Event(), threading.Event()
+
+    def first(_: Tx) -> None:
+        begun.set()
+        gate.wait(PATIENCE_S)
+
+    writing = [asyncio.create_task(database.write(first))]
+    try:
+        await until(begun.is_set)
+        assert (database.load.in_use, database.load.waiting) == (1, 0)
+        writing.append(asyncio.create_task(database.write(lambda _: None)))
+        await until(lambda: database.load.waiting == 1)
+        assert database.load.in_use == 1
+    finally:
+        gate.set()
+        await asyncio.gather(*writing)
+    assert (database.load.in_use, database.load.waiting) == (0, 0)
     await database.close()
 
 

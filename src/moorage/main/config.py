@@ -19,6 +19,7 @@ from moorage.main.config_scheduler import Fence, Scheduler
 from moorage.main.http_limits import HttpLimits, Rates, check_limits
 from moorage.main.secret_settings import check_unread, resolved
 from moorage.main.security import Secrets, SecurityCompliance, check_security
+from moorage.main.watching import Metrics, Tracing, check_watching
 from moorage.model.errors import Invalid
 from moorage.sql import Limits
 
@@ -355,27 +356,6 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cors_allow_headers: tuple[str, ...] = ()
 
 
-class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Prometheus' metrics of each process, and its health, on a listener of their own: whoever reaches it may read them."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    """0: there is no listener."""
-    kept_s: float = 5.0
-    """How old what was read from a database may be; no look at it sooner."""
-
-
-class Tracing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Traces for OpenTelemetry (`pip install 'moorage[tracing]'`)."""
-
-    endpoint: str = ""
-    """Where a collector takes OTLP over HTTP: `http://127.0.0.1:4318/v1/traces`; empty: nothing is traced."""
-    sample: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
-    """The part of traces that is kept; all of one or nothing of it."""
-    trust_callers: bool = False
-    """A request is part of the trace that its caller names (`traceparent`), and is kept if that is."""
-
-
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "moorage-data"
     region: Region = Region()
@@ -499,19 +479,11 @@ def checked(config: Config) -> Config:
         raise Invalid("[audit_log] notify needs [notifications] with bus or transport_url: where events are to go")
     if config.audit.every_s < 0:
         raise Invalid("[audit] every_s is a positive number, or 0")
-    _check_watching(config)
+    check_watching(config.metrics, config.tracing)
     _check_fence(config.fence.machines)
     _check_guests(config)
     check_security(config.secrets, config.security_compliance)
     return config
-
-
-def _check_watching(config: Config) -> None:
-    """Of metrics and traces. Raises Invalid."""
-    if not 0 <= config.metrics.port <= PORT_MAX or config.metrics.kept_s <= 0:
-        raise Invalid(f"[metrics] port is from 0 (none) to {PORT_MAX}, and kept_s a positive number")
-    if config.tracing.endpoint and not config.tracing.endpoint.lower().startswith(("http://", "https://")):
-        raise Invalid("[tracing] endpoint begins with http:// or https://")
 
 
 def _check_fence(machines: tuple[Machine, ...]) -> None:

@@ -27,13 +27,14 @@ from moorage.testing.bench import (
     rounds,
     shift,
     startup,
+    watching,
 )
 from moorage.testing.bench.clouds import Kind, backing, cloud
 from moorage.testing.bench.table import Table, say
 
 PARTS = (
     *("counts", "rates", "reads", "growth", "startup", "moves"),
-    *("fleets", "placement", "claims", "candidates", "nested", "picture", "network", "shift", "rounds"),
+    *("fleets", "placement", "claims", "candidates", "nested", "picture", "network", "shift", "rounds", "watching"),
 )
 
 
@@ -60,6 +61,9 @@ async def growth(parts: Sequence[str], table: Table) -> None:
     if "moves" in parts:
         table.title("Moves, SQLite")
         await moves.moves(table)
+    if "watching" in parts:
+        table.title("Being watched, SQLite (durability power)")
+        await watching.watching(table)
 
 
 async def bench(arguments: argparse.Namespace, table: Table) -> None:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -226,11 +226,19 @@ class Neighbours:
 
 @asynccontextmanager
 async def cloud(
-    found: Backing, *, hosts: int, durability: Durability = "power", neighbours: Neighbours | None = None
+    found: Backing,
+    *,
+    hosts: int,
+    durability: Durability = "power",
+    neighbours: Neighbours | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[BenchCloud]:
-    """A warm cloud: token, network, flavor and image were asked for once, and some servers were booted."""
+    """A warm cloud: token, network, flavor and image were asked for once, and some servers were booted.
+
+    `changes`: tables of its configuration that are other ones than `moorage up` has.
+    """
     room = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
-    config = config_of(room, found, hosts, durability, neighbours)
+    config = msgspec.structs.replace(config_of(room, found, hosts, durability, neighbours), **(changes or {}))
     written = room / "config.json"
     written.write_bytes(msgspec.json.encode(config))
     with (room / "log").open("wb") as log:

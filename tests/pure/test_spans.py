@@ -1,0 +1,217 @@
+"""What is said of what is being done, and who hears it."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from moorage.main.observe.requests import Requests, traceparent_of
+from moorage.main.observe.timings import OTHER, Timings
+from moorage.main.observe.tracing import Tracing
+from moorage.model.spans import UNSEEN, Kind, Span, answering, request, span, traceparent, watch, watched
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+class Heard:
+    """Keeps what it hears."""
+
+    def __init__(self, carries: str = "") -> None:
+        self.spans: list[Span] = []
+        self.failures: list[BaseException | None] = []
+        self.carries = carries
+
+    def begun(self, span: Span) -> int:
+        self.spans.append(span)
+        return len(self.spans) - 1
+
+    def ended(self, span: Span, state: Any, failure: BaseException | None) -> None:
+        assert self.spans[state] is span
+        self.failures.append(failure)
+
+    def traceparent(self) -> str:
+        return self.carries
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    found = Heard()
+    leave = watch(found)
+    yield found
+    leave()
+
+
+def test_while_nobody_watches_no_span_is_made() -> None:
+    assert not watched()
+    with span(Kind.STEP, "a", saga="boot/1") as doing:
+        doing.say(tries=1)
+        doing.came_to("failed")
+        doing.called("b")
+        assert doing is UNSEEN
+    assert (UNSEEN.facts, UNSEEN.outcome, UNSEEN.name) == ({}, "", "")
+    assert traceparent() == ""
+
+
+def test_a_span_says_how_it_ended(heard: Heard) -> None:
+    with span(Kind.STEP, "well"):
+        pass
+    with span(Kind.CALL, "said") as doing:
+        doing.came_to("201")
+    with pytest.raises(ValueError, match="no"), span(Kind.STEP, "broken"):
+        raise ValueError("no")
+    with pytest.raises(asyncio.CancelledError), span(Kind.STEP, "left"):
+        raise asyncio.CancelledError
+    assert [each.outcome for each in heard.spans] == ["ok", "201", "ValueError", "cancelled"]
+    assert [type(each) for each in heard.failures] == [type(None), type(None), ValueError, asyncio.CancelledError]
+    assert all(each.took_s >= 0 for each in heard.spans)
+
+
+def test_who_leaves_hears_no_more(heard: Heard) -> None:
+    second = Heard("00-trace")
+    leave = watch(second)
+    with span(Kind.STEP, "a"):
+        assert traceparent() == "00-trace"
+        leave()
+    assert (len(heard.failures), len(second.failures)) == (1, 1)  # what began while it watched is ended for it
+    with span(Kind.STEP, "b"):
+        assert traceparent() == ""
+    assert (len(heard.spans), len(second.spans)) == (2, 1)
+
+
+def test_a_request_is_seen_by_the_service_that_answers_it(heard: Heard) -> None:
+    with span(Kind.REQUEST, "compute", seed="req-1", service="compute") as asked, answering(asked):
+        assert request("compute").seed == "req-1"
+        request("image").say(route="/v2/images")  # asked inside, on its behalf
+        request("compute").say(route="/servers")
+    assert request("compute") is UNSEEN
+    assert heard.spans[0].facts["route"] == "/servers"
+
+
+async def served(app: Any, headers: list[tuple[bytes, bytes]], *, trust: bool, method: str = "GET") -> list[Any]:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "headers": headers, "path": "/x"}
+    await Requests("compute", app, trust_callers=trust)(scope, _nothing, send)  # type: ignore[arg-type]
+    return sent
+
+
+async def _nothing() -> Any:
+    return {"type": "http.request"}
+
+
+async def _answers(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 404})
+
+
+async def _breaks(scope: Any, receive: Any, send: Any) -> None:
+    raise RuntimeError
+
+
+@pytest.mark.parametrize(("trust", "parent"), [(True, f"00-{TRACE}-{PARENT}-01"), (False, "")])
+async def test_a_callers_trace_counts_where_it_is_trusted(heard: Heard, trust: bool, parent: str) -> None:
+    await served(_answers, [(b"traceparent", f"00-{TRACE}-{PARENT}-01".encode())], trust=trust)
+    (asked,) = heard.spans
+    assert (asked.parent, asked.outcome, asked.name) == (parent, "404", "GET none")
+    assert asked.seed.startswith("req-")
+
+
+async def test_a_method_of_somebodys_making_is_no_label(heard: Heard) -> None:
+    await served(_answers, [], trust=False, method="BREW")
+    with pytest.raises(RuntimeError):
+        await served(_breaks, [], trust=False)
+    assert [(each.facts["method"], each.outcome) for each in heard.spans] == [("other", "404"), ("GET", "500")]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"",
+        b"00",
+        b"01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        b"00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+        b"00-00000000000000000000000000000000-b7ad6b7169203331-01",
+        b"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+        b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+        b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\n",
+        b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0g",
+        b"x" * 65536,
+    ],
+)
+def test_a_traceparent_that_is_none_is_not_there(told: bytes) -> None:
+    assert traceparent_of([(b"traceparent", told)]) == ""
+
+
+def test_two_traceparents_are_none() -> None:
+    told = (b"Traceparent", f"00-{TRACE}-{PARENT}-01".encode())
+    assert traceparent_of([told]) == f"00-{TRACE}-{PARENT}-01"
+    assert traceparent_of([told, told]) == ""
+
+
+def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moorage.main.observe.timings.SERIES_MAX", 3)
+    registry = CollectorRegistry()
+    leave = watch(Timings(registry))
+    try:
+        for number in range(10):
+            with span(Kind.STEP, f"step{number}", phase="do"):
+                pass
+    finally:
+        leave()
+    count = "moorage_step_seconds_count"
+    assert registry.get_sample_value(count, {"step": "step2", "phase": "do"}) == 1
+    assert registry.get_sample_value(count, {"step": "step3", "phase": "do"}) is None
+    assert registry.get_sample_value(count, {"step": OTHER, "phase": OTHER}) == 7
+
+
+@pytest.fixture
+async def tracing() -> AsyncIterator[Tracing]:
+    """It keeps nothing of its own, so nothing is sent to where nobody listens."""
+    found = Tracing("http://127.0.0.1:1/v1/traces", role="test", name="test", sample=0.0)
+    leave = watch(found)
+    yield found
+    leave()
+    await found.close()
+
+
+async def test_a_trace_that_is_not_kept_is_carried_as_such(tracing: Tracing) -> None:
+    """So that nobody further on keeps a part of it."""
+    with span(Kind.REQUEST, "a", seed="req-0af76519-16cd-43dd-8448-eb211c80319c", service="compute"):
+        told = traceparent()
+        assert told.startswith(f"00-{TRACE}-")
+        assert told.endswith("-00")
+        with span(Kind.CALL, "b"):
+            assert traceparent().startswith(f"00-{TRACE}-")
+            assert traceparent() != told
+        assert traceparent() == told
+    assert traceparent() == ""
+
+
+async def test_who_is_told_a_trace_goes_on_in_it_whatever_is_around(tracing: Tracing) -> None:
+    with span(Kind.REQUEST, "a", service="compute"):
+        around = traceparent()
+        with span(Kind.OBEY, "start_guest", parent=f"00-{TRACE}-{PARENT}-01"):
+            assert traceparent().startswith(f"00-{TRACE}-")
+            assert traceparent().endswith("-01")
+        with span(Kind.OPERATION, "boot/1", parent="nonsense", seed="nonsense"):
+            assert traceparent()[:35] not in {around[:35], f"00-{TRACE}"}
+
+
+async def test_what_has_no_trace_around_it_makes_none(tracing: Tracing) -> None:
+    with span(Kind.CALL, "network GET ports"):
+        assert traceparent() == ""
+
+
+def test_nothing_of_it_is_imported_where_it_is_off() -> None:
+    asks = (
+        "import sys, moorage.main.up, moorage.main.roles, moorage.main.placement_alone;"
+        "print([each for each in sys.modules if each.split('.')[0] in ('prometheus_client', 'opentelemetry')])"
+    )
+    said = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
