@@ -201,6 +201,8 @@ def say_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
         print(f"  {name:10} {getattr(config.api, name).url}{path}")
     for name in cloud.doors.keys() & OPTIONAL_PORTS.keys():
         print(f"  {name:10} {getattr(config.api, name).url}")
+    if config.metrics.port:
+        print(f"  {'metrics':10} http://{config.metrics.host}:{config.metrics.port}/metrics")
     for line in cells_out(cloud.region):
         print(f"\n  {line}")
     print(f"\n  state      {config.data}")

@@ -18,7 +18,7 @@ class Metrics:
     """See `observe`."""
 
     def __init__(self, role: str, door: Doorway, *, kept_s: float) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._door = door
         self._serves = False
         self.registry = CollectorRegistry()

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -50,6 +51,7 @@ KINDS = {
     Kind.DRIVE: SpanKind.INTERNAL,
 }
 WELL = frozenset({OK, "done", CANCELLED, "left"})
+_NOTHING = Context()
 _wanted: ContextVar[int] = ContextVar("moorage_trace_id", default=0)
 _doing: ContextVar[TelemetrySpan | None] = ContextVar("moorage_telemetry_span", default=None)
 
@@ -67,7 +69,8 @@ class _Ids(IdGenerator):
 
 
 class _Begun(NamedTuple):
-    ours: TelemetrySpan
+    ours: TelemetrySpan | None
+    """None: it is not kept."""
     around: TelemetrySpan | None
 
 
@@ -109,15 +112,19 @@ class Tracing:
             return None
         else:
             parent = around
-        token = _wanted.set(0 if parent is not None else _trace_id(span.seed))
-        try:
+        if parent is not None and not parent.get_span_context().trace_flags.sampled:
+            _doing.set(parent)  # nobody keeps this trace: it is carried on, and nothing is made
+            return _Begun(None, around)
+        if parent is None:
+            token = _wanted.set(_trace_id(span.seed))
+            try:
+                ours = self._tracer.start_span(span.name, context=_NOTHING, kind=KINDS[span.kind])
+            finally:
+                _wanted.reset(token)
+        else:
             ours = self._tracer.start_span(
-                span.name,
-                context=trace.set_span_in_context(trace.INVALID_SPAN if parent is None else parent),
-                kind=KINDS[span.kind],
+                span.name, context=trace.set_span_in_context(parent, _NOTHING), kind=KINDS[span.kind]
             )
-        finally:
-            _wanted.reset(token)
         _doing.set(ours)
         return _Begun(ours, around)
 
@@ -126,13 +133,17 @@ class Tracing:
             return
         _doing.set(state.around)  # not a token's reset: a generator may end in another context than it began in
         ours = state.ours
+        if ours is None:
+            return
         if ours.is_recording():
-            ours.update_name(span.name)
-            facts = {**span.facts, "kind": span.kind.value, "outcome": span.outcome}
-            if span.kind is Kind.REQUEST or (span.kind is Kind.OPERATION and span.seed):
-                facts["request_id"] = span.seed
-            for name, value in facts.items():
-                ours.set_attribute(f"moorage.{name}", value if isinstance(value, int) else str(value)[:FACT_CHARS_MAX])
+            if span.kind is Kind.REQUEST:
+                ours.update_name(span.name)
+            facts: dict[str, str | int] = {"moorage.kind": span.kind.value, "moorage.outcome": span.outcome}
+            if span.seed and span.kind in BEGIN_TRACES:
+                facts["moorage.request_id"] = span.seed
+            for name, value in span.facts.items():
+                facts[f"moorage.{name}"] = value if isinstance(value, int) else str(value)[:FACT_CHARS_MAX]
+            ours.set_attributes(facts)
             if _is_bad(span.outcome):
                 ours.set_status(Status(StatusCode.ERROR, span.outcome))
         ours.end()
