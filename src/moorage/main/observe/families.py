@@ -13,8 +13,8 @@ class Family(NamedTuple):
     type: Type
     says: str
     labels: tuple[str, ...] = ()
-    unit_s: tuple[float, ...] = ()
-    """Of a histogram: the upper bounds of its buckets, in seconds."""
+    bounds_s: tuple[float, ...] = ()
+    """Of a histogram: where its buckets end."""
 
 
 QUICK_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

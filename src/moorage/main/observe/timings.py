@@ -43,7 +43,7 @@ class Timings:
 
     def _made(self, kind: type[Any], name: str) -> Any:
         family = FAMILIES[name]
-        more = {"buckets": family.unit_s} if kind is Histogram else {}
+        more: dict[str, Any] = {"buckets": family.bounds_s} if kind is Histogram else {}
         return kind(name, family.says, family.labels, registry=self._registry, **more)
 
     def begun(self, span: Span) -> None:
