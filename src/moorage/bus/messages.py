@@ -39,7 +39,6 @@ MAX_LISTED = 5_000
 """Servers in one message, and results acknowledged in one: about half of the megabyte that a NATS server lets through."""
 
 EMPTY = msgspec.Raw(b"{}")
-
 NO_NETWORK_CLIENT = "no_network_client"
 """The code with which a host of level 3 answers a `PortOrder`."""
 
@@ -332,8 +331,7 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
     """Nobody gives up before it is done: a failure is answered and not kept, so that the same command is tried anew."""
     knows_senders: bool = False
     """The sender hears what hosts say under their names (`bus/senders.py`); False: its release does not."""
-    trace: str = ""
-    """What the command is part of, as a `traceparent`; empty: nobody traces it."""
+    trace: str = ""  # what the command is part of, as a `traceparent`; empty: nobody traces it
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
