@@ -1,4 +1,4 @@
-"""The metadata service and the console proxy as processes of their own, killed and started again."""
+"""The metadata service and the console proxy as processes of their own, killed and started again; and what traces say of a set."""
 
 import hashlib
 import hmac
@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from collector import Collector, collecting
 from websockets.asyncio.client import connect
 
 from moorage.main.metadata import shared_secret
@@ -15,6 +16,7 @@ from moorage.testing.person import Person
 from moorage.testing.postgres import find_binaries
 from moorage.testing.private import open_to_others
 from moorage.testing.set import TrialSet
+from moorage.testing.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,9 +26,16 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialSet]:
+def collector() -> Iterator[Collector]:
+    with collecting() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[TrialSet]:
     directory: Path = tmp_path_factory.mktemp("set")
-    trial = TrialSet(directory, hosts=1, apis=1, conductors=1, guests_ask=True, durability="none")
+    settings = f'\n[tracing]\nendpoint = "{collector.url}"\ntrust_callers = true\n'
+    trial = TrialSet(directory, hosts=1, apis=1, conductors=1, guests_ask=True, durability="none", settings=settings)
     try:
         trial.start()
         yield trial
@@ -89,3 +98,34 @@ async def test_nobody_else_reads_what_the_roles_of_a_set_keep(trial: TrialSet, a
     assert f"{server['id']}.iso" in kept
     assert open_to_others(trial.directory) == []
     await admin.gone(server["id"])
+
+
+async def test_one_trace_goes_through_all_processes(trial: TrialSet, admin: Person, collector: Collector) -> None:
+    reply = await admin.ask_boot("traced")
+    server = reply.json()["server"]["id"]
+    assert (await admin.settled(server))["status"] == "ACTIVE"
+    await admin.gone(server)
+    trace = reply.headers["x-openstack-request-id"].removeprefix("req-").replace("-", "")
+    wanted = {
+        ("moorage-api", "request", "POST /servers"),
+        ("moorage-conductor", "operation", "boot/1"),
+        ("moorage-conductor", "step", "start_guest"),
+        ("moorage-conductor", "call", "network POST ports"),
+        ("moorage-embedded", "request", "POST /v2.0/ports"),
+        ("moorage-conductor", "command", "start_guest"),
+        ("moorage-agent", "obey", "start_guest"),
+        ("moorage-agent", "drive", "start_guest"),
+    }
+    await until(lambda: wanted <= {(each.service, each.kind, each.name) for each in collector.of(trace)})
+    above = {each.id: each for each in collector.of(trace)}
+
+    def way_up(name: str, kind: str) -> list[str]:
+        """From a span to the request."""
+        span, kinds = collector.named(trace, name, kind), [kind]
+        while span.parent:
+            span = above[span.parent]
+            kinds.append(span.kind)
+        return kinds
+
+    assert way_up("start_guest", "drive") == ["drive", "obey", "command", "step", "operation", "request"]
+    assert way_up("POST /v2.0/ports", "request") == ["request", "call", "step", "operation", "request"]

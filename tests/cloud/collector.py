@@ -1,16 +1,14 @@
 """A collector of traces: takes OTLP over HTTP, as OpenTelemetry's own does, and keeps the spans."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-from moorage.main.config import Listen
-from moorage.main.servers import Doorway
-from moorage.testing.ports import free_ports
+from typing_extensions import override
 
 
 @dataclass(frozen=True)
@@ -40,18 +38,7 @@ class Collector:
         (found,) = [each for each in self.of(trace) if each.name == name and each.kind == kind]
         return found
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body, more = body + message.get("body", b""), message.get("more_body", False)
-        if dict(scope["headers"]).get(b"content-encoding", b"") not in {b"", b"identity"}:
-            raise AssertionError("what is packed is not read here")
-        self._take(ExportTraceServiceRequest.FromString(body))
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-    def _take(self, told: Any) -> None:
+    def take(self, told: Any) -> None:
         for resource in told.resource_spans:
             service = next(
                 each.value.string_value for each in resource.resource.attributes if each.key == "service.name"
@@ -76,15 +63,29 @@ class Collector:
                     )
 
 
-@asynccontextmanager
-async def collecting() -> AsyncIterator[Collector]:
-    """One that listens, on a free port."""
-    port = free_ports(1)[0]
-    collector = Collector(f"http://127.0.0.1:{port}/v1/traces")
-    door = Doorway("collector", Listen(port=port))
-    await door.open(collector)
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    """One that listens, on a free port, in threads of its own: it hears processes that stop while the test waits for them."""
+
+    class Handler(BaseHTTPRequestHandler):
+        @override
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nobody reads it."""
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            collector.take(ExportTraceServiceRequest.FromString(body))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    collector = Collector(f"http://127.0.0.1:{server.server_port}/v1/traces")
+    thread = Thread(target=server.serve_forever, name="collector")
+    thread.start()
     try:
         yield collector
     finally:
-        await door.close()
-        await asyncio.sleep(0)
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -6,7 +6,6 @@ import signal
 import socket
 import sqlite3
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import cast
@@ -15,6 +14,7 @@ import asyncpg
 import pytest
 import sqlalchemy as sa
 
+from moorage.main.observe.looks import PATIENCE_S as LOOK_S
 from moorage.main.observe.looks import Looks
 from moorage.model.errors import Invalid, Unavailable, UnknownOutcome
 from moorage.sql import Database, Limits, Load, Tx, open_database
@@ -234,9 +234,10 @@ async def test_who_scrapes_waits_a_moment_for_a_server_that_hangs(freezable: Ser
         os.kill(each, signal.SIGSTOP)
     try:
         for _ in range(3):
-            began = time.monotonic()
-            await looks.look()
-            assert time.monotonic() - began < 2
+            looking, sleeping = asyncio.create_task(looks.look()), asyncio.create_task(asyncio.sleep(2 * LOOK_S))
+            await asyncio.wait([looking, sleeping], return_when=asyncio.FIRST_COMPLETED)
+            assert looking.done()
+            await sleeping
             assert not looks.of["region"].answers
             assert looks.shown()["region"].outbox == Backlog(0, None)
             assert isinstance(database, PostgresqlDatabase)
