@@ -302,5 +302,7 @@ async def test_who_adopts_an_operation_goes_on_in_its_trace(tmp_path: Path, coll
         await cloud.stop()
     trace = reply.headers["x-openstack-request-id"].removeprefix("req-").replace("-", "")
     told = [each for each in collector.of(trace) if each.kind == "operation"]
-    assert sorted((each.facts["outcome"], each.facts["epoch"]) for each in told) == [("cancelled", "1"), ("done", "2")]
+    outcomes = [each.facts["outcome"] for each in sorted(told, key=lambda each: int(each.facts["epoch"]))]
+    assert len(outcomes) > 1
+    assert outcomes == [*["left"] * (len(outcomes) - 1), "done"]
     assert {each.parent for each in told} == {collector.named(trace, "POST /servers", "request").id}

@@ -495,7 +495,7 @@ class Conductor:
                     max_attempts=hosts_tried(saga, self.rooms.settings.max_attempts),
                     herald=None if self.rooms.herald is None else self.rooms.herald.heard,
                 )
-            except (Unwound, Stuck, Fenced, Torn) as ending:
+            except (Unwound, Stuck, Fenced, Torn, asyncio.CancelledError) as ending:
                 doing.came_to(ending_of(ending))
                 raise
             doing.came_to("done")
@@ -517,7 +517,7 @@ def began_by(lines: Sequence[Line]) -> str:
     return lines[0].trace if lines and isinstance(lines[0], Intent) else ""
 
 
-def ending_of(ending: Unwound | Stuck | Fenced | Torn) -> str:
+def ending_of(ending: BaseException) -> str:
     """In a word, for who counts them: `failed` and `cancelled` are taken back, `stuck` is tried again, `left` goes on elsewhere."""
     match ending:
         case Unwound():
