@@ -28,10 +28,11 @@ class Kept:
 @dataclass
 class Collector:
     url: str
-    spans: list[Kept] = field(default_factory=list)
+    spans: dict[str, Kept] = field(default_factory=dict)
+    """By id: a batch that was answered late is sent again."""
 
     def of(self, trace: str) -> list[Kept]:
-        return [each for each in self.spans if each.trace == trace]
+        return [each for each in list(self.spans.values()) if each.trace == trace]
 
     def named(self, trace: str, name: str, kind: str) -> Kept:
         """The one of this trace."""
@@ -49,17 +50,15 @@ class Collector:
                         each.key.removeprefix("moorage."): each.value.string_value or str(each.value.int_value)
                         for each in span.attributes
                     }
-                    self.spans.append(
-                        Kept(
-                            service,
-                            span.name,
-                            facts.pop("kind"),
-                            span.trace_id.hex(),
-                            span.span_id.hex(),
-                            span.parent_span_id.hex(),
-                            facts,
-                            span.status.code == 2,
-                        )
+                    self.spans[span.span_id.hex()] = Kept(
+                        service,
+                        span.name,
+                        facts.pop("kind"),
+                        span.trace_id.hex(),
+                        span.span_id.hex(),
+                        span.parent_span_id.hex(),
+                        facts,
+                        span.status.code == 2,
                     )
 
 

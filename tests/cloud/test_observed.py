@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.drivers.dials import VerbDial
 from moorage.main.config import Hosts
+from moorage.main.config_watching import Metrics, Tracing
 from moorage.main.observe.families import FAMILIES, LIBRARY_FAMILIES, samples
 from moorage.main.observe.looks import PATIENCE_S
 from moorage.main.up import start_cloud
-from moorage.main.watching import Metrics, Tracing
 from moorage.model.errors import Unavailable
 from moorage.testing.person import Person
 from moorage.testing.ports import free_ports

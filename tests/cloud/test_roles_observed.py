@@ -11,7 +11,7 @@ from conftest import SERVICES
 
 from moorage.main import placement_alone, roles
 from moorage.main.config import OPTIONAL_PORTS, Agent, Api, Config, Listen, Region
-from moorage.main.watching import Metrics
+from moorage.main.config_watching import Metrics
 from moorage.model.errors import Invalid
 from moorage.testing.ports import free_ports
 from moorage.testing.waiting import PATIENCE_S

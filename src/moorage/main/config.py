@@ -16,10 +16,10 @@ from moorage.main.config_audit_log import AuditLog
 from moorage.main.config_guests import Console, Metadata
 from moorage.main.config_notifications import Notifications
 from moorage.main.config_scheduler import Fence, Scheduler
+from moorage.main.config_watching import Metrics, Tracing, check_watching
 from moorage.main.http_limits import HttpLimits, Rates, check_limits
 from moorage.main.secret_settings import check_unread, resolved
 from moorage.main.security import Secrets, SecurityCompliance, check_security
-from moorage.main.watching import Metrics, Tracing, check_watching
 from moorage.model.errors import Invalid
 from moorage.sql import Limits
 

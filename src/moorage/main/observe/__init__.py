@@ -65,7 +65,7 @@ class Observed:
         if config.metrics.port:
             from moorage.main.observe.metrics import Metrics
 
-            door = Doorway("metrics", Listen(config.metrics.host, config.metrics.port))
+            door = Doorway("metrics", Listen(config.metrics.host, config.metrics.port), config)
             metrics = Metrics(role, door, kept_s=config.metrics.kept_s)
             await metrics.open()
             self._metrics = metrics

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from moorage.main.config import Listen
+from moorage.main.config_watching import Metrics, Tracing
 from moorage.main.servers import Doorway
-from moorage.main.watching import Metrics, Tracing
 from moorage.testing.bench.clouds import BenchCloud, backing, cloud
 from moorage.testing.bench.load import Connection
 from moorage.testing.bench.table import Row, Table
