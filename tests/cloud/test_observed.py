@@ -111,8 +111,9 @@ async def test_every_family_is_scraped_and_says_what_happened(watched: Watched) 
     await running.let_go(second["id"])
     scrape = await watched.scrape()
     wanted = {sample for name in FAMILIES.keys() - NOT_IN_THIS_CLOUD for sample in samples(name)}
-    # of operations that are open there are none
-    assert wanted - scrape.samples.keys() <= {"moorage_operations", "moorage_operations_oldest_seconds"}
+    # nothing is open, and nobody was turned away
+    empty = {"moorage_operations", "moorage_operations_oldest_seconds", "moorage_refused_total"}
+    assert wanted - scrape.samples.keys() <= empty
     assert scrape.samples.keys() - wanted == set(LIBRARY_FAMILIES)
     assert scrape.value("moorage_ready") == 1
     assert scrape.value("moorage_requests_total", service="compute", method="POST", route="/servers", status="202") == 2
@@ -168,6 +169,16 @@ async def test_health_is_told_without_a_token(watched: Watched) -> None:
         assert (await watched.get("/healthz")).status_code == 200
     finally:
         watched.running.cloud.region.bus.dials.cut = False  # type: ignore[attr-defined]
+
+
+async def test_what_a_listener_turns_away_is_counted(watched: Watched) -> None:
+    compute = watched.running.config.api.compute
+    async with httpx.AsyncClient() as http:
+        refused = await http.get(f"http://{compute.host}:{compute.port}/", headers={"X-Long": "x" * 200_000})
+    assert refused.status_code == 431
+    scrape = await watched.scrape()
+    assert scrape.value("moorage_refused_total", service="compute", why="431") == 1
+    assert scrape.value("moorage_connections", service="compute") >= 1
 
 
 async def test_openmetrics_is_spoken_with_who_asks_for_it(watched: Watched) -> None:

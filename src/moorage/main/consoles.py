@@ -90,7 +90,7 @@ async def console(config: Config, stopping: asyncio.Event) -> None:
     proxy = await open_proxy(door, config, make_consoles(config, databases, hosts, clock), observed)
     presence = Presence(databases.region, clock, me, ROLE)
     await presence.start()
-    observed.sees(Sources(databases=databases.by_name, bus=bus, hosts=hosts, proxy=proxy))
+    observed.sees(Sources(databases=databases.by_name, bus=bus, hosts=hosts, proxy=proxy, doors={ROLE: door}))
     print(f"moorage: console on {config.api.console.url}: ready", flush=True)
     await stopping.wait()
     await door.close()

@@ -59,14 +59,16 @@ class Doorkeeper:
         self._trusted = frozenset(caller_of(each) for each in trusted_proxies)
         self._of: Counter[str] = Counter()
         self.inside = 0
+        self.refused: Counter[str] = Counter()
+        """What was turned away without asking the service: `connection`, or requests by status."""
 
     def admit(self, address: str) -> Visit | None:
         """None: there is no room for (another of) this caller."""
         caller = caller_of(address)
         trusted = caller in self._trusted
-        if self.inside >= self._limits.connections_max:
-            return None
-        if not trusted and self._of[caller] >= self._limits.connections_of_an_address_max:
+        of_caller_max = self._limits.connections_max if trusted else self._limits.connections_of_an_address_max
+        if self.inside >= self._limits.connections_max or self._of[caller] >= of_caller_max:
+            self.refused["connection"] += 1
             return None
         self.inside += 1
         self._of[caller] += 1

@@ -173,6 +173,8 @@ class LimitedProtocol(HttpToolsProtocol):
             cast("MutableMapping[str, Any]", self.scope)[CALLER] = forwarded_caller(self._visit, self.headers)
         if self._rates is not None:
             self._count(self._rates)
+        if isinstance(self.app, PlainAnswer):
+            self._doorkeeper.refused[str(self.app.status)] += 1
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []  # what follows a body is no header of the request
@@ -231,6 +233,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Answer without an application, and read no more requests; between parts of another answer there is no place for it."""
         self._phase = OVER
         self._waited_s = 0.0
+        self._doorkeeper.refused[str(refusal.status)] += 1
         self.flow.resume_reading()
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn says of it
         if cycle is not None and not cycle.response_complete:

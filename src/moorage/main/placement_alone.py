@@ -95,7 +95,9 @@ async def run(config: Config) -> None:
     app = make_placement_app(engine, database, authenticate, policy=policy(config))
     origins = mine.cors_allowed_origins
     await door.open(observed.app("placement", Cors(app, origins, mine.cors_allow_headers) if origins else app))
-    observed.sees(Sources(databases={"placement": database}, engine=engine, neighbours=asking))
+    observed.sees(
+        Sources(databases={"placement": database}, engine=engine, neighbours=asking, doors={"placement": door})
+    )
     settle_memory()
     print(f"moorage: placement on {listen.url}: ready", flush=True)
     await stop_on_signals(config).wait()

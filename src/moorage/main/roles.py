@@ -55,7 +55,7 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
     await doors["placement"].open(observed.app("placement", audited.around("placement", make_placement(region))))
     await doors["compute"].open(observed.app("compute", audited.around("compute", make_frontdesk(region))))
     await region.appear("api")
-    observed.sees(of_region(region))
+    observed.sees(of_region(region, doors=doors))
     _say_out(region)
     _say(f"api on {config.api.compute.url}, placement on {config.api.placement.url}{PREFIX}")
     await stopping.wait()
@@ -150,7 +150,7 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
     for name, app in services.apps.items():
         await doors[name].open(observed.app(name, audited.around(name, app)))
     databases = {each.name: each for each in services.databases}
-    observed.sees(Sources(databases=databases, neighbours=(own.compute, own.placement, own.identity)))
+    observed.sees(Sources(databases=databases, neighbours=(own.compute, own.placement, own.identity), doors=doors))
     _say("embedded " + ", ".join(services.apps))
     await stopping.wait()
     for door in doors.values():

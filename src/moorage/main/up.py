@@ -168,7 +168,7 @@ async def start_cloud(config: Config) -> Cloud:
         )
         await doors["metadata"].open(observed.app("metadata", guests))
     await region.appear("up")
-    observed.sees(of_region(region, rounds, fleet.agents.values, proxy))
+    observed.sees(of_region(region, rounds, fleet.agents.values, proxy, doors))
     return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, observed, plans)
 
 

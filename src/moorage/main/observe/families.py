@@ -32,6 +32,10 @@ FAMILIES: dict[str, Family] = {
         "histogram", "From a request's head to the end of its answer", ("service", "method", "route"), QUICK_S
     ),
     "moorage_requests_in_flight": Family("gauge", "Requests that are being answered", ("service",)),
+    "moorage_connections": Family("gauge", "Connections to a listener", ("service",)),
+    "moorage_refused_total": Family(
+        "counter", "Connections, and requests by status, that a listener turned away without asking its service", ("service", "why")
+    ),
     "moorage_consoles_open": Family("gauge", "Consoles that this proxy carries"),
     # operations
     "moorage_operations": Family("gauge", "Operations of the region that have not ended", ("saga", "state")),

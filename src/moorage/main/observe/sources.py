@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # a process that has little of this should not have to load t
     from moorage.conductor.rounds import Rounds
     from moorage.conductor.worker import Conductor
     from moorage.main.region import Region
+    from moorage.main.servers import Doorway
     from moorage.placement.engine import Engine
 
 
@@ -37,6 +38,7 @@ class Sources:
     neighbours: "Sequence[Neighbour]" = ()
     agents: "Callable[[], Collection[Agent]]" = _none
     rounds: "Rounds | None" = None
+    doors: "Mapping[str, Doorway]" = field(default_factory=dict)
     proxy: "ConsoleProxy | None" = None
     region: "Region | None" = None
     """Of a process that has one: it may be a conductor, and of cells."""
@@ -57,6 +59,7 @@ def of_region(
     rounds: "Rounds | None" = None,
     agents: "Callable[[], Collection[Agent]]" = _none,
     proxy: "ConsoleProxy | None" = None,
+    doors: "Mapping[str, Doorway] | None" = None,
 ) -> Sources:
     """Of a process that serves the API or tells operations."""
     return Sources(
@@ -69,5 +72,6 @@ def of_region(
         agents=agents,
         rounds=rounds,
         proxy=proxy,
+        doors=doors or {},
         region=region,
     )

@@ -54,6 +54,7 @@ class State(Collector):
         version = (__version__, self.role, platform.python_version())
         yield shown("moorage_build_info", (version, 1))
         yield one("moorage_ready", self.ready())
+        yield from self._doors()
         yield from self._databases()
         yield from self._waiting()
         yield from self._conductor()
@@ -66,6 +67,13 @@ class State(Collector):
             yield one("moorage_picture_hosts", len(engine.picture.slots_by_name))
         if (proxy := self.sources.proxy) is not None:
             yield one("moorage_consoles_open", proxy.consoles)
+
+    def _doors(self) -> Iterator[Metric]:
+        keepers = {name: door.doorkeeper for name, door in self.sources.doors.items()}
+        if keepers:
+            yield shown("moorage_connections", *(((name,), keeper.inside) for name, keeper in keepers.items()))
+            refused = {(name, why): count for name, keeper in keepers.items() for why, count in keeper.refused.items()}
+            yield shown("moorage_refused_total", *refused.items())
 
     def _databases(self) -> Iterator[Metric]:
         databases = self.sources.databases
