@@ -4,13 +4,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
 from collector import Collector, collecting
-from conftest import Running, Shared, a_config
+from conftest import Running, Shared
 from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.drivers.dials import VerbDial
@@ -18,9 +17,7 @@ from moorage.main.config import Hosts
 from moorage.main.config_watching import Metrics, Tracing
 from moorage.main.observe.families import FAMILIES, LIBRARY_FAMILIES, samples
 from moorage.main.observe.looks import PATIENCE_S
-from moorage.main.up import start_cloud
 from moorage.model.errors import Unavailable
-from moorage.testing.person import Person
 from moorage.testing.ports import free_ports
 from moorage.testing.waiting import until
 
@@ -287,33 +284,3 @@ async def test_a_callers_trace_goes_on_here(watched: Watched) -> None:
         del headers["traceparent"]
     await watched.trace_of("")
     assert watched.collector.named(trace, "GET /flavors", "request").parent == above
-
-
-async def test_who_adopts_an_operation_goes_on_in_its_trace(tmp_path: Path, collector: Collector) -> None:
-    config = a_config(tmp_path / "data", tracing=Tracing(endpoint=collector.url), hosts=Hosts(count=1))
-    cloud = await start_cloud(config)
-    try:
-        async with Person(config) as admin:
-            running = Running(cloud, admin)
-            await running.listen()
-            running.hold_up("start_guest")
-            reply = await admin.ask_boot()
-            await until(lambda: any(step == "start_guest" for _, step in running.told))
-    finally:
-        await cloud.stop()
-    cloud = await start_cloud(config)
-    try:
-        async with Person(config) as admin:
-            running = Running(cloud, admin)
-            server = reply.json()["server"]["id"]
-            assert (await admin.settled(server))["status"] == "ACTIVE"
-            await running.let_go(server)
-            await running.idle()
-    finally:
-        await cloud.stop()
-    trace = reply.headers["x-openstack-request-id"].removeprefix("req-").replace("-", "")
-    told = [each for each in collector.of(trace) if each.kind == "operation"]
-    outcomes = [each.facts["outcome"] for each in sorted(told, key=lambda each: int(each.facts["epoch"]))]
-    assert len(outcomes) > 1
-    assert outcomes == [*["left"] * (len(outcomes) - 1), "done"]
-    assert {each.parent for each in told} == {collector.named(trace, "POST /servers", "request").id}

@@ -173,8 +173,8 @@ class LimitedProtocol(HttpToolsProtocol):
             cast("MutableMapping[str, Any]", self.scope)[CALLER] = forwarded_caller(self._visit, self.headers)
         if self._rates is not None:
             self._count(self._rates)
-        if isinstance(self.app, PlainAnswer):
-            self._doorkeeper.refused[str(self.app.status)] += 1
+        if self.app is not self._serving:
+            self._doorkeeper.refused[str(cast("PlainAnswer", self.app).status)] += 1
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []  # what follows a body is no header of the request
