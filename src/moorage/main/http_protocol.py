@@ -174,7 +174,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._rates is not None:
             self._count(self._rates)
         if self.app is not self._serving:
-            self._doorkeeper.refused[str(cast("PlainAnswer", self.app).status)] += 1
+            refusal: Any = self.app
+            self._doorkeeper.refused[str(refusal.status)] += 1
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []  # what follows a body is no header of the request
