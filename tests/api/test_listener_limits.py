@@ -56,7 +56,7 @@ async def half_sent(there: Listening, count: int, *requests: bytes) -> None:
         await ends.say(requests[number % len(requests)])
 
 
-async def test_half_sent_requests_do_not_stay() -> None:
+async def test_half_sent_requests_do_not_stay(caplog: pytest.LogCaptureFixture) -> None:
     """What a slow client holds it loses, whichever part it does not send; others are answered meanwhile, and later."""
     app = Echo()
     async with listening(app) as there:
@@ -72,6 +72,8 @@ async def test_half_sent_requests_do_not_stay() -> None:
         assert [each[9:12] for each in answers] == [b"", b"408", b"408", b"408", b"200"]
         await there.time_passes(6.0)
         await there.empty()
+        assert there.door.doorkeeper.refused == {408: 180}
+        assert len([each for each in caplog.messages if "408 to 127.0.0.1, by a limit of [api]" in each]) == 1
         assert app.gone == 60
         assert (await there.ask(get()))[0] == 200
 

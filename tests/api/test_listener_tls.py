@@ -157,11 +157,13 @@ async def test_the_listener_looks_at_its_certificate_by_itself_and_when_told(
         assert await serial(there, trust)
 
 
-def test_so_it_is_on_the_loop_that_processes_run_on(authority: Authority, tmp_path: Path) -> None:
+def test_so_it_is_on_the_loop_that_processes_run_on(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run_loop(test_a_listener_speaks_tls(authority, tmp_path))
     run_loop(test_plain_http_on_a_port_with_tls_gets_nothing(authority))
     run_loop(test_handshakes_that_are_never_ended_are_counted_and_do_not_stay(authority))
-    run_loop(in_the_clear.test_half_sent_requests_do_not_stay())
+    run_loop(in_the_clear.test_half_sent_requests_do_not_stay(caplog))
     run_loop(in_the_clear.test_who_does_not_take_an_answer_loses_it())
     run_loop(in_the_clear.test_connections_have_a_limit_in_all_and_of_an_address())
 
@@ -221,3 +223,6 @@ def test_the_consoles_older_setting_is_its_listeners_certificate(tmp_path: Path)
     assert (config.api.console.cert, config.api.console.key) == ("a.pem", "a.key")
     assert urls(config)["serial"] == "wss://127.0.0.1:6080/"
     assert not config.api.compute.has_tls
+    file.write_text('[api.image]\nport = 9292\nkey = "a.key"\n')
+    with pytest.raises(Invalid, match=r"\[api\.image\] names a key without a certificate"):
+        read_config(file)

@@ -470,11 +470,7 @@ def checked(config: Config) -> Config:
         or told.tries_max < 0
     ):
         raise Invalid("[notifications] limits are positive numbers; tries_max may be 0")
-    check_limits(config.api.limits)
-    for name in LISTENERS:
-        port = getattr(config.api, name).port
-        if not 0 < port <= PORT_MAX:
-            raise Invalid(f"{port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
+    _check_listeners(config.api)
     if config.audit_log.enabled and config.audit_log.notify and not told.wanted:
         raise Invalid("[audit_log] notify needs [notifications] with bus or transport_url: where events are to go")
     if config.audit.every_s < 0:
@@ -484,6 +480,19 @@ def checked(config: Config) -> Config:
     _check_guests(config)
     check_security(config.secrets, config.security_compliance)
     return config
+
+
+def _check_listeners(api: Api) -> None:
+    """Raises Invalid."""
+    check_limits(api.limits)
+    for name in (*LISTENERS, *OPTIONAL_PORTS):
+        listen: Listen = getattr(api, name)
+        if listen.key and not listen.cert:
+            raise Invalid(f"[api.{name}] names a key without a certificate: set cert, here or under [api]")
+        if name in LISTENERS and not 0 < listen.port <= PORT_MAX:
+            raise Invalid(f"{listen.port} is no port for the {name} service: ports are from 1 to {PORT_MAX}")
+        if not 0 <= listen.port <= PORT_MAX:
+            raise Invalid(f"{listen.port} is no port for the {name} service: from 0 (none) to {PORT_MAX}")
 
 
 def _check_fence(machines: tuple[Machine, ...]) -> None:
@@ -501,10 +510,6 @@ def _check_fence(machines: tuple[Machine, ...]) -> None:
 
 def _check_guests(config: Config) -> None:
     """Of what guests are told, and of their consoles. Raises Invalid."""
-    for name in OPTIONAL_PORTS:
-        port = getattr(config.api, name).port
-        if not 0 <= port <= PORT_MAX:
-            raise Invalid(f"{port} is no port for the {name} service: from 0 (none) to {PORT_MAX}")
     consoles = config.console
     if min(consoles.token_life_s, consoles.connections_max, consoles.connections_of_a_server_max) <= 0:
         raise Invalid("[console] limits are positive numbers")

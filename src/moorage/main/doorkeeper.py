@@ -1,14 +1,22 @@
 """How many connections a listener has, in all and of each address; and who a caller is, behind proxies that are trusted."""
 
 import ipaddress
+import logging
+import time
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
 from moorage.main.http_limits import HttpLimits
+from moorage.model.retry import SeldomLog
 
 IPV6_BITS = 64
 """Whoever has one address of IPv6 has 2⁶⁴."""
+NO_ROOM = 503
+LOG_EVERY_S = 60.0
+LOGGED_KINDS_MAX = 16
+
+log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=4096)
@@ -54,25 +62,33 @@ class Visit:
 class Doorkeeper:
     """Counts the connections of one listener."""
 
-    def __init__(self, limits: HttpLimits, trusted_proxies: Iterable[str] = ()) -> None:
+    def __init__(self, limits: HttpLimits, trusted_proxies: Iterable[str] = (), name: str = "") -> None:
         self._limits = limits
+        self._name = name
+        self._log = SeldomLog(log, time.monotonic, every_s=LOG_EVERY_S, kinds_max=LOGGED_KINDS_MAX)
+        self.refused: Counter[int] = Counter()
+        """How often it refused somebody by itself, by status; 503 also for connections that were not let in."""
         self._trusted = frozenset(caller_of(each) for each in trusted_proxies)
         self._of: Counter[str] = Counter()
         self.inside = 0
-        self.refused: Counter[str] = Counter()
-        """What was turned away without asking the service: `connection`, or requests by status."""
 
     def admit(self, address: str) -> Visit | None:
         """None: there is no room for (another of) this caller."""
         caller = caller_of(address)
         trusted = caller in self._trusted
-        of_caller_max = self._limits.connections_max if trusted else self._limits.connections_of_an_address_max
-        if self.inside >= self._limits.connections_max or self._of[caller] >= of_caller_max:
-            self.refused["connection"] += 1
+        if self.inside >= self._limits.connections_max or (
+            not trusted and self._of[caller] >= self._limits.connections_of_an_address_max
+        ):
+            self.refuses(NO_ROOM, caller)
             return None
         self.inside += 1
         self._of[caller] += 1
         return Visit(self, caller, trusted)
+
+    def refuses(self, status: int, caller: str) -> None:
+        """Count it, and say it now and then: an operator may have to raise a limit, or to lock somebody out."""
+        self.refused[status] += 1
+        self._log.warning(str(status), "%s: %d to %s, by a limit of [api]", self._name, status, caller or "somebody")
 
     def left(self, caller: str) -> None:
         self.inside -= 1
@@ -81,12 +97,11 @@ class Doorkeeper:
             del self._of[caller]
 
 
-def forwarded_caller(visit: Visit, headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Who asks: the connection's other end, or whom a trusted proxy names last."""
-    if not visit.trusted:
-        return visit.caller
+def forwarded_address(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Whom a proxy names last in `X-Forwarded-For`; empty when that is no address."""
     said = b""
     for name, value in headers:
         if name == b"x-forwarded-for":
             said = value
-    return caller_of(said.decode("latin-1").rpartition(",")[2].strip()) or visit.caller
+    address = said.decode("latin-1").rpartition(",")[2].strip()
+    return address if caller_of(address) else ""

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from moorage.main.doorkeeper import Doorkeeper, Visit, forwarded_caller
+from moorage.main.doorkeeper import Doorkeeper, Visit, caller_of, forwarded_address
 from moorage.main.http_answers import (
     BAD_REQUEST,
     BODY_TOO_SLOW,
@@ -39,7 +39,7 @@ from moorage.main.http_answers import (
 )
 from moorage.main.http_limits import HttpLimits
 from moorage.main.rates import RateLimits
-from moorage.model.admission import CALLER, CHARGE
+from moorage.model.admission import CHARGE
 
 HEAD, BODY, DONE, OVER = range(4)
 LINGER_S = 5.0
@@ -58,6 +58,8 @@ class _Refused(Exception):
 class LimitedProtocol(HttpToolsProtocol):
     """One connection of a listener."""
 
+    parser: Any
+    """httptools'; None once the connection is lost, when nobody uses it."""
     _phase = HEAD
     _begun = False
     """Whether a byte of this request has come."""
@@ -168,24 +170,36 @@ class LimitedProtocol(HttpToolsProtocol):
         self._phase = BODY
         self._waited_s = 0.0
         self._body_bytes = self._empty_bytes = self._dropped_bytes = 0
-        self.app = self._serving if len(self.tasks) < self._requests_max else BUSY
-        if self._visit is not None and self._visit.trusted:
-            cast("MutableMapping[str, Any]", self.scope)[CALLER] = forwarded_caller(self._visit, self.headers)
+        self.app = self._serving
+        if self._visit is not None and self._visit.trusted and (address := forwarded_address(self.headers)):
+            self.scope["client"] = (address, 0)
+        if len(self.tasks) >= self._requests_max:
+            self._answer_instead(BUSY)
         if self._rates is not None:
             self._count(self._rates)
-        if self.app is not self._serving:
-            refusal: Any = self.app
-            self._doorkeeper.refused[str(refusal.status)] += 1
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []  # what follows a body is no header of the request
 
     def _count(self, rates: RateLimits) -> None:
-        caller = "" if self._visit is None else forwarded_caller(self._visit, self.headers)
+        caller = caller_of(self.scope["client"][0]) if self.scope["client"] else ""
         if wait_s := rates.charge_caller(caller):
-            self.app = too_often(wait_s)
+            self._answer_instead(too_often(wait_s))
         elif rates.charges_projects(caller):
             cast("MutableMapping[str, Any]", self.scope)[CHARGE] = rates.charge_asker
+
+    def _answer_instead(self, answer: PlainAnswer) -> None:
+        self.app = answer
+        self._doorkeeper.refuses(answer.status, self._caller)
+
+    @property
+    def _last_cycle(self) -> RequestResponseCycle | None:
+        """None before the first request, whatever uvicorn says of it."""
+        return cast("RequestResponseCycle | None", self.cycle)
+
+    @property
+    def _caller(self) -> str:
+        return "" if self._visit is None else self._visit.caller
 
     @override
     def on_body(self, body: bytes) -> None:
@@ -234,9 +248,9 @@ class LimitedProtocol(HttpToolsProtocol):
         """Answer without an application, and read no more requests; between parts of another answer there is no place for it."""
         self._phase = OVER
         self._waited_s = 0.0
-        self._doorkeeper.refused[str(refusal.status)] += 1
+        self._doorkeeper.refuses(refusal.status, self._caller)
         self.flow.resume_reading()
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn says of it
+        cycle = self._last_cycle
         if cycle is not None and not cycle.response_complete:
             if cycle.response_started or self.pipeline:
                 self.transport.close()
@@ -269,7 +283,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _waits_for_client(self) -> bool:
-        cycle: RequestResponseCycle | None = self.cycle
+        cycle = self._last_cycle
         if self._phase == OVER or cycle is None or cycle.response_complete:
             return True
         return self._phase == BODY and not (self.flow.read_paused or cycle.waiting_for_100_continue or self.pipeline)

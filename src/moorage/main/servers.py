@@ -108,7 +108,7 @@ class Doorway:
         self.name = name
         self.listen = listen
         self.limits = config.api.limits
-        self.doorkeeper = Doorkeeper(self.limits, config.api.trusted_proxies)
+        self.doorkeeper = Doorkeeper(self.limits, config.api.trusted_proxies, name)
         rates = config.api.rates
         self.rates = RateLimits(rates) if rates.project_per_s or rates.address_per_s else None
         self.certificate = _certificate(listen, config.data)
