@@ -66,8 +66,10 @@ async def test_behind_a_trusted_proxy_each_client_has_a_rate_of_its_own() -> Non
         assert [await ask(b"X-Forwarded-For: 192.0.2.1") for _ in range(2)] == [200, 429]
         assert await ask(b"X-Forwarded-For: 192.0.2.2") == 200
         assert await ask(b"X-Forwarded-For: 192.0.2.3, 192.0.2.1") == 429
+        assert there.app.scopes[0]["client"] == ("192.0.2.1", 0)
     async with listening(rates=rates) as there:
         assert [(await there.ask(get("/", b"X-Forwarded-For: 192.0.2.%d" % n)))[0] for n in range(2)] == [200, 429]
+        assert there.app.scopes[0]["client"][0] == "127.0.0.1"
 
 
 async def test_nobody_on_this_machine_is_counted_unless_they_are_to_be() -> None:
