@@ -18,7 +18,6 @@ from moorage.embedded.identity.app import make_identity
 from moorage.embedded.identity.lockout import ACCOUNTS, DEFAULTS, KEPT_MAX, Buckets, Limits, home_of
 from moorage.embedded.identity.passwords import ROUNDS, Passwords
 from moorage.main.config import Config
-from moorage.model.admission import CALLER
 from moorage.model.errors import Unauthenticated, Unavailable
 from moorage.sql import open_database
 
@@ -339,7 +338,7 @@ async def test_behind_a_trusted_proxy_whoever_it_names_waits(opened: Open) -> No
         said = {"caller": "198.51.100.1"}
 
         async def named(scope: Any, receive: Any, send: Any) -> None:
-            await inner({**scope, CALLER: said["caller"]}, receive, send)
+            await inner({**scope, "client": (said["caller"], 0)}, receive, send)
 
         transport = httpx.ASGITransport(named, client=("203.0.113.5", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://cloud:5000") as http:

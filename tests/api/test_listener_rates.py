@@ -6,7 +6,7 @@ from listening import Echo, get, listening
 from moorage.api.app import Frontdesk
 from moorage.main.http_limits import Rates
 from moorage.main.rates import Buckets, RateLimits
-from moorage.model.admission import CALLER, CHARGE
+from moorage.model.admission import CHARGE
 from moorage.model.asker import Asker
 from moorage.model.errors import TooManyRequests
 from moorage.testing.frontdesk import ADMIN, MEMBER, STRANGER, authenticate, front_desk, token
@@ -96,8 +96,8 @@ async def test_a_project_may_ask_the_compute_api_so_often(tmp_path: object) -> N
 
 
 async def test_a_service_is_told_whom_a_trusted_proxy_names_and_nobody_else() -> None:
-    for trusted, seen in ((("127.0.0.1",), "192.0.2.7"), ((), None)):
+    for trusted, seen in ((("127.0.0.1",), "192.0.2.7"), ((), "127.0.0.1")):
         app = Echo()
         async with listening(app, trusted_proxies=trusted) as there:
             assert (await there.ask(get("/", b"X-Forwarded-For: 192.0.2.1, 192.0.2.7")))[0] == 200
-            assert app.scopes[0].get(CALLER) == seen
+            assert app.scopes[0]["client"][0] == seen

@@ -7,9 +7,6 @@ from moorage.model.asker import Asker
 
 CHARGE = "moorage.charge_asker"
 """The listener's part, in the ASGI scope of requests that are counted; calls within the process have none."""
-
-CALLER = "moorage.caller"
-"""In the ASGI scope of requests that came through a trusted proxy: from where, as the proxy says."""
 DIGITS_MAX = 18
 
 ChargeAsker: TypeAlias = Callable[[Asker], None]

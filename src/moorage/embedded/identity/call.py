@@ -22,7 +22,7 @@ from moorage.embedded.identity.store import LIST_MAX, Record
 from moorage.embedded.identity.tokens import Claims
 from moorage.model import errors
 from moorage.model.access_rules import AccessRule, permits
-from moorage.model.admission import CALLER, CHARGE, charge, declares_more
+from moorage.model.admission import CHARGE, charge, declares_more
 from moorage.model.errors import Forbidden, Invalid, Problem, TooLarge, TooManyRequests
 from moorage.model.heard import LISTENING, heard
 
@@ -87,8 +87,6 @@ class Call:
     @property
     def address(self) -> str | None:
         """From where it is asked, as a trusted proxy says if there is one; None: from inside this process."""
-        if (caller := self.request.scope.get(CALLER)) is not None:
-            return str(caller)
         client = self.request.client
         return None if client is None or client.host == INSIDE else client.host
 

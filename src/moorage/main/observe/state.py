@@ -72,7 +72,9 @@ class State(Collector):
         keepers = {name: door.doorkeeper for name, door in self.sources.doors.items()}
         if keepers:
             yield shown("moorage_connections", *(((name,), keeper.inside) for name, keeper in keepers.items()))
-            refused = {(name, why): count for name, keeper in keepers.items() for why, count in keeper.refused.items()}
+            refused = {
+                (name, str(status)): n for name, keeper in keepers.items() for status, n in keeper.refused.items()
+            }
             yield shown("moorage_refused_total", *refused.items())
 
     def _databases(self) -> Iterator[Metric]:
