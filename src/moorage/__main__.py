@@ -20,6 +20,7 @@ COMMANDS = {
     "metadata": ("moorage.main.roles", "what guests are told of themselves, as a process of its own"),
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
     "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
+    "bus": ("moorage.main.bus", "key | permissions | config: who may say and hear what on the message bus"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
     "host": ("moorage.cli.host", "drain | show-drain | cancel-drain: every server of a host is moved elsewhere"),
     "cell": ("moorage.cli.cell", "list | disable | enable | delete: the cells of the region"),

@@ -9,16 +9,20 @@ from moorage.model.ids import CellId
 class Outgoing:
     """Of one agent.  Until a conductor has spoken, nobody knows of what release they are: what is asked a second time is asked of both."""
 
-    def __init__(self, bus: Bus, cell: CellId, host: str) -> None:
+    def __init__(self, bus: Bus, cell: CellId, host: str, *, earlier: bool = True) -> None:
+        """`earlier`: whether there may be conductors of that release; the broker's permissions may leave no way to them."""
         self._bus = bus
         self._cell = cell
         self._host = host
-        self._earlier: bool | None = None
+        self._may_be_earlier = earlier
+        self._earlier: bool | None = None if earlier else False
         """A conductor of release 0.1.0 has spoken to this agent, so it goes on to say all twice; None: none has spoken."""
         self._said = 0
 
     def heard(self, knows_senders: bool) -> None:
         """A conductor spoke to us: does it hear hosts under their names?"""
+        if not self._may_be_earlier:
+            return
         if not knows_senders:
             self._earlier = True
         elif self._earlier is None:

@@ -106,7 +106,9 @@ class Agent:
         silence_s: float = 30.0,
         beats_per_look: int = 12,
         at_once: int = 16,
+        earlier: bool = True,
     ) -> None:
+        """`earlier`: conductors of release 0.1.0 may be there (`Outgoing`)."""
         self.host = host
         self.cell = cell
         self.boot = uuid.uuid4().hex
@@ -121,7 +123,7 @@ class Agent:
             plumbing.may_start = self._may_start
         self._verbs = VERBS if plumbing is None else plumbing.verbs()
         self._beat_s = min(beat_s, silence_s / BEATS_PER_SILENCE)
-        self._outgoing = Outgoing(bus, cell, host)
+        self._outgoing = Outgoing(bus, cell, host, earlier=earlier)
         self._reporter = Reporter(
             host, cell, self.boot, self.level, self._outgoing, driver, journal, beats_per_look=beats_per_look
         )

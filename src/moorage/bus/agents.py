@@ -17,14 +17,14 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice, takewhile
 from typing import Any, TypeVar
 
 import msgspec
 
 from moorage.bus import earlier_subjects, subjects
-from moorage.bus.carrier import Bus, Subscription
+from moorage.bus.carrier import Bus, Handler, Subscription
 from moorage.bus.listening import LOOK_EVERY_S, Listening
 from moorage.bus.messages import (
     EMPTY,
@@ -125,6 +125,9 @@ class _Call:
                 waiter.set_exception(problem)
 
 
+ANY_CELL: tuple[CellId | None, ...] = (None,)
+
+
 class HostCaller:
     """Made once per process that tells sagas; `start` before the first call."""
 
@@ -137,7 +140,11 @@ class HostCaller:
         resend_s: float = 2.0,
         silent_s: float = 15.0,
         taken_after_s: float = 30.0,
+        cells: Sequence[CellId] = (),
+        earlier: bool = True,
     ) -> None:
+        """`cells`: whose hosts may be heard, where the broker tells cells apart; empty: all. `earlier`: hosts of release 0.1.0 too."""
+        self._cells, self._earlier = cells, earlier
         self._bus = bus
         self._me = me
         self._clock = clock
@@ -176,15 +183,14 @@ class HostCaller:
     async def start(self) -> None:
         self._listening = Listening(self._bus, self._clock)
         self._watching = asyncio.create_task(self._watch_bus(), name="bus-watch")
-        self._subscriptions = [
-            await self._bus.subscribe(pattern, hear)
-            for pattern, hear in (
-                (subjects.results_for(self._me), self._hear_result),
-                (earlier_subjects.results_for(self._me), self._hear_result),
-                (subjects.ALL_HEARTBEATS, self._hear_heartbeat),
-                (earlier_subjects.ALL_HEARTBEATS, self._hear_heartbeat),
-            )
-        ]
+        heard: list[tuple[str, Handler]] = []
+        for cell in self._cells or ANY_CELL:
+            heard.append((subjects.results_for(self._me, cell), self._hear_result))
+            heard.append((subjects.heartbeats(cell), self._hear_heartbeat))
+        if self._earlier:
+            heard.append((earlier_subjects.results_for(self._me), self._hear_result))
+            heard.append((earlier_subjects.ALL_HEARTBEATS, self._hear_heartbeat))
+        self._subscriptions = [await self._bus.subscribe(pattern, hear) for pattern, hear in heard]
 
     async def stop(self) -> None:
         for subscription in self._subscriptions:

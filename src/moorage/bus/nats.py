@@ -7,11 +7,15 @@ growing pauses, and subscribes to everything again.  A server that is not there 
 
 **Proof of life.**  Every second a PING must be answered.  A server that is frozen, or a network that swallows packets, leaves the
 connection open; only a missing answer shows it.  `healthy` says whether there was one lately.
+
+**Nothing before TLS.**  The library speaks TLS only if the server offers it, and whoever sits in between may say that it does not.  So
+where TLS is configured, who we are is said on an encrypted connection or not at all (`_Careful`).
 """
 
 import asyncio
 import logging
 import random
+import ssl
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,8 +23,11 @@ from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
+from typing_extensions import override
 
 from moorage.bus.carrier import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
+from moorage.bus.security import Security
+from moorage.model.errors import Invalid
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +52,28 @@ PENDING_BYTES = 1_000_000
 CLOSE_TIMEOUT_S = 1.0
 SAY_AGAIN_S = 30.0
 """How often the log repeats that the bus is out."""
+
+
+NO_SECURITY = Security()
+REFUSED = "authorization violation", "authentication"
+"""Parts of what a server says to whom it does not know."""
+DENIED = "permissions violation"
+NOT_ACCEPTED = "it does not accept the credentials of this process"
+
+
+class _Careful(Client):
+    """Says who it is on an encrypted connection only, where one is asked for."""
+
+    def __init__(self, *, tls: bool) -> None:
+        super().__init__()
+        self._must_be_encrypted = tls
+
+    @override
+    def _connect_command(self) -> bytes:
+        writer = getattr(self._transport, "_io_writer", None)
+        if self._must_be_encrypted and (writer is None or writer.get_extra_info("ssl_object") is None):
+            raise errors.Error("the server offers no TLS, which [bus] tls asks for")
+        return super()._connect_command()
 
 
 class _Listener:
@@ -78,9 +107,10 @@ class _Listener:
 class NatsBus:
     """See `carrier.Bus`.  Made by `connect`."""
 
-    def __init__(self, servers: Sequence[str], name: str) -> None:
+    def __init__(self, servers: Sequence[str], name: str, security: Security = NO_SECURITY) -> None:
         self._servers = list(servers)
         self._name = name
+        self._security = security
         self._client: Client | None = None
         self._listeners: list[_Listener] = []
         self._published: Counter[str] = Counter()
@@ -93,6 +123,11 @@ class NatsBus:
         self._keeper: asyncio.Task[None] | None = None
         self.outages = 0
         self.lost = 0
+        self.denied = 0
+        """What the broker did not let us say or hear."""
+        self._denied_said_at = float("-inf")
+        self._cause = ""
+        """Why the last client could not connect, where that is known better than by how its last try ended."""
 
     @property
     def healthy(self) -> bool:
@@ -174,7 +209,7 @@ class NatsBus:
     async def _keep(self) -> None:
         tries = 0
         while True:
-            client, closed = Client(), asyncio.Event()
+            client, closed = _Careful(tls=self._security.tls), asyncio.Event()
             began, why = _now(), "the connection was closed"
             try:
                 async with asyncio.timeout(OPEN_TIMEOUT_S):
@@ -182,7 +217,9 @@ class NatsBus:
                 began = _now()
                 why = await self._live(client, closed)
             except (errors.Error, OSError, TimeoutError) as error:
-                why = _why(error)
+                why = self._cause or _why(error)
+            except Invalid as wrong:  # a file of keys that went wrong while we ran
+                why = wrong.public
             except Exception as error:  # noqa: BLE001 - whatever the library does, the bus must come back
                 why = repr(error)
             finally:
@@ -197,7 +234,15 @@ class NatsBus:
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
         async def say(error: Exception) -> None:
-            _log.debug("bus: %s", _why(error))
+            why = _why(error)
+            if DENIED in why.lower():
+                self._say_denied(why)
+                return
+            if isinstance(error, ssl.SSLError) or why.startswith(NOT_ACCEPTED):
+                self._cause = why
+            _log.debug("bus: %s", why)
+
+        self._cause = ""
 
         async def ended() -> None:
             closed.set()
@@ -212,6 +257,7 @@ class NatsBus:
             ping_interval=120,
             error_cb=say,
             closed_cb=ended,
+            **self._security.options(),
         )
         await self._subscribe_all(client)
         await client.flush(timeout=PONG_TIMEOUT_S)
@@ -269,6 +315,16 @@ class NatsBus:
             _log.warning("the message bus is back after %.0f s", now - self._out_since)
             self._out_since, self._said_at = None, float("-inf")
 
+    def _say_denied(self, why: str) -> None:
+        """Permissions that are too narrow look like a host that says nothing: so it stands in the log."""
+        self.denied += 1
+        now = _now()
+        if now - self._denied_said_at >= SAY_AGAIN_S:
+            self._denied_said_at = now
+            _log.warning(
+                "the message bus lets this process not do all that it tries: %s (%d times so far)", why, self.denied
+            )
+
     def _say_out(self, why: str) -> None:
         now = _now()
         if self._out_since is None:
@@ -281,9 +337,15 @@ class NatsBus:
             _log.warning("the message bus at %s is out: %s; trying again until it is back", where, why)
 
 
-async def connect(servers: Sequence[str], *, name: str = "moorage", patience_s: float = 5.0) -> NatsBus:
-    """Connect for good.  A bus that does not answer within `patience_s` is returned all the same: it says so, and comes when it can."""
-    bus = NatsBus(servers, name)
+async def connect(
+    servers: Sequence[str], *, name: str = "moorage", patience_s: float = 5.0, security: Security = NO_SECURITY
+) -> NatsBus:
+    """Connect for good.  A bus that does not answer within `patience_s` is returned all the same: it says so, and comes when it can.
+
+    Raises Invalid for keys and certificates that cannot be meant.
+    """
+    security.check()
+    bus = NatsBus(servers, name, security)
     bus.start()
     await bus.first_open(patience_s)
     return bus
@@ -308,7 +370,14 @@ async def _drop(client: Client) -> None:
 
 
 def _why(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    said = str(error) or type(error).__name__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}); [bus] ca says whose are"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS with it ({error.reason or said})"
+    if any(each in said.lower() for each in REFUSED):
+        return f"{NOT_ACCEPTED} ({said.removeprefix('nats: ')})"
+    return said
 
 
 def _now() -> float:

@@ -20,6 +20,10 @@ def word(name: str) -> str:
     )
 
 
+def _or_any(cell: CellId | None) -> str:
+    return "*" if cell is None else word(cell)
+
+
 def to_host(cell: CellId, host: str) -> str:
     """Commands, and everything else said to one host."""
     return f"{ROOT}.cell.{word(cell)}.host.{word(host)}"
@@ -35,8 +39,9 @@ def result_from(cell: CellId, host: str, conductor: ConductorId) -> str:
     return from_host(cell, host, f"result.{word(conductor)}")
 
 
-def results_for(conductor: ConductorId) -> str:
-    return f"{ROOT}.cell.*.from.*.result.{word(conductor)}"
+def results_for(conductor: ConductorId, cell: CellId | None = None) -> str:
+    """From the hosts of one cell; None: of all."""
+    return f"{ROOT}.cell.{_or_any(cell)}.from.*.result.{word(conductor)}"
 
 
 def results_in_cell(cell: CellId) -> str:
@@ -45,7 +50,14 @@ def results_in_cell(cell: CellId) -> str:
 
 HEARTBEAT, REPORT, RETURNED = "heartbeat", "report", "returned"
 """Kinds of what hosts say unasked; with `RETURNED` (`AgentReturned`) one asks who belongs to it."""
-ALL_HEARTBEATS = f"{ROOT}.cell.*.from.*.{HEARTBEAT}"
+
+
+def heartbeats(cell: CellId | None = None) -> str:
+    """Of the hosts of one cell; None: of all."""
+    return f"{ROOT}.cell.{_or_any(cell)}.from.*.{HEARTBEAT}"
+
+
+ALL_HEARTBEATS = heartbeats()
 
 
 def hosts_of(cell: CellId, kind: str) -> str:

@@ -82,6 +82,7 @@ class CellConductor:
     """One per cell, in whichever process is configured for it; several may run, they write the same.
 
     `alone`: no agent that was here before this process can still live, for it had them all. `cells`: all of them, for servers that left this one.
+    `earlier`: hosts of release 0.1.0 are heard too, who name themselves in their messages only.
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class CellConductor:
         silent_s: float = SILENT_S,
         alone: bool = False,
         cells: Mapping[CellId, Database] | None = None,
+        earlier: bool = True,
     ) -> None:
         self.cell = cell
+        self._heard_under = (subjects.hosts_of, *((earlier_subjects.of_cell,) if earlier else ()))
         self._cells: Mapping[CellId, Database] = {cell: database} if cells is None else cells
         self._database = database
         self._region = region
@@ -150,7 +153,7 @@ class CellConductor:
         self._subscriptions = [
             await self._bus.subscribe(pattern(self.cell, kind), self._hear)
             for kind in (subjects.REPORT, subjects.RETURNED, subjects.HEARTBEAT)
-            for pattern in (subjects.hosts_of, earlier_subjects.of_cell)
+            for pattern in self._heard_under
         ]
         for known in self._known:
             known.want(began, self._known.spread_s(known))

@@ -12,7 +12,7 @@ from moorage.main.cell_intake import CellIntake
 from moorage.main.config import OPTIONAL_PORTS, Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.observe import Observed, Sources, observe
-from moorage.main.region import Region, open_bus
+from moorage.main.region import Region, callers_part, open_bus
 from moorage.main.servers import Doorway
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import Clock, SystemClock
@@ -83,9 +83,9 @@ async def console(config: Config, stopping: asyncio.Event) -> None:
     await stores.start()
     intake = CellIntake(databases, stores, clock)
     intake.start()
-    bus = await open_bus(config.bus.url)
+    bus = await open_bus(config)
     me = f"{ROLE}-{uuid.uuid4().hex[:12]}"
-    hosts = HostCaller(bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s)
+    hosts = HostCaller(bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s, **callers_part(config))
     await hosts.start()
     proxy = await open_proxy(door, config, make_consoles(config, databases, hosts, clock), observed)
     presence = Presence(databases.region, clock, me, ROLE)

@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from moorage.bus.agents import HostCaller
 from moorage.bus.carrier import Bus
 from moorage.bus.memory import MemoryBus
 from moorage.bus.nats import connect
+from moorage.bus.security import Security, wants_tls
 from moorage.conductor.bulkheads import Places
 from moorage.conductor.cell import CellConductor
 from moorage.conductor.events import Events
@@ -112,11 +114,30 @@ class Region:
         await self.databases.close()
 
 
-async def open_bus(url: str) -> Bus:
-    """`memory:` or `nats://host:port[,…]`."""
-    if url in {"", "memory:"}:
+async def open_bus(config: Config) -> Bus:
+    """`memory:` or `nats://host:port[,…]`. Raises Invalid for credentials and certificates that cannot be meant."""
+    said = config.bus
+    if said.url in {"", "memory:"}:
         return MemoryBus()
-    return await connect(url.split(","))
+
+    def file(name: str) -> Path | None:
+        return config.data / name if name else None
+
+    security = Security(
+        nkey=file(said.nkey),
+        credentials=file(said.credentials),
+        tls=said.tls or wants_tls(said.url),
+        ca=file(said.ca),
+        cert=file(said.cert),
+        key=file(said.key),
+    )
+    return await connect(said.url.split(","), security=security)
+
+
+def callers_part(config: Config) -> dict[str, Any]:
+    """Whom a `HostCaller` of this process hears: where it has credentials of its own, the hosts of its cells and nobody else."""
+    cells = tuple(CellId(each.name) for each in config.cells) if config.bus.has_credentials else ()
+    return {"cells": cells, "earlier": config.bus.earlier}
 
 
 async def open_region(
@@ -136,7 +157,7 @@ async def open_region(
     await stores.start()
     intake = CellIntake(databases, stores, clock)
     seals = await open_seals(config, databases.region)
-    bus = bus or await open_bus(config.bus.url)
+    bus = bus or await open_bus(config)
     clients = make_clients(config, embedded)
     engine = Engine(
         databases.region,
@@ -146,7 +167,7 @@ async def open_region(
     )
     await engine.start()
     me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")
-    hosts = HostCaller(bus, me, clock, silent_s=config.compute.host_silence_s)
+    hosts = HostCaller(bus, me, clock, silent_s=config.compute.host_silence_s, **callers_part(config))
     await hosts.start()
     tellers = Tellers(databases.region, bus)
     flat = config.network.backend == "flat"
@@ -297,6 +318,7 @@ async def conduct(region: Region, cell: CellId, *, alone: bool) -> None:
         silent_s=region.config.compute.host_silence_s,
         alone=alone and isinstance(region.bus, MemoryBus),
         cells=region.databases.cells,
+        earlier=region.config.bus.earlier,
     )
     try:
         await conductor.start()

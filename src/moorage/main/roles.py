@@ -15,6 +15,7 @@ import msgspec
 from moorage.agent.journal import Journal, JournalFile
 from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.agent.serve import Agent
+from moorage.bus.memory import MemoryBus
 from moorage.conductor.rounds import Rounds
 from moorage.drivers.dials import Dials
 from moorage.drivers.simulated import SimulatedDriver
@@ -92,7 +93,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
     if not mine.host:
         raise Invalid("say which host this is: [agent] host in the file, or --host")
     observed = await observe(config, "agent")
-    bus, clock = await open_bus(config.bus.url), SystemClock()
+    bus, clock = await open_bus(config), SystemClock()
     room = config.data / "hosts" / mine.host
     file = JournalFile(room / "agent.db")
     dials = Dials(
@@ -112,6 +113,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         clock,
         plumbing=plumbing,
         silence_s=config.compute.host_silence_s,
+        earlier=config.bus.earlier,
     )
     await serving.start()
     neighbours = () if clients is None else clients.neighbours
@@ -139,7 +141,7 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
         guarantees=GuaranteesOverHttp(own.placement),
         server_volumes=ServerVolumesOverHttp(own.compute),
     )
-    region = await open_region(config, embedded=services.apps)
+    region = await open_region(config, embedded=services.apps, bus=MemoryBus())  # to seed it: nothing is said to others
     demo = "" if services.identity is None else await services.identity.project_id("demo")
     if services.network is not None:
         plans = planned_hosts(config)

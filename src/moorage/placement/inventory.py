@@ -4,6 +4,7 @@ import uuid
 
 import msgspec
 
+from moorage.model.errors import Conflict
 from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.request_groups import VirtualFunction
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS, Inventory
@@ -81,11 +82,22 @@ def segment_aggregate(segment: str) -> str:
 
 
 def report_host(tx: Tx, report: HostReport) -> HostId:
-    """Make or mend the host's provider; nothing is written when nothing differs."""
+    """Make or mend the host's provider; nothing is written when nothing differs.
+
+    Raises Conflict when the node that it calls its own is another's: one host may say nothing of what belongs to others.
+    """
     node = report.node or report.host
     known = sql.find_by_name(tx, node)
     provider = host_id(node) if known is None else HostId(known.uuid)
     have = sql.host_row(tx, provider)
+    if have is not None and have["host"] != report.host:
+        raise Conflict(f"host {report.host} reports node {node}, which is host {have['host']}'s")
+    if known is not None and have is None and (known.parent or IPV4_ADDRESS in sql.inventories_of(tx, provider)):
+        raise Conflict(f"host {report.host} reports node {node}, which is no host's provider")
+    if have is None and (other := sql.node_of(tx, report.host, report.cell)):
+        raise Conflict(
+            f"host {report.host} reports node {node}, and has node {other} already: delete its compute service first"
+        )
     came = {} if have and have["cell"] == report.cell else {"cell_disabled": cells.come_in(tx, report.cell)}
     at: Stamp | None = None
     if known is None:

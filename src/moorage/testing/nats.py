@@ -5,7 +5,9 @@ It needs no rights and drops none, so it works for root and for an ordinary user
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +27,7 @@ def nats_server_program() -> str | None:
 class NatsServer:
     """`with NatsServer() as server: … server.url`.  `stop` and `start` again keep the port, to try a lost connection.
 
-    `conf`: what its configuration file says beside that; the file (`config`) may be changed, and SIGHUP has it read again.
+    `conf`: what its configuration file says beside that; the file (`config`) may be changed (`reload`).
     """
 
     def __init__(self, port: int = -1, *, conf: str = "") -> None:
@@ -38,6 +40,14 @@ class NatsServer:
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self._port}"
+
+    def reload(self, conf: str) -> None:
+        """Another configuration: connections of users that are in it no more are closed."""
+        assert self.config is not None
+        coming = self.config.with_suffix(".new")
+        coming.write_text(conf)
+        coming.replace(self.config)
+        os.kill(self.process_id, signal.SIGHUP)
 
     @property
     def process_id(self) -> int:
@@ -64,7 +74,8 @@ class NatsServer:
         while time.monotonic() < until and self._process.poll() is None:
             for file in Path(self._room.name).glob("*.ports"):
                 try:
-                    return int(str(json.loads(file.read_text())["nats"][0]).rsplit(":", 1)[1])
+                    said = json.loads(file.read_text())
+                    return int(str((said.get("nats") or said["tls"])[0]).rsplit(":", 1)[1])
                 except ValueError:  # it is being written this moment
                     continue
             time.sleep(0.01)

@@ -296,6 +296,12 @@ def host_row(tx: Tx, uuid: str) -> Mapping[str, Any] | None:
     return None if found is None else dict(zip(_HOST_COLUMNS, found, strict=True))
 
 
+def node_of(tx: Tx, host: str, cell: str) -> str:
+    """The node that a host of this cell has; empty: none."""
+    found = tx.row(sa.select(hosts.c.node).where(hosts.c.host == host, hosts.c.cell == cell).limit(1))
+    return "" if found is None else found.node
+
+
 def put_host(tx: Tx, uuid: str, facts: Mapping[str, Any]) -> None:
     statement = upsert(tx, hosts).values(provider=uuid, **facts)
     tx.run(

@@ -1,0 +1,126 @@
+"""The configuration of a NATS server that lets in who is listed, each with the permissions of its role and nothing more.
+
+It is made whole from a list of keys each time: the processes that an operator lists, and the hosts that were approved.  The server
+reads it again when it is told to (`nats-server --signal reload`), and closes the connections of keys that are in it no more.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from moorage.bus.carrier import MAX_MESSAGE_BYTES
+from moorage.bus.permissions import Permissions, of_agent, of_process
+from moorage.bus.security import is_public_key
+from moorage.model.errors import Invalid
+
+SUBSCRIPTIONS_MAX = 4_096
+"""Of one connection; a conductor of a hundred cells needs a thousand."""
+ACCOUNT = "MOORAGE"
+OVERHEAD_BYTES = 48_576
+"""So that what our own limit lets through is never refused by the server, which ends the connection."""
+
+
+class KeyOfProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of all processes of a role that share the key."""
+
+    role: str
+    key: str
+    cells: tuple[str, ...] = ()
+    """Those that it works with; empty: all."""
+
+
+class KeyOfHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A key that is one host in one cell."""
+
+    host: str
+    cell: str
+    key: str
+
+
+class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is let in, and how the server shows who it is: the file that `moorage bus config` reads."""
+
+    listen: str = "127.0.0.1:4222"
+    """Empty: said elsewhere."""
+    cert: str = ""
+    key: str = ""
+    client_ca: str = ""
+    """Clients show a certificate that one of these signed, too."""
+    processes: tuple[KeyOfProcess, ...] = ()
+    hosts: tuple[KeyOfHost, ...] = ()
+
+
+def read_keys(path: Path) -> Keys:
+    """Raises Invalid with the file and what is wrong in it."""
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=Keys)
+    except OSError as unreadable:
+        raise Invalid(f"the file of keys {path} cannot be read: {unreadable.strerror}") from unreadable
+    except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
+        raise Invalid(f"{path}: {wrong}") from wrong
+
+
+def configuration(keys: Keys) -> str:
+    """The server's file. Raises Invalid when a key is none, or stands for two."""
+    if bool(keys.cert) != bool(keys.key) or (keys.client_ca and not keys.cert):
+        raise Invalid("cert and key of the server belong together, and client_ca needs both")
+    _check(keys)
+    lines = ["# Written by `moorage bus config`: make it anew rather than change it."]
+    lines += [f"listen: {_text(keys.listen)}"] if keys.listen else []
+    lines += [
+        f"max_payload: {MAX_MESSAGE_BYTES + OVERHEAD_BYTES}",
+        f"max_subscriptions: {SUBSCRIPTIONS_MAX}",
+    ]
+    if keys.cert:
+        lines += ["tls {", f"  cert_file: {_text(keys.cert)}", f"  key_file: {_text(keys.key)}"]
+        lines += [f"  ca_file: {_text(keys.client_ca)}", "  verify: true"] if keys.client_ca else []
+        lines += ["}"]
+    lines += [f"accounts {{ {ACCOUNT} {{ users: ["]
+    for each in keys.processes:
+        lines += _user(each.key, of_process(each.role, each.cells), f"{each.role} {' '.join(each.cells)}".rstrip())
+    for host in sorted(keys.hosts, key=lambda each: (each.cell, each.host)):
+        lines += _user(host.key, of_agent(host.cell, host.host), f"agent of {host.host} in {host.cell}")
+    return "\n".join([*lines, "] } }", ""])
+
+
+def _check(keys: Keys) -> None:
+    given: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for key, whose in [
+        *((each.key, f"the {each.role}") for each in keys.processes),
+        *((each.key, f"host {each.host}") for each in keys.hosts),
+    ]:
+        if not is_public_key(key):
+            raise Invalid(
+                f"the key of {whose} is not the public half of a user's nkey (56 letters that begin with U): {key[:60]!r}"
+            )
+        if key in given:
+            raise Invalid(f"one key is that of {given[key]} and of {whose}: each has its own")
+        given[key] = whose
+    for host in keys.hosts:
+        if host.host in names:
+            raise Invalid(f"host {host.host} stands in the list twice")
+        names[host.host] = host.cell
+
+
+def _user(key: str, allowed: Permissions, whose: str) -> Iterable[str]:
+    comment = "".join(letter if letter.isprintable() else "?" for letter in whose)
+    return (
+        f"  # {comment}",
+        f"  {{ nkey: {key}, permissions: {{ publish: {_allow(allowed.publish)}, subscribe: {_allow(allowed.subscribe)} }} }}",
+    )
+
+
+def _allow(patterns: Sequence[str]) -> str:
+    """Without anything that is allowed, the server would take the list for none."""
+    if not patterns:
+        return '{ deny: [">"] }'
+    return f"{{ allow: [{', '.join(map(_text, patterns))}] }}"
+
+
+def _text(said: str) -> str:
+    """In the server's quotes. Raises Invalid for what would end them."""
+    if any(letter in '"\\' or not letter.isprintable() for letter in said):
+        raise Invalid(f"{said!r} cannot stand in a configuration of the server")
+    return f'"{said}"'

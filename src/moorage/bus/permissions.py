@@ -1,0 +1,62 @@
+"""Who may say and hear what on the bus: one template for each role.  What is not listed is denied.
+
+Nobody has an inbox: nothing is asked on the bus with a reply subject of the broker's, so no role may subscribe to one, and nobody
+can read another's answers there.  An agent is bound to its name and cell by its key: all that it says bears them (`subjects`), and all
+that it hears is said to it.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from moorage.bus import subjects
+from moorage.bus.subjects import ROOT, word
+from moorage.model.errors import Invalid
+from moorage.model.ids import CellId
+
+Role: TypeAlias = Literal["agent", "conductor", "api", "console", "listener"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""`listener`: whoever is told of servers on our bus (`[notifications] bus`).  The roles `metadata`, `embedded` and `placement` need no bus."""
+
+
+class Permissions(msgspec.Struct, frozen=True):
+    """Patterns, as the broker takes them."""
+
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+
+def of_agent(cell: str, host: str) -> Permissions:
+    """One host: says everything under its own name, hears what is said to it, and learns nothing of any other."""
+    if not cell or not host:
+        raise Invalid("an agent's permissions are those of one host in one cell: name both")
+    return Permissions((subjects.from_host(CellId(cell), host, ">"),), (subjects.to_host(CellId(cell), host),))
+
+
+def of_process(role: str, cells: Sequence[str] = ()) -> Permissions:
+    """Of every process of a role that works with these cells; none: with all. Raises Invalid for an unknown role."""
+    places = [word(cell) for cell in dict.fromkeys(cells)] or ["*"]
+    hosts = tuple(f"{ROOT}.cell.{cell}.host.*" for cell in places)
+    answers = _of_hosts(places, "result.*", subjects.HEARTBEAT)
+    told = f"{ROOT}.notification.>"
+    hints = f"{ROOT}.hint.conductor.*", subjects.EVENTS
+    match role:
+        case "conductor":
+            return Permissions(
+                (*hosts, *hints, told), (*answers, *_of_hosts(places, subjects.REPORT, subjects.RETURNED), *hints)
+            )
+        case "api":
+            return Permissions((*hosts, *hints, told), answers)
+        case "console":
+            return Permissions(hosts, answers)
+        case "listener":
+            return Permissions((), (told,))
+        case "agent":
+            raise Invalid("an agent's permissions are those of one host in one cell: name both")
+        case _:
+            raise Invalid(f"there is no role {role!r} on the bus: {', '.join(ROLES)}")
+
+
+def _of_hosts(places: Sequence[str], *kinds: str) -> tuple[str, ...]:
+    return tuple(f"{ROOT}.cell.{cell}.from.*.{kind}" for cell in places for kind in kinds)

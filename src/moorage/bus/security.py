@@ -1,0 +1,150 @@
+"""How a process shows the broker who it is, and makes sure whom it speaks to: keys, credentials, certificates.
+
+Files are read anew for every connection, so what was exchanged on the disk counts with the next one.  A key that others on the machine
+can read is refused: whoever has it is this process for the broker.
+"""
+
+import base64
+import binascii
+import ssl
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import nkeys
+
+from moorage.model.errors import Invalid
+
+SEED_BYTES = 58
+PUBLIC_CHARS = 56
+"""An nkey as text."""
+
+
+@dataclass(frozen=True)
+class Security:
+    """What `[bus]` says beside the address; nothing of it is needed on a broker that lets everybody in."""
+
+    nkey: Path | None = None
+    """The file with the seed of an nkey: the broker knows its public half, and is sent a signature."""
+    credentials: Path | None = None
+    """A NATS credentials file: a JWT that the operator of the broker signed, and the seed that goes with it."""
+    tls: bool = False
+    """Nothing is said to a broker before it has shown a certificate that is trusted."""
+    ca: Path | None = None
+    """Who signs the broker's certificate; None: whom the machine trusts."""
+    cert: Path | None = None
+    """Our own certificate, where the broker asks for one (mutual TLS)."""
+    key: Path | None = None
+
+    def check(self) -> None:
+        """Raises Invalid with what is wrong, and where."""
+        if self.nkey is not None and self.credentials is not None:
+            raise Invalid("[bus] nkey and credentials are two ways to say who this process is: configure one of them")
+        if (self.cert is None) != (self.key is None):
+            raise Invalid("[bus] cert and key belong together")
+        if not self.tls and (self.ca or self.cert):
+            raise Invalid("[bus] ca, cert and key are of TLS: say tls = true, or take them out")
+        for name in ("nkey", "credentials", "ca", "cert", "key"):
+            path: Path | None = getattr(self, name)
+            if path is not None:
+                _look(f"[bus] {name}", path, secret=name in ("nkey", "credentials", "key"))
+        if self.nkey is not None:
+            public_key(self.nkey)
+        if self.tls:
+            self.context()
+
+    def context(self) -> ssl.SSLContext:
+        """Trusts the configured CA and nobody else, or else whom the machine trusts. Raises Invalid."""
+        try:
+            made = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
+        except (OSError, ssl.SSLError) as wrong:
+            raise Invalid(f"[bus] ca: {self.ca} is no file of certificates ({_why(wrong)})") from wrong
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.cert is not None:
+            try:
+                made.load_cert_chain(self.cert, self.key, password=_no_password)
+            except (OSError, ssl.SSLError) as wrong:
+                raise Invalid(
+                    f"[bus] cert: {self.cert} and {self.key} are no certificate and its key ({_why(wrong)})"
+                ) from wrong
+        return made
+
+    def options(self) -> dict[str, Any]:
+        """What the client library is told for one connection. Raises Invalid for files that went wrong meanwhile."""
+        said: dict[str, Any] = {}
+        if self.nkey is not None:
+            said["nkeys_seed_str"] = seed_of(self.nkey)
+        if self.credentials is not None:
+            said["user_credentials"] = str(self.credentials)
+        if self.tls:
+            said["tls"] = self.context()
+        return said
+
+
+def wants_tls(url: str) -> bool:
+    """An address may ask for it by itself."""
+    return any(urlsplit(each).scheme == "tls" for each in url.split(","))
+
+
+def seed_of(path: Path) -> str:
+    """The seed in a file. Raises Invalid when it is none."""
+    try:
+        lines = path.read_text().split()
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise Invalid(f"the nkey seed file {path} cannot be read: {_why(wrong)}") from wrong
+    if len(lines) != 1 or len(lines[0]) != SEED_BYTES or not lines[0].startswith("SU"):
+        raise Invalid(f"{path} is no nkey seed of a user: it is one line of {SEED_BYTES} letters that begins with SU")
+    return lines[0]
+
+
+def public_key(path: Path) -> str:
+    """What the broker is told of the key in a file. Raises Invalid when it is none."""
+    return public_of(seed_of(path), str(path))
+
+
+def public_of(seed: str, where: str = "the seed") -> str:
+    """The public half of a seed. Raises Invalid when it is none."""
+    try:
+        kind, raw = nkeys.decode_seed(bytearray(seed.encode()))
+        if kind != nkeys.PREFIX_BYTE_USER or new_seed(bytes(raw)) != seed:
+            raise nkeys.ErrInvalidSeed
+        return bytes(nkeys.from_seed(bytearray(seed.encode())).public_key).decode()
+    except (nkeys.NkeysError, ValueError) as wrong:
+        raise Invalid(f"{where} is no nkey seed of a user: its letters do not fit together") from wrong
+
+
+def is_public_key(key: str) -> bool:
+    """Whether it is the public half of a user's key, with no letter wrong."""
+    if len(key) != PUBLIC_CHARS or not key.startswith("U"):
+        return False
+    try:
+        raw = base64.b32decode(key.encode("ascii"))
+    except (binascii.Error, UnicodeEncodeError):
+        return False
+    return bool(nkeys.crc16(bytearray(raw[:-2])) == int.from_bytes(raw[-2:], "little"))
+
+
+def new_seed(random: bytes) -> str:
+    """A user's seed, made of 32 random bytes."""
+    return bytes(nkeys.encode_seed(random, nkeys.PREFIX_BYTE_USER)).decode()
+
+
+def _look(what: str, path: Path, *, secret: bool) -> None:
+    try:
+        found = path.stat()
+        with path.open("rb"):
+            pass
+    except OSError as missing:
+        raise Invalid(f"{what}: {path} cannot be read: {missing.strerror}") from missing
+    if secret and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise Invalid(f"{what}: others on this machine may read {path}: chmod 600 it")
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted, and nobody is there to say its password")
+
+
+def _why(wrong: BaseException) -> str:
+    return (wrong.strerror if isinstance(wrong, OSError) else None) or str(wrong) or type(wrong).__name__

@@ -1,0 +1,454 @@
+"""Who is let onto the bus, over what, and what a role may do there: all with the real server."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nkeys
+import pytest
+
+from moorage.bus import earlier_subjects, nats, subjects
+from moorage.bus.broker import KeyOfHost, KeyOfProcess, Keys, configuration
+from moorage.bus.nats import NatsBus
+from moorage.bus.permissions import of_agent
+from moorage.bus.security import Security, public_key
+from moorage.main.bus import main, make_key, write_secret
+from moorage.model.errors import Invalid
+from moorage.model.ids import CellId, ConductorId
+from moorage.testing.certificates import Authority
+from moorage.testing.nats import NatsServer, nats_server_program
+from moorage.testing.waiting import until
+
+needs_program = pytest.mark.skipif(nats_server_program() is None, reason="no nats-server: pip install moorage[nats]")
+pytestmark = needs_program
+
+C1, C2 = CellId("c1"), CellId("c2")
+THIEF, VICTIM, FAR = "n1.example.org", "n2.example.org", "n3.example.org"
+ASKER = ConductorId("conductor-1")
+NOBODY = "{ nkey: %s }"
+PROCESSES = {"conductor": ("conductor", ()), "of_c1": ("conductor", ("c1",)), "api": ("api", ()), "console": ("console", ()), "listener": ("listener", ())}  # fmt: skip
+
+
+class Broker:
+    """A server with TLS and a key for each role; `everything` is a key that may do all, to see what others could do."""
+
+    def __init__(self, room: Path) -> None:
+        self.room = room
+        self.authority = Authority(room)
+        made = self.authority.issue("broker")
+        hosts = tuple(KeyOfHost(host, cell, self.key(host)) for host, cell in ((THIEF, C1), (VICTIM, C1), (FAR, C2)))
+        processes = tuple(KeyOfProcess(role, self.key(name), cells) for name, (role, cells) in PROCESSES.items())
+        self.keys = Keys("", str(made.cert), str(made.key), processes=processes, hosts=hosts)
+        self.server = NatsServer(conf=self.with_everything(configuration(self.keys)))
+
+    def key(self, name: str) -> str:
+        return make_key(self.room / f"{name}.nk")
+
+    def with_everything(self, conf: str) -> str:
+        return conf.replace("users: [", f"users: [\n  {NOBODY % self.key('everything')}", 1)
+
+    def security(self, name: str, **others: Any) -> Security:
+        return Security(**{"nkey": self.room / f"{name}.nk", "tls": True, "ca": self.authority.file, **others})
+
+    @asynccontextmanager
+    async def client(self, name: str, patience_s: float = 60.0, **others: Any) -> AsyncIterator[NatsBus]:
+        made = await nats.connect([self.server.url], patience_s=patience_s, security=self.security(name, **others))
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    made = Broker(tmp_path_factory.mktemp("broker"))
+    with made.server:
+        yield made
+
+
+def catalogue(cell: CellId, host: str) -> dict[str, str]:
+    """Every subject that anything travels under, for one host of one cell, by what makes it."""
+    return {
+        "to_host": subjects.to_host(cell, host),
+        "heartbeat": subjects.from_host(cell, host, subjects.HEARTBEAT),
+        "report": subjects.from_host(cell, host, subjects.REPORT),
+        "returned": subjects.from_host(cell, host, subjects.RETURNED),
+        "result_from": subjects.result_from(cell, host, ASKER),
+        "to_conductor": subjects.to_conductor(ASKER),
+        "cell_hint": subjects.cell_hint(cell),
+        "notification": subjects.notification("notifications", "info"),
+        "EVENTS": subjects.EVENTS,
+        "PICTURE": subjects.PICTURE,
+        "earlier result": earlier_subjects.result_for(cell, ASKER),
+        "earlier heartbeat": earlier_subjects.of_cell(cell, subjects.HEARTBEAT),
+        "earlier report": earlier_subjects.of_cell(cell, subjects.REPORT),
+        "earlier returned": earlier_subjects.of_cell(cell, subjects.RETURNED),
+        "somebody's inbox": "_INBOX.abc.1",
+        "the server's own": "$SYS.REQ.SERVER.PING",
+        "unknown": "moorage.something",
+        "of others": "elsewhere",
+    }
+
+
+PATTERNS = (
+    ">",
+    "*.>",
+    "moorage.>",
+    "moorage.cell.>",
+    f"moorage.cell.{C1}.>",
+    "moorage.cell.*.host.*",
+    f"moorage.cell.{C1}.host.*",
+    f"moorage.cell.{C1}.host.>",
+    f"moorage.cell.{C1}.*.{subjects.word(VICTIM)}",
+    subjects.results_for(ASKER),
+    subjects.results_in_cell(C1),
+    subjects.ALL_HEARTBEATS,
+    subjects.ALL_CELL_HINTS,
+    "moorage.hint.>",
+    "moorage.notification.>",
+    "_INBOX.>",
+    "$SYS.>",
+)
+"""What an eavesdropper would subscribe to."""
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+
+    async def __call__(self, subject: str, payload: bytes) -> None:
+        self.heard.append((subject, payload))
+
+
+async def settled(*clients: NatsBus) -> None:
+    """All that was said has been answered by the server: what was refused is refused, and what was let through is on its way."""
+    for each in clients:
+        held = each._client
+        assert held is not None
+        await held.flush(timeout=60)
+
+
+def test_the_catalogue_knows_every_subject() -> None:
+    """A subject that is added is added to the attacks, too."""
+    makers = {name for name, made in vars(subjects).items() if callable(made) and getattr(made, "__module__", "") == subjects.__name__ and not name.startswith("_")}  # fmt: skip
+    values = {name for name, made in vars(subjects).items() if name.isupper() and str(made).startswith("moorage.")}
+    known = {"to_host", "from_host", "result_from", "to_conductor", "cell_hint", "notification", "EVENTS", "PICTURE"}
+    patterns = {"results_for", "results_in_cell", "hosts_of", "heartbeats", "ALL_HEARTBEATS", "ALL_CELL_HINTS"}
+    assert makers | values == known | patterns | {"word", "sender", "matches"}
+
+
+async def test_a_stolen_agent_says_nothing_but_as_itself(broker: Broker) -> None:
+    """With its key against every subject there is, of its own host, of another and of another cell."""
+    async with broker.client("everything") as watcher, broker.client(THIEF) as thief:
+        ear = Ear()
+        await watcher.subscribe(">", ear)
+        tried = 0
+        for cell, host in ((C1, VICTIM), (C2, FAR), (C2, THIEF), (C1, THIEF)):
+            for subject in catalogue(cell, host).values():
+                await thief.publish(subject, b"forged")
+                tried += 1
+        await settled(thief, watcher)
+        await until(lambda: thief.denied > 0)
+        own = f"moorage.cell.{C1}.from.{subjects.word(THIEF)}."
+        let_through = {subject for subject, payload in ear.heard if payload == b"forged"}
+        assert let_through == {own + kind for kind in ("heartbeat", "report", "returned", f"result.{ASKER}")}
+        assert thief.denied == tried - len(let_through)
+        assert thief.healthy, "to be denied does not cut a host that has its own to say"
+
+
+async def test_a_stolen_agent_hears_nothing_but_what_is_said_to_it(broker: Broker) -> None:
+    async with broker.client("everything") as everybody, broker.client(THIEF) as thief:
+        ear = Ear()
+        wanted = {*PATTERNS, *catalogue(C1, VICTIM).values(), *catalogue(C2, FAR).values(), *catalogue(C1, THIEF).values()}  # fmt: skip
+        for pattern in sorted(wanted):
+            await thief.subscribe(pattern, ear)
+        await settled(thief)
+        for cell, host in ((C1, VICTIM), (C2, FAR), (C1, THIEF)):
+            for subject in catalogue(cell, host).values():
+                if not subject.startswith("$SYS"):
+                    await everybody.publish(subject, subject.encode())
+        await settled(everybody, thief)
+        await until(lambda: bool(ear.heard))
+        await settled(thief)
+        assert {subject for subject, _ in ear.heard} == {subjects.to_host(C1, THIEF)}
+        assert thief.denied == len(wanted) - 1
+
+
+async def test_a_conductor_of_a_cell_has_to_do_with_that_cell_alone(broker: Broker) -> None:
+    async with broker.client("everything") as everybody, broker.client("of_c1") as conductor:
+        ear, watching = Ear(), Ear()
+        await everybody.subscribe(">", watching)
+        for cell in (C1, C2):
+            await conductor.subscribe(subjects.hosts_of(cell, subjects.REPORT), ear)
+            await conductor.subscribe(subjects.results_for(ASKER, cell), ear)
+        for pattern in (subjects.ALL_HEARTBEATS, subjects.to_host(C1, VICTIM), "moorage.>"):
+            await conductor.subscribe(pattern, ear)
+        await settled(conductor)
+        for cell, host in ((C1, VICTIM), (C2, FAR)):
+            for subject in catalogue(cell, host).values():
+                if not subject.startswith("$SYS"):
+                    await everybody.publish(subject, b"said")
+            await conductor.publish(subjects.to_host(cell, host), b"command")
+        await settled(everybody, conductor)
+        mine = {subjects.from_host(C1, VICTIM, subjects.REPORT), subjects.result_from(C1, VICTIM, ASKER)}
+        await until(lambda: {subject for subject, _ in ear.heard} >= mine)
+        await until(lambda: (subjects.to_host(C1, VICTIM), b"command") in watching.heard)
+        await settled(conductor, everybody)
+        assert {subject for subject, _ in ear.heard} == mine
+        assert {subject for subject, payload in watching.heard if payload == b"command"} == {
+            subjects.to_host(C1, VICTIM)
+        }
+
+
+@pytest.mark.parametrize("role", ["conductor", "api", "console", "listener"])
+async def test_a_process_hears_what_its_role_needs_and_no_commands(broker: Broker, role: str) -> None:
+    needs = {
+        "conductor": {"heartbeat", "report", "returned", "result_from", "to_conductor", "EVENTS"},
+        "api": {"heartbeat", "result_from"},
+        "console": {"heartbeat", "result_from"},
+        "listener": {"notification"},
+    }[role]
+    says = {
+        "conductor": {"to_host", "to_conductor", "EVENTS", "notification"},
+        "api": {"to_host", "to_conductor", "EVENTS", "notification"},
+        "console": {"to_host"},
+        "listener": set[str](),
+    }[role]
+    everything = catalogue(C2, FAR)
+    async with broker.client("everything") as everybody, broker.client(role) as process:
+        ear, watching = Ear(), Ear()
+        await everybody.subscribe(">", watching)
+        for pattern in (
+            *everything.values(),
+            *PATTERNS,
+            *(subjects.hosts_of(C2, each) for each in (subjects.HEARTBEAT, subjects.REPORT, subjects.RETURNED)),
+        ):
+            await process.subscribe(pattern, ear)
+        await settled(process)
+        for subject in everything.values():
+            if not subject.startswith("$SYS"):
+                await everybody.publish(subject, b"said")
+            await process.publish(subject, b"mine")
+        await settled(everybody, process)
+        await until(lambda: {subject for subject, _ in ear.heard} >= {everything[each] for each in needs})
+        await until(lambda: {s for s, payload in watching.heard if payload == b"mine"} >= {everything[each] for each in says})  # fmt: skip
+        await settled(process, everybody)
+        assert {subject for subject, payload in ear.heard if payload == b"said"} == {everything[each] for each in needs}
+        assert {s for s, payload in watching.heard if payload == b"mine"} == {everything[each] for each in says}
+
+
+@pytest.mark.parametrize("way", ["no key", "a key that nobody knows", "another authority", "the machine's authorities"])
+async def test_who_is_not_known_or_not_trusted_stays_out_and_says_why(
+    broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    others: dict[str, Any]
+    match way:
+        case "no key":
+            others, why = {"nkey": None}, "it does not accept the credentials of this process"
+        case "a key that nobody knows":
+            make_key(tmp_path / "own.nk")
+            others, why = {"nkey": tmp_path / "own.nk"}, "it does not accept the credentials of this process"
+        case "another authority":
+            others, why = {"ca": Authority(tmp_path, "another").file}, "its certificate is not trusted"
+        case _:
+            others, why = {"ca": None}, "its certificate is not trusted"
+    with caplog.at_level(logging.WARNING, "moorage.bus.nats"):
+        async with broker.client(THIEF, patience_s=0.01, **others) as stranger:
+            await until(lambda: any(why in each.message for each in caplog.records))
+            assert not stranger.healthy
+    said = [each.message for each in caplog.records if each.name == "moorage.bus.nats"]
+    assert len(said) == 1, "one sentence, not one for each try"
+    assert said[0].endswith("trying again until it is back")
+
+
+async def test_nothing_is_said_to_a_server_without_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever sits in between may say that the server has none: the password must not be told."""
+    heard = bytearray()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"a","version":"2.10.0","max_payload":1048576,"auth_required":true}\r\n')
+        heard.extend(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    authority = Authority(tmp_path)
+    url = f"nats://agent:the-password@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    with caplog.at_level(logging.WARNING, "moorage.bus.nats"):
+        bus = await nats.connect([url], patience_s=0.01, security=Security(tls=True, ca=authority.file))
+        try:
+            await until(lambda: "offers no TLS" in caplog.text)
+            assert not bus.healthy
+        finally:
+            await bus.close()
+            server.close()
+            await server.wait_closed()
+    assert not heard
+    assert "the-password" not in caplog.text
+
+
+async def test_a_certificate_is_asked_of_clients_too(tmp_path: Path) -> None:
+    """Mutual TLS: without one of ours nobody is let in, whatever the key."""
+    authority = Authority(tmp_path)
+    server, client = authority.issue("broker"), authority.issue("agent")
+    keys = Keys(
+        "", str(server.cert), str(server.key), str(authority.file), hosts=(KeyOfHost(THIEF, C1, make_key(tmp_path / "n")),)
+    )  # fmt: skip
+    with NatsServer(conf=configuration(keys)) as started:
+        security = Security(nkey=tmp_path / "n", tls=True, ca=authority.file, cert=client.cert, key=client.key)
+        inside = await nats.connect([started.url], patience_s=60.0, security=security)
+        outside = await nats.connect(
+            [started.url], patience_s=0.5, security=Security(nkey=tmp_path / "n", tls=True, ca=authority.file)
+        )
+        assert (inside.healthy, outside.healthy) == (True, False)
+        await inside.close()
+        await outside.close()
+
+
+async def test_a_key_that_is_taken_away_is_out_at_once(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    with broker.server:
+        async with broker.client(THIEF) as thief, broker.client("conductor") as conductor:
+            kept = [each for each in broker.keys.hosts if each.host != THIEF]
+            keys = Keys("", broker.keys.cert, broker.keys.key, processes=broker.keys.processes, hosts=tuple(kept))
+            broker.server.reload(configuration(keys))
+            await until(lambda: not thief.healthy)
+            assert conductor.healthy
+            broker.server.reload(configuration(broker.keys))
+            await until(lambda: thief.healthy)
+
+
+# ---- credentials files ------------------------------------------------------------------------------------------------
+
+
+def _pair(kind: int) -> tuple[Any, str]:
+    pair = nkeys.from_seed(bytearray(nkeys.encode_seed(os.urandom(32), kind)))
+    return pair, bytes(pair.public_key).decode()
+
+
+def _signed(claims: dict[str, Any], by: Any, whose: str, subject: str) -> str:
+    def part(said: Any) -> str:
+        return base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).rstrip(b"=").decode()
+
+    body = {
+        "iat": int(time.time()),
+        "iss": whose,
+        "sub": subject,
+        "name": subject[:8],
+        "nats": {**claims, "version": 2},
+    }
+    body["jti"] = base64.b32encode(hashlib.sha256(json.dumps(body).encode()).digest()).rstrip(b"=").decode()
+    said = f"{part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{part(body)}"
+    return said + "." + base64.urlsafe_b64encode(by.sign(said.encode())).rstrip(b"=").decode()
+
+
+async def test_a_credentials_file_is_as_good_as_a_key(tmp_path: Path) -> None:
+    """The broker's operator signs accounts, they sign users: nothing of a host stands in the server's file."""
+    operator, operator_name = _pair(nkeys.PREFIX_BYTE_OPERATOR)
+    account, account_name = _pair(nkeys.PREFIX_BYTE_ACCOUNT)
+    public = make_key(tmp_path / "seed")
+    limits = {"subs": -1, "data": -1, "payload": -1, "conn": -1, "imports": -1, "exports": -1, "wildcards": True}
+    allowed = of_agent(C1, THIEF)
+    user = _signed(
+        {"type": "user", "subs": -1, "data": -1, "payload": -1, "pub": {"allow": list(allowed.publish)}, "sub": {"allow": list(allowed.subscribe)}},
+        account, account_name, public,
+    )  # fmt: skip
+    of_account = _signed({"type": "account", "limits": limits}, operator, operator_name, account_name)
+    of_operator = _signed({"type": "operator"}, operator, operator_name, operator_name)
+    write_secret(
+        tmp_path / "creds",
+        f"-----BEGIN NATS USER JWT-----\n{user}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{(tmp_path / 'seed').read_text().strip()}\n------END USER NKEY SEED------\n",
+    )
+    conf = f"operator: {of_operator}\nresolver: MEMORY\nresolver_preload: {{ {account_name}: {of_account} }}\n"
+    with NatsServer(conf=conf) as server:
+        bus = await nats.connect([server.url], patience_s=60.0, security=Security(credentials=tmp_path / "creds"))
+        try:
+            assert bus.healthy
+            ear = Ear()
+            await bus.subscribe(subjects.to_host(C1, THIEF), ear)
+            await bus.publish(subjects.from_host(C1, THIEF, subjects.HEARTBEAT), b"x")
+            await settled(bus)
+            assert bus.denied == 0
+            await bus.publish(subjects.from_host(C1, VICTIM, subjects.HEARTBEAT), b"x")
+            await settled(bus)
+            await until(lambda: bus.denied == 1)
+        finally:
+            await bus.close()
+
+
+# ---- what cannot be meant ----------------------------------------------------------------------------------------------
+
+
+def test_keys_and_certificates_that_cannot_be_meant_are_said(tmp_path: Path) -> None:
+    make_key(tmp_path / "good")
+    (tmp_path / "open").write_text((tmp_path / "good").read_text())
+    (tmp_path / "open").chmod(0o640)
+    write_secret(tmp_path / "wrong", (tmp_path / "good").read_text()[:-2] + "Q\n")
+    write_secret(tmp_path / "short", "SUAB\n")
+    authority = Authority(tmp_path)
+    one, other = authority.issue("one"), authority.issue("other")
+    for security, why in (
+        (Security(nkey=tmp_path / "good", credentials=tmp_path / "good"), "configure one of them"),
+        (Security(nkey=tmp_path / "missing"), "cannot be read: No such file"),
+        (Security(nkey=tmp_path / "open"), "chmod 600"),
+        (Security(nkey=tmp_path / "short"), "no nkey seed"),
+        (Security(ca=authority.file), "say tls = true"),
+        (Security(tls=True, cert=one.cert), "belong together"),
+        (Security(tls=True, ca=tmp_path / "good"), "no file of certificates"),
+        (Security(tls=True, cert=one.cert, key=other.key), "no certificate and its key"),
+    ):
+        with pytest.raises(Invalid, match=why):
+            security.check()
+    Security(nkey=tmp_path / "good", tls=True, ca=authority.file, cert=one.cert, key=one.key).check()
+    with pytest.raises(Invalid, match="do not fit together"):
+        public_key(tmp_path / "wrong")
+
+
+def test_the_brokers_file_takes_no_key_that_is_none_and_none_twice(tmp_path: Path) -> None:
+    key, other = make_key(tmp_path / "a"), make_key(tmp_path / "b")
+    seed = (tmp_path / "a").read_text().strip()
+    for keys, why in (
+        (Keys(hosts=(KeyOfHost("h", "c", seed),)), "not the public half"),
+        (Keys(hosts=(KeyOfHost("h", "c", key[:-1] + ("A" if key[-1] != "A" else "B")),)), "not the public half"),
+        (Keys(hosts=(KeyOfHost("h", "c", key), KeyOfHost("i", "c", key))), "one key is that of host h and of host i"),
+        (Keys(hosts=(KeyOfHost("h", "c", key), KeyOfHost("h", "d", other))), "host h stands in the list twice"),
+        (Keys(processes=(KeyOfProcess("king", key),)), "no role 'king'"),
+        (Keys(processes=(KeyOfProcess("agent", key),)), "name both"),
+        (Keys(cert="a.pem"), "belong together"),
+        (Keys(listen='a"b'), "cannot stand"),
+    ):
+        with pytest.raises(Invalid, match=why):
+            configuration(keys)
+    strange = configuration(Keys(hosts=(KeyOfHost('n1"; }\n users', "c>*", key),)))
+    assert subjects.word('n1"; }\n users') in strange
+    assert "\n users" not in strange
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["key", str(tmp_path / "keys" / "a.nk")]) == 0
+    key = capsys.readouterr().out.strip()
+    assert main(["key", str(tmp_path / "keys" / "a.nk")]) == 0
+    assert capsys.readouterr().out.strip() == key, "a key that is there stays"
+    assert (tmp_path / "keys" / "a.nk").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "keys.toml").write_text(
+        f'listen = "127.0.0.1:4333"\n[[hosts]]\nhost = "n1"\ncell = "c1"\nkey = "{key}"\n'
+    )
+    assert main(["config", "--keys", str(tmp_path / "keys.toml")]) == 0
+    assert (
+        f'nkey: {key}, permissions: {{ publish: {{ allow: ["moorage.cell.c1.from.n1.>"] }}' in capsys.readouterr().out
+    )
+    assert main(["permissions", "agent", "--cell", "c1", "--host", "n1"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "publish": ["moorage.cell.c1.from.n1.>"],
+        "subscribe": ["moorage.cell.c1.host.n1"],
+    }
+    assert main(["permissions", "agent"]) == 2
+    assert "say --cell and --host" in capsys.readouterr().err
