@@ -32,9 +32,9 @@ class Way:
         (self.port,) = free_ports(1)
         url = cloud.config.cells[0].database
         self._to = urlsplit(url).port or 5432
-        text = cloud.config_path.read_text()
-        assert url in text
-        cloud.config_path.write_text(text.replace(url, url.replace(f":{self._to}/", f":{self.port}/")))
+        name = urlsplit(url).path
+        assert f":{self._to}{name}" in cloud.path_of("conductor-1").read_text()
+        cloud.rewrite(f":{self._to}{name}", f":{self.port}{name}")
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:

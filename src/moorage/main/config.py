@@ -195,6 +195,16 @@ class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     domain: str = "Default"
 
 
+class ImageUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom a host reads and fills images as; nobody else's calls are made so."""
+
+    user: str = "moorage-images"
+    password: str = ""
+    """Empty: a host that needs none has no way to the image service."""
+    project: str = "service"
+    domain: str = "Default"
+
+
 class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The simulated hosts of `moorage up`."""
 
@@ -390,6 +400,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: Image = Image()
     volume: Volume = Volume()
     service_user: ServiceUser = ServiceUser()
+    image_user: ImageUser = ImageUser()
     secrets: Secrets = Secrets()
     security_compliance: SecurityCompliance = SecurityCompliance()
     admin_password: str = ""

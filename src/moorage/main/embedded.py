@@ -14,11 +14,12 @@ from moorage.embedded.identity.app import (
 )
 from moorage.embedded.identity.lockout import Limits
 from moorage.embedded.image.app import ImageService, Settings, make_image
+from moorage.embedded.image.who import IMAGE_DATA
 from moorage.embedded.network.app import NetworkService, make_network
 from moorage.embedded.network.guarantees import ChangeGuarantees
 from moorage.embedded.network.outbox import NotifyCompute
 from moorage.embedded.volume.app import ServerVolumes, VolumeService, make_volume
-from moorage.main.config import Config
+from moorage.main.config import Config, ImageUser
 from moorage.main.neighbours import service_password
 from moorage.main.secret_settings import secret
 from moorage.main.volume_images import EmbeddedImages
@@ -160,13 +161,20 @@ async def _bytes_of_images(identity: IdentityService, project: str) -> int | Non
     return None if limit is None else limit * MIB
 
 
+def _of_hosts(user: ImageUser) -> tuple[FirstUser, ...]:
+    """Hosts may read and fill images, and that is all that their account is good for."""
+    if not user.password:
+        return ()
+    return (FirstUser(user.user, user.password, roles=((user.project, IMAGE_DATA),), default_project=user.project),)
+
+
 def bootstrap(config: Config) -> Bootstrap:
     """Users, projects and the catalog that a new cloud begins with."""
     api = config.api
     service = config.service_user
     return Bootstrap(
         region=config.region.name,
-        projects=("admin", service.project, "demo"),
+        projects=tuple(dict.fromkeys(("admin", service.project, "demo", config.image_user.project))),
         users=(
             FirstUser(
                 "admin",
@@ -182,6 +190,7 @@ def bootstrap(config: Config) -> Bootstrap:
                 roles=((service.project, "admin"), (service.project, "service")),
                 default_project=service.project,
             ),
+            *_of_hosts(config.image_user),
         ),
         services=(
             FirstService("identity", "keystone", f"{api.identity.url}/v3"),

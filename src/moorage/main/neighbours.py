@@ -86,6 +86,34 @@ def service_password(config: Config) -> str:
     return config.service_user.password or secret(config.data, "service-password")
 
 
+@dataclass(frozen=True)
+class HostsImages:
+    """The way of a host to the data of images, as `[image_user]`."""
+
+    data: ImageData
+    neighbours: tuple[Neighbour, ...]
+
+    async def close(self) -> None:
+        for neighbour in self.neighbours:
+            await neighbour.close()
+
+
+def make_hosts_images(config: Config) -> HostsImages:
+    """Over sockets; nothing else of the neighbours can be reached with it."""
+    asking = Neighbour("identity", config.identity.url or f"{config.api.identity.url}/v3")
+    user = config.image_user
+    tokens = ServiceTokens(asking, user=user.user, password=user.password, project=user.project, domain=user.domain)
+    named = config.image
+    image = Neighbour(
+        "image",
+        named.url or config.api.image.url,
+        tokens=tokens,
+        call_deadline_s=named.timeout_s,
+        breaker=Breaker("image", failures_max=named.breaker_failures, rest_s=named.breaker_rest_s),
+    )
+    return HostsImages(ImageData(image, config.data / "image-data"), (asking, image))
+
+
 def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> Clients:
     """`embedded`: ASGI applications by name (`identity`, `image`, `network`) for what has no URL in the configuration."""
     apps = embedded or {}

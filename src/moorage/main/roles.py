@@ -29,7 +29,7 @@ from moorage.main.guarantees import GuaranteesOverHttp
 from moorage.main.hosts import host_networks, planned_hosts, plumbing_of
 from moorage.main.loop import run_loop
 from moorage.main.metadata import metadata
-from moorage.main.neighbours import make_clients, make_own_apis
+from moorage.main.neighbours import Clients, HostsImages, make_clients, make_hosts_images, make_own_apis
 from moorage.main.observe import Sources, observe, of_region
 from moorage.main.placement import PREFIX, make_placement
 from moorage.main.private import keep_private
@@ -42,6 +42,8 @@ from moorage.main.servers import Doorway
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Invalid, Problem
 from moorage.model.ids import CellId
+
+_log = logging.getLogger(__name__)
 
 Role = Callable[[Config, asyncio.Event], Awaitable[None]]
 
@@ -99,10 +101,17 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
     dials = Dials(
         vcpus=mine.vcpus, ram_mib=mine.ram_mib, disk_gib=mine.disk_gib, physical_networks=mine.physical_networks
     )
-    clients = make_clients(config) if config.service_user.password or not config.identity.url else None
-    images = None if clients is None else clients.image_data
-    driver = SimulatedDriver(room, clock, dials, hostname=mine.host, images=images)
     old = mine.level < PORTS_ARRIVE_BOUND
+    for line in not_a_hosts(config):
+        _log.warning("%s", line)
+    clients: Clients | None = None
+    of_images: HostsImages | None = None
+    if config.image_user.password:
+        of_images = make_hosts_images(config)
+    if old or (of_images is None and (config.service_user.password or not config.identity.url)):
+        clients = make_clients(config)
+    images = of_images.data if of_images is not None else None if clients is None else clients.image_data
+    driver = SimulatedDriver(room, clock, dials, hostname=mine.host, images=images)
     plumbing = plumbing_of(mine.host, mine.level, clients.network if old and clients is not None else None)
     serving = Agent(
         mine.host,
@@ -121,11 +130,28 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
     _say(f"agent of {mine.host} in {mine.cell}")
     await stopping.wait()
     await serving.stop()
-    if clients is not None:
-        await clients.close()
+    for each in (clients, of_images):
+        if each is not None:
+            await each.close()
     file.close()
     await bus.close()
     await observed.close()
+
+
+def not_a_hosts(config: Config) -> list[str]:
+    """What stands in an agent's file and is none of a host's business: whoever takes the machine has it."""
+    said = []
+    if config.region.database or any(cell.database for cell in config.cells):
+        said.append(
+            "the file of this agent holds the address of a database, which an agent never uses: take [region] database and "
+            "[[cells]] out of it, for whoever takes this machine has them"
+        )
+    if config.service_user.password and config.agent.level >= PORTS_ARRIVE_BOUND:
+        said.append(
+            f"the file of this agent holds the password of [service_user], which no agent of level {config.agent.level} needs: take it "
+            "out, and give it [image_user] for the data of images (docs/operating/bus.md)"
+        )
+    return said
 
 
 async def embedded(config: Config, stopping: asyncio.Event) -> None:

@@ -44,6 +44,7 @@ class NatsServer:
     def reload(self, conf: str) -> None:
         """Another configuration: connections of users that are in it no more are closed."""
         assert self.config is not None
+        self._conf = conf
         coming = self.config.with_suffix(".new")
         coming.write_text(conf)
         coming.replace(self.config)

@@ -23,7 +23,9 @@ from moorage.testing.peers.install import REPOSITORY, cache, held
 RELEASES = REPOSITORY / "tests" / "upgrade" / "RELEASES"
 INSTALL_DEADLINE_S = 600.0
 GIT_DEADLINE_S = 60.0
-TABLES_SINCE = {"0.1.0": ("[api.volume]", "[volume]", "[api.metadata]", "[api.console]", "[security_compliance]")}
+TABLES_SINCE = {
+    "0.1.0": ("[api.volume]", "[volume]", "[api.metadata]", "[api.console]", "[security_compliance]", "[image_user]")
+}
 """Release → tables of settings that it does not know."""
 EXTRAS = "client,nats,notifications,postgres"
 

@@ -2,6 +2,8 @@
 
 PostgreSQL (the wheel's or Debian's) and NATS (the wheel's) are started with it, in a directory that is thrown away; then the
 embedded neighbours, two API processes, two conductors and an agent per host.  Everything stops with Ctrl-C.
+
+It is secured as a real one should be: TLS and a key per role and host on the bus, and each role has a file with what it needs (`set_files`).
 """
 
 import argparse
@@ -11,13 +13,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import Config, read_config
 from moorage.main.embedded import admin_password, demo_password
@@ -27,6 +31,7 @@ from moorage.testing.nats import NatsServer
 from moorage.testing.ports import free_ports
 from moorage.testing.postgres import Durability, Server, start_postgres
 from moorage.testing.releases import Installed
+from moorage.testing.set_files import ON_THE_BUS, Guarded, agents_file, tables, write
 
 READY_S = 180.0
 STOP_S = 60.0
@@ -46,14 +51,15 @@ database = "{cell1}"
 name = "cell2"
 database = "{cell2}"
 
-[bus]
-url = "{bus}"
-
+{bus}
 [hosts]
 count = {hosts}
 
 [service_user]
 password = "{service_password}"
+
+[image_user]
+password = "{image_password}"
 
 [api.compute]
 port = {compute}
@@ -98,7 +104,9 @@ class TrialSet:
     """With a metadata service and a console proxy."""
     durability: Durability = "power"
     releases: dict[str, Installed] = field(default_factory=dict)
-    """Which processes, by name, run another release than ours."""
+    """Which processes, by name, run another release than ours. With any of them at the start the bus is open: release 0.1.0 has no keys."""
+    guarded: Guarded | None = None
+    """None: whoever reaches the bus may do everything there."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     postgres: Server | None = None
     nats: NatsServer | None = None
@@ -108,26 +116,50 @@ class TrialSet:
     def config_path(self) -> Path:
         return self.directory / "moorage.toml"
 
+    def path_of(self, name: str) -> Path:
+        """The file of one process."""
+        if self.guarded is None:
+            return self.config_path
+        whose = name if name.startswith("agent-") else name.partition("-")[0]
+        return self.config_path if whose == "embedded" else self.directory / f"{whose}.toml"
+
+    def rewrite(self, was: str, becomes: str) -> None:
+        """In every file of the set, where it stands there."""
+        for path in self.directory.glob("*.toml"):
+            path.write_text(path.read_text().replace(was, becomes))
+
     def start(self) -> None:
         """Bring all of it up; returns when servers can be booted."""
         private_directory(self.directory)
         shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
         self.postgres = start_postgres(durability=self.durability)
         self._stack.callback(self.postgres.stop)
-        self.nats = self._stack.enter_context(NatsServer())
         urls = {name: self.postgres.create_database(name) for name in ("region", "cell1", "cell2")}
         names = ("identity", "image", "network", "volume", "compute", "placement", "metadata", "console")
         usual = [base + self.port_shift for base in (5000, 9292, 9696, 8776, 8774, 8778, 8775, 6080)]
         ports = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
-        private_file(self.config_path).write_text(
-            CONFIG.format(
-                data=self.directory / "data", bus=self.nats.url, hosts=self.hosts, service_password="set-" + os.urandom(8).hex(),
-                **urls, **ports,
-            )
-            + self.settings
-        )  # fmt: skip
+        settings = {
+            "data": self.directory / "data", "hosts": self.hosts, "service_password": "set-" + os.urandom(16).hex(),
+            "image_password": "set-" + os.urandom(16).hex(), **urls, **ports,
+        }  # fmt: skip
+
+        def file(bus: Mapping[str, Any]) -> str:
+            return CONFIG.format(bus=tables({"bus": bus}) if bus else "", **settings) + self.settings
+
+        write(self.config_path, file({}))
+        self.guarded = None if self.releases else Guarded(self.directory, planned_hosts(self.config))
+        self.nats = self._stack.enter_context(NatsServer(conf="" if self.guarded is None else self.guarded.conf))
+        if self.guarded is None:
+            write(self.config_path, file({"url": self.nats.url}))
+        else:
+            for role in (*ON_THE_BUS, "metadata"):
+                write(self.path_of(role), file(self.guarded.bus(role, self.nats.url) if role in ON_THE_BUS else {}))
+            for plan in planned_hosts(self.config):
+                bus = self.guarded.bus(f"agent-{plan.host}", self.nats.url)
+                lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
+                write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest))
         self.run(
             "embedded", "embedded"
         )  # it makes the tables and the service's user; the others may start side by side
@@ -174,7 +206,7 @@ class TrialSet:
         log = self.directory / f"{name}.log"
         other = self.releases.get(name)
         python, environment = (sys.executable, None) if other is None else (str(other.python), other.environment)
-        path = self.config_path if other is None else other.configuration(self.config_path)
+        path = self.path_of(name) if other is None else other.configuration(self.config_path)
         command = [python, "-m", "moorage", words[0], "--config", str(path), *words[1:]]
         with private_file(log).open("ab") as out:
             at = out.tell()

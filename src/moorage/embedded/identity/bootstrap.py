@@ -76,7 +76,11 @@ def _apply(tx: Tx, first: Bootstrap, hashes: dict[str, str]) -> None:
         name: _ensure(tx, "projects", {"name": name, "domain_id": DEFAULT_DOMAIN}, inside)["id"]
         for name in first.projects
     }
-    roles = {name: _ensure(tx, "roles", {"name": name, "domain_id": ""}, bare)["id"] for name in ROLES}
+    given = [role for user in first.users for _, role in user.roles]
+    roles = {
+        name: _ensure(tx, "roles", {"name": name, "domain_id": ""}, bare)["id"]
+        for name in dict.fromkeys((*ROLES, *given))
+    }
     for prior, implied in IMPLIED:
         store.imply(tx, roles[prior], roles[implied])
     for user in first.users:

@@ -133,7 +133,7 @@ def look_up(store: Store, who: Who, id: str, *, hold: bool = False) -> Found:
 def look_up_mine(store: Store, who: Who, id: str, action: str) -> Doc:
     """The image, held, when the asker may change it; 403 names the action."""
     found = look_up(store, who, id, hold=True)
-    if not who.changes(found.owner or None):
+    if not who.changes(found.owner or None, action):
         raise not_allowed(action)
     return found.doc
 

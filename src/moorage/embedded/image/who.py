@@ -1,16 +1,23 @@
-"""Who asks, as Glance's default policies judge it: a role in the asker's own project, or admin; a service reads all."""
+"""Who asks, as Glance's default policies judge it: a role in the asker's own project, or admin; a service reads all.
+
+Beside them the role `image_data`, for hosts: it reads every image and fills those that wait, and may do nothing else.
+"""
 
 from moorage.model.asker import Asker
+
+IMAGE_DATA = "image_data"
+FILLING = frozenset({"modify_image", "upload_image"})
 
 
 class Who:
     """An asker's answers, worked out once a request."""
 
-    __slots__ = ("admin", "everywhere", "member", "project", "reader", "user")
+    __slots__ = ("admin", "everywhere", "fills", "member", "project", "reader", "user")
 
     def __init__(self, asker: Asker) -> None:
         roles = () if asker.beyond_projects else asker.roles  # Glance's policies are for project scope
-        service = "service" in roles
+        self.fills = IMAGE_DATA in roles
+        service = "service" in roles or self.fills
         self.project = asker.project
         self.user = asker.user
         self.admin = "admin" in roles
@@ -21,6 +28,6 @@ class Who:
     def owns(self, owner: str | None) -> bool:
         return owner is not None and owner == self.project
 
-    def changes(self, owner: str | None) -> bool:
-        """May change an image of `owner`."""
-        return self.admin or (self.member and self.owns(owner))
+    def changes(self, owner: str | None, action: str = "") -> bool:
+        """May change an image of `owner`, in this way."""
+        return self.admin or (self.member and self.owns(owner)) or (self.fills and action in FILLING)
