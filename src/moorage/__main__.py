@@ -22,7 +22,10 @@ COMMANDS = {
     "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
     "bus": ("moorage.main.bus", "key | permissions | config: who may say and hear what on the message bus"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
-    "host": ("moorage.cli.host", "drain | show-drain | cancel-drain: every server of a host is moved elsewhere"),
+    "host": (
+        "moorage.cli.host",
+        "approve | list | revoke: which hosts are let in; drain | show-drain | cancel-drain: one is emptied",
+    ),
     "cell": ("moorage.cli.cell", "list | disable | enable | delete: the cells of the region"),
     "move": ("moorage.cli.move", "show | cancel: what a server's move has at its two ends, and the cancel of it"),
     "dry-run": (

@@ -46,7 +46,19 @@ from moorage.api.compute import (
     volumes,
     volumes_boot,
 )
-from moorage.api.ext import audits, cell_drains, cells, databases, drains, dry_run, gates, moves, neighbours, operations
+from moorage.api.ext import (
+    audits,
+    cell_drains,
+    cells,
+    databases,
+    drains,
+    dry_run,
+    gates,
+    host_approvals,
+    moves,
+    neighbours,
+    operations,
+)
 from moorage.api.ext import hosts as troubled_hosts
 from moorage.api.routes import Route
 
@@ -80,6 +92,7 @@ TABLE: tuple[Route, ...] = (
     *dry_run.routes(
         (*servers.ROUTES, *server_evacuate.ROUTES, *server_moves.ROUTES, *server_shelve.ROUTES),
     ),
+    *host_approvals.ROUTES,
     *troubled_hosts.ROUTES,
     *neighbours.ROUTES,
     *networks.ROUTES,

@@ -8,6 +8,7 @@ right to others; an agent that does not know yet whom it speaks to says all twic
 """
 
 import logging
+from collections.abc import Callable
 from typing import TypeAlias
 
 from moorage.bus import bounds, subjects
@@ -17,6 +18,7 @@ from moorage.model.clock import Clock
 _log = logging.getLogger(__name__)
 
 FromHost: TypeAlias = AgentReturned | Heartbeat | HostReport | Result
+Forged: TypeAlias = Callable[[tuple[str, str] | None, str], None]
 KEPT_MAX = 65_536
 """Agents that are remembered to name themselves; of more, what the oldest say twice is taken twice, which does no harm."""
 SAY_AGAIN_S = 60.0
@@ -26,8 +28,10 @@ SAY_AGAIN_S = 60.0
 class Senders:
     """One for each who listens to hosts."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, forged: Forged | None = None) -> None:
+        """`forged`: is told of each message that is left lying: whom its subject names, and why."""
         self._clock = clock
+        self._tell_forged = forged
         self._named: dict[str, str] = {}
         """The agent (`boot`) of each host that spoke last under its name."""
         self._said_at = float("-inf")
@@ -59,6 +63,8 @@ class Senders:
 
     def _leave(self, subject: str, why: str) -> None:
         self.forged += 1
+        if self._tell_forged is not None:
+            self._tell_forged(subjects.sender(subject), why)
         now = self._clock.monotonic()
         if now - self._said_at >= SAY_AGAIN_S:
             self._said_at = now

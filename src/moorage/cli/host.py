@@ -1,4 +1,4 @@
-"""`moorage host drain NAME`: every server of a host is moved elsewhere, with its progress shown (N13)."""
+"""`moorage host`: every server of a host is moved elsewhere, with its progress shown (N13); and which hosts may be part of the region."""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from moorage.cli import cloud
+from moorage.cli import cloud, host_approvals
 
 EMPTY, NOT_EMPTY, REFUSED = 0, 1, 2
 LOOK_EVERY_S = 0.5
@@ -16,7 +16,7 @@ RUNNING = {"waiting", "running"}
 
 
 def parser() -> argparse.ArgumentParser:
-    made = cloud.options("host", "A host as a whole: emptied, and how far that is.")
+    made = cloud.options("host", "A host as a whole: let in, emptied, and how far that is.")
     verbs = made.add_subparsers(dest="verb", required=True)
     drain = verbs.add_parser("drain", help="move every server of a host elsewhere; the host is disabled first")
     drain.add_argument("host")
@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("--wait", action="store_true")
     stop = verbs.add_parser("cancel-drain", help="begin no further move")
     stop.add_argument("host", help="the host, or the drain's id")
+    host_approvals.add_to(verbs)
     for each in (drain, show):
         each.add_argument("--json", action="store_true", help="print what the API answered")
         each.add_argument("--timeout", type=float, default=PATIENCE_S, metavar="S", help="how long to wait")
@@ -44,6 +45,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
+    if arguments.verb in host_approvals.VERBS:
+        return host_approvals.VERBS[arguments.verb](connection, arguments)
     if arguments.verb == "cancel-drain":
         drain = _newest(connection, arguments.host)
         reply = connection.compute.post(

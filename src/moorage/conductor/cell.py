@@ -31,6 +31,7 @@ from moorage.bus.messages import (
 )
 from moorage.bus.senders import Senders
 from moorage.conductor import evacuated, operators_words
+from moorage.conductor.approvals import Approvals
 from moorage.conductor.belonging import Belonging, Judged
 from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
 from moorage.conductor.who_speaks import WhoSpeaks, note
@@ -83,6 +84,7 @@ class CellConductor:
 
     `alone`: no agent that was here before this process can still live, for it had them all. `cells`: all of them, for servers that left this one.
     `earlier`: hosts of release 0.1.0 are heard too, who name themselves in their messages only.
+    `approves_itself`: no operator has to approve a host before it is heard (`approvals.py`).
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class CellConductor:
         alone: bool = False,
         cells: Mapping[CellId, Database] | None = None,
         earlier: bool = True,
+        approves_itself: bool = True,
     ) -> None:
         self.cell = cell
         self._heard_under = (subjects.hosts_of, *((earlier_subjects.of_cell,) if earlier else ()))
@@ -116,7 +119,8 @@ class CellConductor:
         self._subscriptions: list[Subscription] = []
         self._life: asyncio.Task[None] | None = None
         self._known = KnownHosts()
-        self._senders = Senders(clock)
+        self._approvals = Approvals(cell, region, clock, automatic=approves_itself)
+        self._senders = Senders(clock, self._approvals.refuse_forged)
         self._to_flush: set[str] = set()
         self._forced_down: set[str] = set()
         self._taking_reports = 0
@@ -132,6 +136,7 @@ class CellConductor:
         """
         self._listening = Listening(self._bus, self._clock)
         began = self._clock.monotonic()
+        await self._approvals.look()
         if self._alone:
             await self._database.write(cell_hosts.forget_agents)
         rows, noted = await self._database.read(lambda tx: (cell_hosts.listed(tx), cell_hosts.troubles(tx)))
@@ -144,7 +149,9 @@ class CellConductor:
             if row.forced_down:
                 self._forced_down.add(row.host)
             age_s = max(0.0, self._clock.now() - row.seen_at / 1_000_000)
-            if age_s <= self._silent_s:
+            if not self._approvals.allows(row.host):
+                known.silent = True
+            elif age_s <= self._silent_s:
                 known.heard = began - age_s
             else:
                 known.silent = True
@@ -207,6 +214,8 @@ class CellConductor:
 
     async def _hear(self, subject: str, payload: bytes) -> None:
         message = self._senders.read(subject, payload)
+        if message is None or not self._approvals.admits(message):
+            return
         try:
             with label("hosts"):
                 match message:
@@ -222,6 +231,8 @@ class CellConductor:
                         await self.take_beat(message)
                     case _:
                         return
+        except Conflict as conflict:
+            self._approvals.refuse(message.host, conflict.public)
         except Problem as problem:
             logger.warning("cell %s could not take a message from its host: %s %s", self.cell, problem, problem.private)
 
@@ -426,6 +437,7 @@ class CellConductor:
             await self._clock.sleep(WATCH_S)
             try:
                 now = self._clock.monotonic()
+                self._forget_revoked(await self._approvals.look())
                 self.look_whether_we_hear()
                 self.look_for_silence()
                 for known in self._known:
@@ -438,6 +450,14 @@ class CellConductor:
             except Exception as failure:  # noqa: BLE001  whatever it is: who stopped watching would take the dead for living
                 logger.warning("cell %s: %r", self.cell, failure)
             self._listening.look(gap_max_s=math.inf)  # a slow database is no standstill of ours
+
+    def _forget_revoked(self, hosts: Collection[str]) -> None:
+        """An operator took their approval back: they are down, whatever they say from now on."""
+        for host in hosts:
+            logger.warning("cell %s: host %s is not approved any more, and is not heard", self.cell, host)
+            known = self._known[host]
+            known.silent, known.awaited, known.silent_since = True, False, self._clock.monotonic()
+            self._engine.set_alive(host, False)
 
     def look_whether_we_hear(self) -> None:
         """While we stood still or the bus was out nobody could be heard: what happened meanwhile is found by comparing."""

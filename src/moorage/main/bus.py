@@ -1,15 +1,24 @@
 """`moorage bus`: keys for processes and hosts, what each role may say and hear, and the broker's configuration made of that."""
 
 import argparse
+import asyncio
 import json
 import os
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from moorage.bus.broker import configuration, read_keys
+import msgspec
+
+from moorage.bus.broker import KeyOfHost, Keys, configuration, read_keys
 from moorage.bus.permissions import ROLES, of_agent, of_process
 from moorage.bus.security import new_seed, public_key
+from moorage.main.config import Config, read_config
 from moorage.model.errors import Invalid, Problem
+from moorage.model.ids import CellId
+from moorage.sql import Tx, open_database
+from moorage.store.region import host_approvals
 
 SEED_BYTES = 32
 
@@ -29,6 +38,9 @@ def parser() -> argparse.ArgumentParser:
     allowed.add_argument("--host", default="", help="of an agent")
     config = verbs.add_parser("config", help="print the configuration of a NATS server that lets in who is listed")
     config.add_argument(
+        "--config", type=Path, help="and the hosts that were approved with a key, from the region of this file"
+    )
+    config.add_argument(
         "--keys", type=Path, required=True, help="a TOML file: the server's address, certificate, and keys"
     )
     return made
@@ -43,11 +55,41 @@ def main(argv: list[str]) -> int:
             case "permissions":
                 print(_permissions(arguments.role, arguments.cell, arguments.host))
             case _:
-                sys.stdout.write(configuration(read_keys(arguments.keys)))
+                keys = read_keys(arguments.keys)
+                if arguments.config is not None:
+                    keys = asyncio.run(with_approved(keys, read_config(arguments.config)))
+                sys.stdout.write(configuration(keys))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)
         return 2
     return 0
+
+
+async def with_approved(keys: Keys, config: Config) -> Keys:
+    """And the hosts that were approved with a key. Raises Unavailable when the region cannot be reached."""
+    database = await open_database(config.region_url(), name="region", limits=config.database.limits)
+    try:
+        rows = await database.read(host_approvals.keys)
+    finally:
+        await database.close()
+    approved = tuple(KeyOfHost(row.host, row.cell, row.key) for row in rows if row.key is not None)
+    return msgspec.structs.replace(keys, hosts=(*keys.hosts, *approved))
+
+
+async def approve(config: Config, hosts: Iterable[KeyOfHost], by: str) -> None:
+    """As `moorage host approve`, before an API runs. Raises Invalid when a key is another host's."""
+    database = await open_database(config.region_url(), name="region", limits=config.database.limits)
+    now = int(time.time() * 1_000_000)
+    try:
+        for each in hosts:
+
+            def work(tx: Tx, each: KeyOfHost = each) -> str | None:
+                return host_approvals.approve(tx, each.host, CellId(each.cell), each.key, now, by)
+
+            if (other := await database.write(work)) is not None:
+                raise Invalid(f"host {other} has the key of {each.host}: each host has its own")
+    finally:
+        await database.close()
 
 
 def make_key(file: Path) -> str:

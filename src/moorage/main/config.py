@@ -280,6 +280,8 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a conductor renews its lease, and looks for dead ones."""
     host_silence_s: float = 30.0
     """A host not heard of for this long is down."""
+    approve_hosts: Literal["", "automatic", "operator"] = ""
+    """Whether a new host is part of the region when it is heard, or when an operator approved it; empty: `operator`, but in one process."""
     boots_at_once: int = 500
     """Boots that one conductor executes at once; those that wait for a neighbour count too. The others wait in line."""
     deletes_at_once: int = 250
@@ -433,6 +435,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if said.certificate and not listen.cert:
             listen = msgspec.structs.replace(listen, cert=said.certificate, key=said.key)
             msgspec.structs.force_setattr(self, "api", msgspec.structs.replace(self.api, console=listen))
+
+    @property
+    def approves_hosts_itself(self) -> bool:
+        said = self.compute.approve_hosts
+        return said == "automatic" or (not said and self.bus.url in {"", "memory:"})
 
     @property
     def data(self) -> Path:

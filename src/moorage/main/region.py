@@ -319,6 +319,7 @@ async def conduct(region: Region, cell: CellId, *, alone: bool) -> None:
         alone=alone and isinstance(region.bus, MemoryBus),
         cells=region.databases.cells,
         earlier=region.config.bus.earlier,
+        approves_itself=region.config.approves_hosts_itself,
     )
     try:
         await conductor.start()

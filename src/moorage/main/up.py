@@ -123,8 +123,16 @@ class Cloud:
         self.lock.release()
 
 
+def _with_hosts_of_its_own(config: Config) -> Config:
+    """They are in this process, so nobody has to approve them, whatever its bus is."""
+    said = config.compute
+    replace = msgspec.structs.replace
+    return replace(config, compute=replace(said, approve_hosts=said.approve_hosts or "automatic"))
+
+
 async def start_cloud(config: Config) -> Cloud:
     """Take the directory and the ports, open every room, and serve when the hosts have reported."""
+    config = _with_hosts_of_its_own(config)
     lock = DataLock(config.data)
     listens = {
         name: getattr(config.api, name) for name in ("identity", "image", "network", "volume", "compute", "placement")

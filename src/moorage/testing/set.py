@@ -7,6 +7,7 @@ It is secured as a real one should be: TLS and a key per role and host on the bu
 """
 
 import argparse
+import asyncio
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ from typing import Any
 import httpx
 
 from moorage.agent.legacy import PORTS_ARRIVE_BOUND
+from moorage.main.bus import approve
 from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import Config, read_config
 from moorage.main.embedded import admin_password, demo_password
@@ -163,6 +165,8 @@ class TrialSet:
         self.run(
             "embedded", "embedded"
         )  # it makes the tables and the service's user; the others may start side by side
+        if self.guarded is not None:
+            asyncio.run(approve(self.config, self.guarded.hosts, "moorage set"))
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_words(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_words(number)) for number in range(self.apis)]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.bus.broker import KeyOfHost, KeyOfProcess, Keys, configuration
 from moorage.main.bus import make_key, write_secret
@@ -28,6 +30,7 @@ class Guarded:
     conf: str = field(init=False)
     """The broker's configuration."""
     hosts: tuple[KeyOfHost, ...] = field(init=False)
+    _keys: Keys = field(init=False)
 
     def __post_init__(self) -> None:
         authority = Authority(self.keys)
@@ -37,8 +40,14 @@ class Guarded:
         self.hosts = tuple(
             KeyOfHost(plan.host, plan.cell, make_key(self.seed(f"agent-{plan.host}"))) for plan in self.plans
         )
-        self.conf = configuration(Keys("", str(broker.cert), str(broker.key), processes=processes, hosts=self.hosts))
+        self._keys = Keys("", str(broker.cert), str(broker.key), processes=processes, hosts=self.hosts)
+        self.conf = configuration(self._keys)
         write_secret(self.directory / "nats-server.conf", self.conf)
+
+    def with_host(self, host: str, cell: str, key: str) -> str:
+        """The broker's configuration, if it let in one more."""
+        more = KeyOfHost(host, cell, key)
+        return configuration(msgspec.structs.replace(self._keys, hosts=(*self.hosts, more)))
 
     @property
     def keys(self) -> Path:

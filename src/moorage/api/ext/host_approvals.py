@@ -1,0 +1,109 @@
+"""`/ext/host-approvals`: which hosts may be part of the region, and which wait for that.
+
+A host that nobody approved is no compute service: it is in no list of Nova's, and placement does not know it.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from moorage.api.call import Call, Reply
+from moorage.api.gather import cells_of
+from moorage.api.routes import Params, Route
+from moorage.api.when import micros, now_us
+from moorage.api.wire import Body
+from moorage.bus.security import is_public_key
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.ids import CellId
+from moorage.store.region import host_approvals
+from moorage.store.region.host_approvals import HostApproval
+
+HOST_CHARS_MAX = 255
+
+
+class WantedApproval(Body):
+    cell: Annotated[str, Meta(max_length=64)] = ""
+    """Empty: the one that it says it is in."""
+    key: Annotated[str, Meta(max_length=56)] | None = None
+    """The public half of its key on the bus; absent: as before."""
+
+
+class ApproveBody(Body):
+    approval: WantedApproval
+
+
+async def index(call: Call[Any]) -> Reply:
+    """Those that wait first."""
+    call.require("moorage:host_approvals:show")
+    found = await call.desk.region.read(host_approvals.listed)
+    return Reply(200, {"host_approvals": [_shown(each) for each in found]}, finished=True)
+
+
+async def show(call: Call[Any]) -> Reply:
+    call.require("moorage:host_approvals:show")
+    return Reply(200, {"host_approval": _shown(await _row(call))}, finished=True)
+
+
+async def approve(call: Call[ApproveBody]) -> Reply:
+    """Bind a host to its cell and key: from a moment later it is heard. Once more with other words: bound to those."""
+    call.require("moorage:host_approvals:update")
+    host, wanted = call.path["host"], call.body.approval
+    if len(host) > HOST_CHARS_MAX or not host.isprintable():
+        raise Invalid(f"A host's name has at most {HOST_CHARS_MAX} characters, all of which can be printed.")
+    if wanted.key is not None and not is_public_key(wanted.key):
+        raise Invalid(
+            "The key is not the public half of a user's nkey: 56 letters that begin with U (moorage bus key)."
+        )
+    region, by, now = call.desk.region, call.asker.user or "", now_us(call.desk.clock)
+    known = await region.read(lambda tx: host_approvals.get(tx, host))
+    cell = CellId(wanted.cell or (known.cell if known is not None else ""))
+    if not cell:
+        raise Invalid(f"Host {host} was not heard yet, so nobody knows in which cell it is: say cell.")
+    if cell not in cells_of(call.desk):
+        raise Invalid(f"There is no cell {cell} in the configuration of this API.")
+    key = wanted.key or (known.key if known is not None else None)
+    other = await region.write(lambda tx: host_approvals.approve(tx, host, cell, key, now, by))
+    if other is not None:
+        raise Conflict(f"Host {other} has this key: each host has its own.")
+    return Reply(200, {"host_approval": _shown(await _row(call))}, finished=True)
+
+
+async def revoke(call: Call[Any]) -> Reply:
+    """It is heard no more; the broker's configuration is to be made anew without its key."""
+    call.require("moorage:host_approvals:delete")
+    host = call.path["host"]
+    if not await call.desk.region.write(lambda tx: host_approvals.revoke(tx, host)):
+        raise NotFound(f"Host {host} is neither approved nor does it wait for that.")
+    return Reply(204)
+
+
+async def _row(call: Call[Any]) -> HostApproval:
+    host = call.path["host"]
+    found = await call.desk.region.read(lambda tx: host_approvals.get(tx, host))
+    if found is None:
+        raise NotFound(f"Host {host} is neither approved nor does it wait for that.")
+    return found
+
+
+def _shown(row: HostApproval) -> dict[str, Any]:
+    return {
+        "host": row.host,
+        "cell": row.cell,
+        "key": row.key,
+        "status": "waiting" if row.approved_at is None else "approved",
+        "approved_at": None if row.approved_at is None else micros(row.approved_at),
+        "approved_by": row.approved_by or None,
+        "heard_at": micros(row.heard_at) if row.heard_at else None,
+        "refused_at": None if row.refused_at is None else micros(row.refused_at),
+        "refused_why": row.refused_why or None,
+    }
+
+
+NONE = Params({}, strict=(2, 1))
+
+ROUTES = (
+    Route("GET", "/ext/host-approvals", index, params=NONE),
+    Route("GET", "/ext/host-approvals/{host}", show, params=NONE),
+    Route("PUT", "/ext/host-approvals/{host}", approve, takes=ApproveBody, params=NONE),
+    Route("DELETE", "/ext/host-approvals/{host}", revoke, params=NONE),
+)

@@ -1,0 +1,83 @@
+"""`moorage host approve | list | revoke`: which hosts may be part of the region."""
+
+import argparse
+import json
+import sys
+from typing import Any
+from urllib.parse import quote
+
+from moorage.cli import cloud
+
+DONE, REFUSED = 0, 2
+HEADS = ["host", "cell", "status", "since", "by", "key", "refused"]
+
+
+def add_to(verbs: Any) -> None:
+    """The verbs of this file."""
+    approve = verbs.add_parser("approve", help="let a host be part of the region, bound to its cell and key")
+    approve.add_argument("host")
+    approve.add_argument("--cell", default="", help="default: the one that it says it is in")
+    approve.add_argument("--key", help="the public half of its key on the bus, as `moorage bus key` prints it")
+    listed = verbs.add_parser(
+        "list", help="hosts that are approved, those that wait for it, and what was refused of them"
+    )
+    listed.add_argument("--waiting", action="store_true", help="those that wait, and nobody else")
+    revoke = verbs.add_parser("revoke", help="a host is heard no more, and waits when it speaks again")
+    revoke.add_argument("host")
+    for each in (approve, listed):
+        each.add_argument("--json", action="store_true", help="print what the API answered")
+
+
+def approve(connection: Any, arguments: argparse.Namespace) -> int:
+    wanted = {"cell": arguments.cell} | ({} if arguments.key is None else {"key": arguments.key})
+    reply = connection.compute.put(_path(arguments.host), json={"approval": wanted}, microversion=cloud.LATEST)
+    if reply.status_code >= 400:
+        return _refused(reply)
+    found = reply.json()["host_approval"]
+    print(json.dumps(found, indent=2) if arguments.json else "\n".join(lines([found])))
+    return DONE
+
+
+def listed(connection: Any, arguments: argparse.Namespace) -> int:
+    found = cloud.get(connection, "/ext/host-approvals")["host_approvals"]
+    if arguments.waiting:
+        found = [each for each in found if each["status"] == "waiting"]
+    print(json.dumps(found, indent=2) if arguments.json else "\n".join(lines(found)))
+    return DONE
+
+
+def revoke(connection: Any, arguments: argparse.Namespace) -> int:
+    reply = connection.compute.delete(_path(arguments.host), microversion=cloud.LATEST)
+    if reply.status_code >= 400:
+        return _refused(reply)
+    print(f"{arguments.host} is heard no more; make the broker's configuration anew, so that its key is let in no more")
+    return DONE
+
+
+def lines(found: list[dict[str, Any]]) -> list[str]:
+    """As people read it."""
+    rows = [
+        [
+            each["host"],
+            each["cell"],
+            each["status"],
+            (each["approved_at"] or each["heard_at"] or "")[:19],
+            each["approved_by"] or "",
+            each["key"] or "",
+            " ".join(filter(None, ((each["refused_at"] or "")[:19], each["refused_why"]))),
+        ]
+        for each in found
+    ]
+    return [cloud.table(rows, HEADS)]
+
+
+def _path(host: str) -> str:
+    return f"/ext/host-approvals/{quote(host, safe='')}"
+
+
+def _refused(reply: Any) -> int:
+    print(f"moorage: {cloud.why_not(reply)} ({reply.status_code})", file=sys.stderr)
+    return REFUSED
+
+
+VERBS = {"approve": approve, "list": listed, "revoke": revoke}

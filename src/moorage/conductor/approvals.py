@@ -1,0 +1,112 @@
+"""Which hosts a cell's conductor listens to: those that an operator approved for this cell.
+
+Others are left unheard: their reports make nothing schedulable, they are told nothing of any server, and `moorage host list` shows
+that they wait.  The broker binds a key to a name and a cell (`bus/permissions.py`), and so whoever speaks under a name that is
+approved has its key.  Where hosts are approved by themselves, what was heard is noted, and stays approved when that is changed.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+from moorage.bus.senders import FromHost
+from moorage.bus.subjects import word
+from moorage.model.clock import Clock
+from moorage.model.ids import CellId
+from moorage.sql import Database, label
+from moorage.store.region import host_approvals
+from moorage.store.region.host_approvals import WAITING_MAX, Counted
+
+SAY_AGAIN_S = 300.0
+"""How often the log repeats that one host waits, or is refused."""
+SAID_MAX = 1_000
+
+logger = logging.getLogger(__name__)
+
+Revoked: TypeAlias = Callable[[str], None]
+
+
+class Approvals:
+    """Of one cell. `automatic`: nobody has to approve hosts."""
+
+    def __init__(self, cell: CellId, region: Database, clock: Clock, *, automatic: bool = True) -> None:
+        self._cell, self._region, self._clock, self._automatic = cell, region, clock, automatic
+        self._counted = Counted()
+        self._approved: dict[str, CellId] = {}
+        self._names: dict[str, str] = {}
+        """Of those that are approved, by how a subject spells them."""
+        self._unasked: dict[str, CellId] = {}
+        self._waiting: dict[str, CellId] = {}
+        self._refused: dict[str, str] = {}
+        self._said: dict[tuple[str, str], float] = {}
+
+    def admits(self, message: FromHost) -> bool:
+        """Whether this is heard; if not, it is noted who waits, or what was refused."""
+        cell = self._approved.get(message.host)
+        if cell == self._cell:
+            return True
+        if self._automatic:
+            if len(self._unasked) < WAITING_MAX:
+                self._unasked[message.host] = self._cell
+            return True
+        if cell is None:
+            if len(self._waiting) < WAITING_MAX:
+                self._waiting[message.host] = self._cell
+            self._say(message.host, "waits for an operator to approve it: moorage host approve")
+        else:
+            self.refuse(message.host, f"it says that it is in cell {self._cell}, and is approved for {cell}")
+        return False
+
+    def allows(self, host: str) -> bool:
+        """Whether it may be up."""
+        return self._automatic or self._approved.get(host) == self._cell
+
+    def refuse(self, host: str, why: str) -> None:
+        """Something that it said was not taken."""
+        if len(self._refused) < WAITING_MAX:
+            self._refused[host] = why
+        self._say(host, f"is refused: {why}")
+
+    def refuse_forged(self, sender: tuple[str, str] | None, why: str) -> None:
+        """The same, of who is known by the subject only."""
+        if sender is not None and (host := self._names.get(sender[1])) is not None:
+            self.refuse(host, why)
+
+    def _say(self, host: str, what: str) -> None:
+        now = self._clock.monotonic()
+        if now - self._said.get((host, what), float("-inf")) < SAY_AGAIN_S:
+            return
+        self._said.pop((host, what), None)
+        self._said[host, what] = now
+        if len(self._said) > SAID_MAX:
+            del self._said[next(iter(self._said))]
+        logger.warning("cell %s: host %r %s", self._cell, host, what)
+
+    async def look(self) -> list[str]:
+        """Read what operators said, and write what was seen; the hosts of this cell that may not be up any more."""
+        with label("hosts"):
+            await self._write()
+            counted = await self._region.read(host_approvals.counted)
+            if counted == self._counted:
+                return []
+            approved = await self._region.read(host_approvals.approved)
+        revoked = [host for host, cell in self._approved.items() if cell == self._cell and approved.get(host) != cell]
+        self._counted, self._approved = counted, approved
+        self._names = {word(host): host for host in approved}
+        return [] if self._automatic else revoked
+
+    async def _write(self) -> None:
+        unasked, waiting, refused = self._unasked, self._waiting, self._refused
+        if not (unasked or waiting or refused):
+            return
+        now = int(self._clock.now() * 1_000_000)
+        if unasked:
+            await self._region.write(lambda tx: host_approvals.approve_unasked(tx, unasked, now))
+            self._approved |= unasked
+            self._unasked = {}
+        if waiting:
+            await self._region.write(lambda tx: host_approvals.heard_waiting(tx, waiting, now))
+            self._waiting = {}
+        if refused:
+            await self._region.write(lambda tx: host_approvals.note_refused(tx, refused, now))
+            self._refused = {}
