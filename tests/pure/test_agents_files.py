@@ -1,0 +1,73 @@
+"""What an agent's file may hold, and what is said of one that holds more; whom the bus settings take for secured."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from moorage.main.config import Config, read_config
+from moorage.main.hosts import HostPlan
+from moorage.main.region import callers_part
+from moorage.main.roles import not_a_hosts
+from moorage.model.ids import CellId
+from moorage.testing.set_files import agents_file, tables
+
+DATABASE = "postgresql://moorage:secret@db.example/region"
+
+
+def config(said: str) -> Config:
+    return msgspec.toml.decode(said, type=Config)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (f'[region]\ndatabase = "{DATABASE}"', "the address of a database"),
+        (f'[[cells]]\nname = "cell1"\ndatabase = "{DATABASE}"', "the address of a database"),
+        ('[service_user]\npassword = "secret"', "the password of [service_user]"),
+    ],
+)
+def test_an_agent_says_that_it_has_no_use_for_what_others_need(said: str, why: str) -> None:
+    (line,) = not_a_hosts(config(said))
+    assert why in line
+    assert "secret" not in line
+    if "service_user" in said:
+        assert not_a_hosts(config(said + "\n[agent]\nlevel = 2")) == [], "it sees to ports itself"
+
+
+def test_the_file_of_an_agent_is_all_that_it_needs(tmp_path: Path) -> None:
+    whole = config(
+        f'[region]\ndatabase = "{DATABASE}"\n[[cells]]\nname = "cell1"\ndatabase = "{DATABASE}"\n[service_user]\npassword = "s3"\n'
+        '[image_user]\npassword = "i3"\n[compute]\nhost_silence_s = 12.5\n[api.identity]\nport = 5001\n'
+    )
+    plan = HostPlan("n1", CellId("cell1"), ("physnet1", "physnet2"))
+    path = tmp_path / "agent.toml"
+    path.write_text(agents_file(whole, plan, {"url": "tls://bus:4222", "nkey": "n1.nk", "tls": True}, 3))
+    mine = read_config(path)
+    assert not_a_hosts(mine) == []
+    assert (mine.agent.host, mine.agent.cell, mine.agent.physical_networks) == ("n1", "cell1", ("physnet1", "physnet2"))
+    assert (mine.compute.host_silence_s, mine.image_user.password) == (12.5, "i3")
+    assert (mine.identity.url, mine.bus.has_credentials, mine.bus.earlier) == ("http://127.0.0.1:5001/v3", True, False)
+    assert "secret" not in path.read_text()
+    path.write_text(agents_file(whole, plan, {}, 2))
+    assert read_config(path).service_user.password == "s3"
+
+
+def test_tables_are_toml() -> None:
+    said = {"": {"a": 'x"y'}, "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
+    assert msgspec.toml.decode(tables(said)) == {"a": 'x"y', "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
+
+
+def test_who_has_credentials_hears_the_hosts_of_its_cells_alone() -> None:
+    open_bus, secured = config(""), config('[bus]\nurl = "nats://b"\nnkey = "k"')
+    assert callers_part(open_bus) == {"cells": (), "earlier": True}
+    assert callers_part(secured) == {"cells": (CellId("cell1"), CellId("cell2")), "earlier": False}
+    assert config('[bus]\nnkey = "k"\nrelease_0_1 = true').bus.earlier
+    assert not config("[bus]\nrelease_0_1 = false").bus.earlier
+
+
+def test_hosts_are_approved_by_operators_but_in_one_process() -> None:
+    assert config("").approves_hosts_itself
+    assert not config('[bus]\nurl = "nats://b"').approves_hosts_itself
+    assert config('[bus]\nurl = "nats://b"\n[compute]\napprove_hosts = "automatic"').approves_hosts_itself
+    assert not config('[compute]\napprove_hosts = "operator"').approves_hosts_itself

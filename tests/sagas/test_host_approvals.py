@@ -1,0 +1,172 @@
+"""A cell's conductor and hosts that nobody approved, or that say more than they were approved for."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.bus import subjects
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, Message, encode
+from moorage.conductor.cell import CellConductor
+from moorage.model.clock import SystemClock
+from moorage.model.guest import ResourceInventory
+from moorage.model.ids import CellId, OperationId
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.region import host_approvals
+from moorage.store.region.host_approvals import HostApproval
+from moorage.testing.small_region import SmallRegion, a_server
+from moorage.testing.waiting import until
+
+NEW, LIFE = "new1.example.org", "life-1"
+
+
+class Doors:
+    """A conductor of the first cell that hears only who was approved, and what hosts are told."""
+
+    def __init__(self, small: SmallRegion, cell: CellId) -> None:
+        self.small, self.cell, self.bus = small, cell, MemoryBus()
+        self.told: list[tuple[str, bytes]] = []
+        self.conductor = self.another(approves_itself=False)
+
+    def another(self, **said: Any) -> CellConductor:
+        small = self.small
+        return CellConductor(
+            self.cell, small.cells[self.cell], small.region, small.engine, self.bus, SystemClock(), **said
+        )
+
+    async def hear(self, subject: str, payload: bytes) -> None:
+        self.told.append((subject, payload))
+
+    async def say(self, message: Message, subject: str = "") -> None:
+        await self.conductor._hear(subject or "a subject", encode(message))
+        await until(lambda: self.bus.quiet)
+
+    async def speaks(self, host: str = NEW, cell: CellId | None = None, **more: Any) -> None:
+        """All that a host says of itself."""
+        where = self.cell if cell is None else cell
+        await self.say(AgentReturned(host, where, "q", agent=LIFE))
+        await self.say(HostReport(host, where, "x", LIFE, inventory={"VCPU": ResourceInventory(8)}, **more))
+        await self.say(Heartbeat(host, where, LIFE, 1))
+
+    async def look(self) -> None:
+        self.conductor._forget_revoked(await self.conductor._approvals.look())
+
+    async def approve(self, host: str, cell: CellId, now: int = 1) -> None:
+        await self.small.region.write(lambda tx: host_approvals.approve(tx, host, cell, None, now, "operator"))
+
+    async def row(self, host: str = NEW) -> HostApproval | None:
+        return await self.small.region.read(lambda tx: host_approvals.get(tx, host))
+
+    async def listed(self) -> set[str]:
+        return {each.host for each in await self.small.cells[self.cell].read(cell_hosts.listed)}
+
+    def placed(self, host: str = NEW) -> bool:
+        return self.small.engine.host_named(host) is not None
+
+
+@pytest.fixture
+async def doors(tmp_path: Path) -> AsyncIterator[Doors]:
+    small = await SmallRegion.open(tmp_path)
+    await small.fresh(a_server(), OperationId("boot"))
+    found = Doors(small, next(iter(small.cells)))
+    await found.bus.subscribe("moorage.cell.*.host.*", found.hear)
+    yield found
+    await small.close()
+
+
+async def test_who_is_not_approved_is_nothing_and_told_nothing(doors: Doors) -> None:
+    await doors.speaks()
+    assert (doors.told, doors.placed(), NEW in await doors.listed()) == ([], False, False)
+    await doors.look()
+    row = await doors.row()
+    assert row is not None
+    assert (row.cell, row.approved_at, row.key) == (doors.cell, None, None)
+    await doors.approve(NEW, doors.cell)
+    await doors.speaks()
+    assert not doors.placed(), "what operators said is read with the next look"
+    await doors.look()
+    await doors.speaks()
+    assert doors.placed()
+    assert NEW in await doors.listed()
+    assert {subject for subject, _ in doors.told} == {subjects.to_host(doors.cell, NEW)}
+
+
+async def test_who_is_approved_for_another_cell_is_refused_and_it_shows(doors: Doors) -> None:
+    other = next(cell for cell in doors.small.cells if cell != doors.cell)
+    await doors.approve(NEW, other)
+    await doors.look()
+    await doors.speaks()
+    await doors.look()
+    row = await doors.row()
+    assert row is not None
+    assert row.refused_why == f"it says that it is in cell {doors.cell}, and is approved for {other}"
+    assert row.refused_at is not None
+    assert (doors.told, doors.placed(), row.cell) == ([], False, other)
+    await doors.approve(NEW, doors.cell, now=2)
+    row = await doors.row()
+    assert row is not None
+    assert row.refused_why == "", "an operator has decided"
+
+
+async def test_what_it_says_for_others_is_refused_and_it_shows(doors: Doors) -> None:
+    """In another's name under its own subject, and of another's node."""
+    for host in (NEW, "victim"):
+        await doors.approve(host, doors.cell)
+    await doors.look()
+    await doors.speaks("victim")
+    await doors.speaks()
+    forged = HostReport("victim", doors.cell, "x", LIFE, inventory={"VCPU": ResourceInventory(100_000)})
+    await doors.say(forged, subjects.from_host(doors.cell, NEW, subjects.REPORT))
+    await doors.look()
+    row = await doors.row()
+    assert row is not None
+    assert "it says that it comes from host 'victim'" in row.refused_why
+    await doors.say(HostReport(NEW, doors.cell, "x", LIFE, hypervisor_hostname="victim"))
+    await doors.look()
+    row, victim = await doors.row(), await doors.row("victim")
+    assert row is not None
+    assert victim is not None
+    assert row.refused_why == f"host {NEW} reports node victim, which is host victim's"
+    assert victim.refused_at is None
+    found = doors.small.engine.host_named("victim")
+    assert found is not None
+
+
+async def test_an_approval_that_is_taken_back_puts_the_host_down(doors: Doors) -> None:
+    await doors.approve(NEW, doors.cell)
+    await doors.look()
+    await doors.speaks()
+    world = doors.small.engine.world()
+    slot = world.slots_by_name[NEW]
+    assert world.alive[slot]
+    assert await doors.small.region.write(lambda tx: host_approvals.revoke(tx, NEW))
+    await doors.look()
+    assert not doors.small.engine.world().alive[slot]
+    await doors.speaks()
+    assert not doors.small.engine.world().alive[slot]
+    # and a conductor that begins now does not take it for up because it was heard lately
+    await doors.small.cells[doors.cell].write(lambda tx: cell_hosts.heard(tx, [NEW], 2**52))
+    doors.small.engine.set_alive(NEW, True)
+    another = doors.another(approves_itself=False)
+    await another.start()
+    try:
+        assert not doors.small.engine.world().alive[slot]
+    finally:
+        await another.stop()
+
+
+async def test_where_nobody_approves_hosts_those_that_were_heard_stay_approved(doors: Doors) -> None:
+    doors.conductor = doors.another(approves_itself=True)
+    await doors.speaks()
+    assert doors.placed()
+    await doors.look()
+    row = await doors.row()
+    assert row is not None
+    assert (row.approved_by, row.cell) == ("automatic", doors.cell)
+    doors.conductor = doors.another(approves_itself=False)
+    await doors.look()
+    doors.told.clear()
+    await doors.speaks()
+    assert doors.told, "it is approved where operators have to"
