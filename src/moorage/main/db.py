@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+import moorage.store
 from moorage.main.adopt import adopt
 from moorage.main.config import Config, read_config
 from moorage.main.private import keep_private
@@ -19,6 +20,9 @@ from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
 from moorage.sql import Database, open_database
 from moorage.sql.migrate import Tree, bring_forward, number_of
+
+ROLES = Path(moorage.store.__file__).with_name("roles.sql")
+"""What each process may do in the databases, for PostgreSQL."""
 
 
 def trees(config: Config) -> list[tuple[str, str, Tree]]:
@@ -72,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     options = argparse.ArgumentParser(
         prog="moorage db", description="Revisions and identities of the region's and the cells' databases."
     )
-    options.add_argument("verb", choices=("show", "upgrade", "adopt"))
+    options.add_argument("verb", choices=("show", "upgrade", "adopt", "roles"))
     options.add_argument("--config", type=Path, help="the TOML file of the region")
     options.add_argument(
         "--empty",
@@ -83,6 +87,9 @@ def main(argv: Sequence[str]) -> int:
     )
     options.add_argument("--data-dir", help="the data directory of `moorage up` (default: moorage-data)")
     arguments = options.parse_args(argv)
+    if arguments.verb == "roles":
+        print(ROLES.read_text(), end="")
+        return 0
     try:
         config = read_config(arguments.config)
         if arguments.data_dir:

@@ -54,6 +54,15 @@ class Server:
     def _sql(self, statement: str) -> None:
         _run([str(self.bin / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", statement], None)
 
+    def run_script(self, database: str, script: Path) -> None:
+        """As the owner."""
+        url = self.url_of(database)
+        _run([str(self.bin / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", url, "-f", str(script)], None)
+
+    def url_as(self, role: str, database: str) -> str:
+        """The same database as somebody else."""
+        return self.url_of(database).replace("://moorage@", f"://{role}@", 1)
+
     def restart(self) -> None:
         """As after a crash: every connection is cut, and what was committed is there again."""
         pg_ctl = [str(self.bin / "pg_ctl"), "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-w"]

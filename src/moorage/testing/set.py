@@ -26,6 +26,7 @@ from moorage.agent.legacy import PORTS_ARRIVE_BOUND
 from moorage.main.bus import approve
 from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import Config, read_config
+from moorage.main.db import ROLES
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import HostPlan, planned_hosts
 from moorage.model.private_files import private_directory, private_file
@@ -35,6 +36,7 @@ from moorage.testing.postgres import Durability, Server, start_postgres
 from moorage.testing.releases import Installed
 from moorage.testing.set_files import ON_THE_BUS, Guarded, agents_file, tables, write
 
+DATABASES = ("region", "cell1", "cell2")
 READY_S = 180.0
 STOP_S = 60.0
 
@@ -136,7 +138,8 @@ class TrialSet:
         shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
         self.postgres = start_postgres(durability=self.durability)
         self._stack.callback(self.postgres.stop)
-        urls = {name: self.postgres.create_database(name) for name in ("region", "cell1", "cell2")}
+        postgres = self.postgres
+        urls = {name: postgres.create_database(name) for name in DATABASES}
         names = ("identity", "image", "network", "volume", "compute", "placement", "metadata", "console")
         usual = [base + self.port_shift for base in (5000, 9292, 9696, 8776, 8774, 8778, 8775, 6080)]
         ports = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
@@ -147,8 +150,9 @@ class TrialSet:
             "image_password": "set-" + os.urandom(16).hex(), **urls, **ports,
         }  # fmt: skip
 
-        def file(bus: Mapping[str, Any]) -> str:
-            return CONFIG.format(bus=tables({"bus": bus}) if bus else "", **settings) + self.settings
+        def file(bus: Mapping[str, Any], role: str = "") -> str:
+            own = {name: postgres.url_as(f"moorage_{role}", name) for name in DATABASES} if role else {}
+            return CONFIG.format(bus=tables({"bus": bus}) if bus else "", **{**settings, **own}) + self.settings
 
         write(self.config_path, file({}))
         self.guarded = None if self.releases else Guarded(self.directory, planned_hosts(self.config))
@@ -157,7 +161,8 @@ class TrialSet:
             write(self.config_path, file({"url": self.nats.url}))
         else:
             for role in (*ON_THE_BUS, "metadata"):
-                write(self.path_of(role), file(self.guarded.bus(role, self.nats.url) if role in ON_THE_BUS else {}))
+                bus = self.guarded.bus(role, self.nats.url) if role in ON_THE_BUS else {}
+                write(self.path_of(role), file(bus, role))
             for plan in planned_hosts(self.config):
                 bus = self.guarded.bus(f"agent-{plan.host}", self.nats.url)
                 lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
@@ -166,6 +171,8 @@ class TrialSet:
             "embedded", "embedded"
         )  # it makes the tables and the service's user; the others may start side by side
         if self.guarded is not None:
+            for name in DATABASES:
+                postgres.run_script(name, ROLES)
             asyncio.run(approve(self.config, self.guarded.hosts, "moorage set"))
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_words(plan)) for plan in planned_hosts(self.config)]

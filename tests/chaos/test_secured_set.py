@@ -1,8 +1,10 @@
-"""Whoever has taken a hypervisor has its agent's file, and gets nothing but that host: a set of processes with the real broker."""
+"""A set of processes is secured as it starts: whoever has taken a hypervisor gets nothing but that host, and each process has in the
+databases what it needs."""
 
 import asyncio
 import base64
 import hashlib
+import subprocess
 import tomllib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -29,14 +31,17 @@ from moorage.bus.messages import (
 from moorage.bus.nats import NatsBus
 from moorage.bus.security import Security
 from moorage.main.bus import make_key
+from moorage.main.databases import connect_databases
+from moorage.main.db import ROLES
 from moorage.main.hosts import planned_hosts
 from moorage.model.guest import PowerState, ResourceInventory
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.model.turn import Turn
+from moorage.store.cell import hosts as cell_hosts
 from moorage.testing.nats import nats_server_program
 from moorage.testing.person import Person
 from moorage.testing.postgres import find_binaries
-from moorage.testing.set import TrialSet
+from moorage.testing.set import DATABASES, TrialSet
 from moorage.testing.waiting import until
 
 pytestmark = [
@@ -47,13 +52,14 @@ pytestmark = [
 THIEF, VICTIM = "host1", "host2"
 EVIL = ConductorId("conductor-evil")
 SECRET = base64.b64encode(b"#cloud-config\npassword: CANARY-TENANT-SECRET").decode()
+DENIED, OWNERS = "permission denied", "must be owner"
 HUGE = {name: ResourceInventory(100_000) for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
 
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialSet]:
     directory: Path = tmp_path_factory.mktemp("set")
-    trial = TrialSet(directory, hosts=2, apis=1, conductors=1, durability="none")
+    trial = TrialSet(directory, hosts=2, apis=1, conductors=1, guests_ask=True, durability="none")
     try:
         trial.start()
         yield trial
@@ -220,8 +226,6 @@ async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person)
 
 async def agents_life(trial: TrialSet, host: str) -> str:
     """What the host's agent calls its life: a thief reads it in its journal, or begins another."""
-    from moorage.main.databases import connect_databases
-    from moorage.store.cell import hosts as cell_hosts
 
     databases = await connect_databases(trial.config)
     try:
@@ -273,3 +277,92 @@ async def test_a_host_waits_until_it_is_approved_and_is_out_when_that_is_taken_b
                 up = {each["host"]: each["state"] for each in listed}
         trial.nats.reload(trial.guarded.conf)
         await until(lambda: not new.healthy, 60.0)
+
+
+# ---- the databases ----------------------------------------------------------------------------------------------------
+
+
+def says(trial: TrialSet, role: str, database: str, statement: str) -> str:
+    """What the server answers this role; rolled back."""
+    assert trial.postgres is not None
+    url = trial.postgres.url_as(role, database)
+    words = [str(trial.postgres.bin / "psql"), "-X", "-q", "-t", "-d", url, "-c", f"BEGIN; {statement}; ROLLBACK"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("role", "database", "statement"),
+    [
+        *((f"moorage_{role}", name, "CREATE TABLE mine (a int)") for role in ("api", "conductor", "console", "metadata") for name in DATABASES),
+        *((f"moorage_{role}", "region", "DROP TABLE servers") for role in ("api", "conductor")),
+        *((f"moorage_{role}", "region", "TRUNCATE servers") for role in ("api", "conductor")),
+        *((f"moorage_{role}", "region", "UPDATE region_version SET version_num = '9999'") for role in ("api", "conductor")),
+        ("moorage_api", "region", "DELETE FROM conductors"),
+        ("moorage_conductor", "region", "DELETE FROM key_pairs"),
+        ("moorage_conductor", "region", "UPDATE quota_limits SET resource = 'x'"),
+        ("moorage_console", "region", "DELETE FROM servers"),
+        ("moorage_console", "cell1", "UPDATE servers SET host = 'x'"),
+        ("moorage_metadata", "region", "SELECT * FROM console_tokens"),
+        ("moorage_metadata", "cell1", "DELETE FROM actions"),
+        ("moorage_metadata", "postgres", "CREATE ROLE another SUPERUSER"),
+    ],
+)  # fmt: skip
+def test_what_is_anothers_is_refused(trial: TrialSet, role: str, database: str, statement: str) -> None:
+    said = says(trial, role, database, statement)
+    assert DENIED in said or OWNERS in said
+
+
+def test_the_script_may_run_again_and_a_stranger_is_not_let_in(trial: TrialSet) -> None:
+
+    assert trial.postgres is not None
+    for name in DATABASES:
+        trial.postgres.run_script(name, ROLES)
+    said = says(trial, "moorage", "postgres", "CREATE ROLE stranger LOGIN; COMMIT; BEGIN")
+    assert "ERROR" not in said
+    for name in DATABASES:
+        assert DENIED in says(trial, "stranger", name, "SELECT 1")
+
+
+async def test_with_them_everything_of_a_cloud_goes_on(trial: TrialSet) -> None:
+    """What a process does beside requests too: nothing is refused to any of them, as their logs say."""
+    for role in ("conductor-1", "api-1", "console", "metadata"):
+        database = tomllib.loads(trial.path_of(role).read_text())["region"]["database"]
+        assert f"//moorage_{role.partition('-')[0]}@" in database
+    async with Person(trial.config, urls=trial.api_urls()) as admin:
+        server = (await admin.active("web"))["id"]
+        for action in (
+            {"os-stop": None},
+            {"os-start": None},
+            {"createImage": {"name": "copy"}},
+            {"shelve": None},
+            {"unshelve": None},
+        ):
+            assert (await admin.compute("POST", f"/servers/{server}/action", action)).status_code == 202
+            await admin.settled(server)
+        async with asyncio.timeout(120.0):
+            while not [each for each in await images(admin, "copy") if each["status"] == "active"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert (await admin.compute("GET", f"/servers/{server}")).json()["server"]["status"] == "ACTIVE"
+        for kind, body in (
+            ("/os-keypairs", {"keypair": {"name": "k", "type": "ssh"}}),
+            ("/flavors", {"flavor": {"name": "f", "ram": 64, "vcpus": 1, "disk": 1}}),
+            ("/os-aggregates", {"aggregate": {"name": "a"}}),
+            ("/os-server-groups", {"server_group": {"name": "g", "policy": "affinity"}}),
+        ):
+            if kind == "/os-keypairs":
+                body["keypair"]["public_key"] = KEY  # type: ignore[index]
+            reply = await admin.compute("POST", kind, body)
+            assert reply.status_code in (200, 201), reply.text
+        await admin.gone(server)
+    for name in trial.processes:
+        assert DENIED not in trial.said(name), name
+
+
+async def images(admin: Person, name: str) -> list[dict[str, str]]:
+    url = f"{admin.config.api.image.url}/v2/images"
+    found: list[dict[str, str]] = (await admin.http.get(url, params={"name": name})).json()["images"]
+    return found
+
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7cPg3xnYDg2pPCCDJxVNSKrJNm5uVq3XOOVnWUbCk7 someone@example.org"
