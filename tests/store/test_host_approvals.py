@@ -35,6 +35,15 @@ async def test_a_key_is_one_hosts(region: Database) -> None:
     assert [(each.host, each.cell, each.key) for each in await region.read(host_approvals.keys)] == [("h1", C2, KEY)]
 
 
+async def test_there_is_room_for_so_many(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_approvals, "APPROVED_MAX", 2)
+    said = [
+        await region.write(lambda tx, host=host: host_approvals.approve(tx, host, C1, None, 1, "op"))  # type: ignore[misc]
+        for host in ("h1", "h2", "h3", "h1")
+    ]
+    assert said == [None, None, "", None]
+
+
 async def test_every_change_can_be_seen_by_counting(region: Database) -> None:
     """Also by a clock that goes back."""
     seen = [await region.read(host_approvals.counted)]

@@ -87,7 +87,7 @@ async def approve(config: Config, hosts: Iterable[KeyOfHost], by: str) -> None:
                 return host_approvals.approve(tx, each.host, CellId(each.cell), each.key, now, by)
 
             if (other := await database.write(work)) is not None:
-                raise Invalid(f"host {other} has the key of {each.host}: each host has its own")
+                raise Invalid(f"{each.host} is not approved: its key is host {other}'s, or there are too many hosts")
     finally:
         await database.close()
 

@@ -13,6 +13,7 @@ import msgspec
 
 from moorage.drivers.redfish_fence import Machine
 from moorage.main.config_audit_log import AuditLog
+from moorage.main.config_bus import Bus, ImageUser
 from moorage.main.config_guests import Console, Metadata
 from moorage.main.config_notifications import Notifications
 from moorage.main.config_scheduler import Fence, Scheduler
@@ -98,33 +99,6 @@ class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Limits(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
-class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    url: str = "memory:"
-    """`memory:` in one process, `nats://host:port` beyond; `tls://host:port` is the same with `tls`."""
-    nkey: str = ""
-    """The file with the seed of this process's key (`moorage bus key`)."""
-    credentials: str = ""
-    """Instead: a NATS credentials file, with a JWT."""
-    tls: bool = False
-    """Nothing is said to a broker that has not shown a certificate which is trusted."""
-    ca: str = ""
-    """Who signs the broker's certificate; empty: whom the machine trusts."""
-    cert: str = ""
-    """Our own, where the broker asks for one."""
-    key: str = ""
-    release_0_1: bool | None = None
-    """Whether processes of release 0.1.0 may be on the bus, who name themselves in their messages only; unset: where there are no credentials."""
-
-    @property
-    def has_credentials(self) -> bool:
-        """Of the kind that is bound to a role, so that the broker may let no more through than that needs."""
-        return bool(self.nkey or self.credentials)
-
-    @property
-    def earlier(self) -> bool:
-        return not self.has_credentials if self.release_0_1 is None else self.release_0_1
-
-
 class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An outside service, or the embedded one."""
 
@@ -191,16 +165,6 @@ class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     user: str = "moorage"
     password: str = ""
-    project: str = "service"
-    domain: str = "Default"
-
-
-class ImageUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whom a host reads and fills images as; nobody else's calls are made so."""
-
-    user: str = "moorage-images"
-    password: str = ""
-    """Empty: a host that needs none has no way to the image service."""
     project: str = "service"
     domain: str = "Default"
 

@@ -19,7 +19,8 @@ from moorage.embedded.network.app import NetworkService, make_network
 from moorage.embedded.network.guarantees import ChangeGuarantees
 from moorage.embedded.network.outbox import NotifyCompute
 from moorage.embedded.volume.app import ServerVolumes, VolumeService, make_volume
-from moorage.main.config import Config, ImageUser
+from moorage.main.config import Config
+from moorage.main.config_bus import ImageUser
 from moorage.main.neighbours import service_password
 from moorage.main.secret_settings import secret
 from moorage.main.volume_images import EmbeddedImages

@@ -6,6 +6,7 @@ and a bus that more than one process can reach: PostgreSQL and NATS.
 
 import argparse
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path

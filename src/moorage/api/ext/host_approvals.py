@@ -16,7 +16,7 @@ from moorage.bus.security import is_public_key
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.ids import CellId
 from moorage.store.region import host_approvals
-from moorage.store.region.host_approvals import HostApproval
+from moorage.store.region.host_approvals import APPROVED_MAX, HostApproval
 
 HOST_CHARS_MAX = 255
 
@@ -63,6 +63,8 @@ async def approve(call: Call[ApproveBody]) -> Reply:
         raise Invalid(f"There is no cell {cell} in the configuration of this API.")
     key = wanted.key or (known.key if known is not None else None)
     other = await region.write(lambda tx: host_approvals.approve(tx, host, cell, key, now, by))
+    if other == "":
+        raise Conflict(f"{APPROVED_MAX} hosts are approved, which is as many as a region can have.")
     if other is not None:
         raise Conflict(f"Host {other} has this key: each host has its own.")
     return Reply(200, {"host_approval": _shown(await _row(call))}, finished=True)

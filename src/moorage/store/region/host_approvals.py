@@ -98,8 +98,15 @@ def listed(tx: Tx) -> Sequence[HostApproval]:
 
 
 def approve(tx: Tx, host: str, cell: CellId, key: str | None, now: int, by: str) -> str | None:
-    """Bind the host to its cell and key, over what was said before; the name of the host that has this key already, and nothing is done."""
+    """Bind the host to its cell and key, over what was said before.
+
+    Nothing is done, and the answer is the name of the host that has this key already, or empty when there is no room for more.
+    """
     c = host_approvals.c
+    if counted(tx).approved >= APPROVED_MAX and not tx.rows(
+        sa.select(c.host).where(c.host == host, c.approved_at.is_not(None))
+    ):
+        return ""
     if key is not None:
         other = tx.row(sa.select(c.host).where(c.bus_key == key, c.host != host))
         if other is not None:
