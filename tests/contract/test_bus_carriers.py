@@ -1,13 +1,18 @@
 """One suite, two carriers: what every room may expect of the bus, and no more."""
 
 import asyncio
+import logging
+import random
 import uuid
 
 import pytest
 
 from moorage.bus import nats
-from moorage.bus.carrier import MAX_MESSAGE_BYTES, Bus
+from moorage.bus.carrier import MAX_MESSAGE_BYTES, Bus, broken
 from moorage.bus.memory import Dials, MemoryBus
+from moorage.bus.messages import Heartbeat, encode, read
+from moorage.bus.seldom import unreadable
+from moorage.model.ids import CellId
 from moorage.testing.nats import NatsServer
 from moorage.testing.waiting import until
 
@@ -136,3 +141,37 @@ async def test_dials_of_the_memory_carrier_all_turn() -> None:
     cut.dials.cut = False
     assert cut.healthy
     assert cut.outages == 1
+
+
+async def test_rubbish_ends_no_subscriber_and_fills_no_log(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    """What cannot be read, and what breaks a handler: the next message is heard, and the log says it once."""
+    heard: list[object] = []
+    handled = 0
+
+    async def hear(_: str, payload: bytes) -> None:
+        nonlocal handled
+        handled += 1
+        if payload == b"breaks":
+            raise OverflowError("too large for the database")
+        heard.append(read(payload))
+
+    for each in (unreadable, broken):
+        each.said_at = float("-inf")
+    await bus.subscribe("moorage.test.rubbish", hear)
+    dice = random.Random(7)
+    good = encode(Heartbeat("h", CellId("c"), "life", 1))
+    rubbish = [b"", b"{", b"[" * 100_000, b"\xff\xfe", b'{"type":"heartbeat","beat":1e999}', b'{"type":1}', b"breaks"]
+    for number in range(300):
+        rubbish.append(bytes(byte if dice.random() > 0.05 else dice.randrange(256) for byte in good))
+        rubbish.append(good[: dice.randrange(len(good))] if number % 2 else good + bytes([dice.randrange(256)]))
+    with caplog.at_level(logging.WARNING):
+        for payload in rubbish:
+            await bus.publish("moorage.test.rubbish", payload)
+        await until(lambda: handled == len(rubbish))
+        await bus.publish("moorage.test.rubbish", good)
+        await until(lambda: handled == len(rubbish) + 1)
+    assert heard[-1] == read(good)
+    assert [each.message.split(" (")[0].split(":")[0] for each in caplog.records] == [
+        "a message of 0 bytes that cannot be read is left lying",
+        "a handler of moorage.test.rubbish broke; its message is lost",
+    ]

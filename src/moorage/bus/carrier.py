@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
+from moorage.bus.seldom import Seldom
+
 Handler: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 
 MAX_PENDING_MESSAGES = 10_000
@@ -51,12 +53,17 @@ class Bus(Protocol):
     async def close(self) -> None: ...
 
 
+broken = Seldom()
+"""Handlers of this process that broke; the first of each half minute is logged."""
+
+
 async def hand_over(handler: Handler, subject: str, payload: bytes) -> None:
     """One message to one handler; a handler that breaks loses this message and no other."""
     try:
         await handler(subject, payload)
     except Exception:  # noqa: BLE001 - a boundary: whatever a handler does, the next message is delivered
-        _log.exception("a handler of %s broke; its message is lost", subject)
+        if broken.due():
+            _log.exception("a handler of %s broke; its message is lost (%d so far)", subject, broken.count)
 
 
 def too_big(subject: str, payload: bytes) -> bool:

@@ -7,7 +7,6 @@ Every message is JSON with its kind under `type`.  Whoever cannot read one lets 
 a message that matters is sent again.
 """
 
-import logging
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -15,6 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from moorage.bus.rescuing import RescueGuest, UnrescueGuest
+from moorage.bus.seldom import unreadable
 from moorage.bus.stillness import FreezeGuest, ThawGuest
 from moorage.model.console import ConsoleSocket
 from moorage.model.diagnostics import GuestDiagnostics
@@ -32,8 +32,6 @@ from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerI
 from moorage.model.live import LiveNow, LiveSource
 from moorage.model.plumbing import Plumbed, PortOrder
 from moorage.model.turn import Turn
-
-_log = logging.getLogger(__name__)
 
 MAX_LISTED = 5_000
 """Servers in one message, and results acknowledged in one: about half of the megabyte that a NATS server lets through."""
@@ -596,5 +594,5 @@ def read(payload: bytes) -> Message | None:
     try:
         return _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        _log.warning("a message of %d bytes that cannot be read is left lying: %s", len(payload), error)
+        unreadable.warn("a message of %d bytes that cannot be read is left lying: %s", len(payload), error)
         return None

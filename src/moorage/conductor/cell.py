@@ -437,7 +437,7 @@ class CellConductor:
             await self._clock.sleep(WATCH_S)
             try:
                 now = self._clock.monotonic()
-                self._forget_revoked(await self._approvals.look())
+                await self._heed_approvals()
                 self.look_whether_we_hear()
                 self.look_for_silence()
                 for known in self._known:
@@ -450,6 +450,13 @@ class CellConductor:
             except Exception as failure:  # noqa: BLE001  whatever it is: who stopped watching would take the dead for living
                 logger.warning("cell %s: %r", self.cell, failure)
             self._listening.look(gap_max_s=math.inf)  # a slow database is no standstill of ours
+
+    async def _heed_approvals(self) -> None:
+        """A region that is out keeps nobody from seeing which hosts are silent: what was approved before holds."""
+        try:
+            self._forget_revoked(await self._approvals.look())
+        except Problem as problem:
+            logger.warning("cell %s cannot read which hosts are approved: %s %s", self.cell, problem, problem.private)
 
     def _forget_revoked(self, hosts: Collection[str]) -> None:
         """An operator took their approval back: they are down, whatever they say from now on."""

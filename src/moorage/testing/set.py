@@ -61,10 +61,7 @@ count = {hosts}
 
 [service_user]
 password = "{service_password}"
-
-[image_user]
-password = "{image_password}"
-
+{image_user}
 [api.compute]
 port = {compute}
 
@@ -147,8 +144,10 @@ class TrialSet:
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
         settings = {
             "data": self.directory / "data", "hosts": self.hosts, "service_password": "set-" + os.urandom(16).hex(),
-            "image_password": "set-" + os.urandom(16).hex(), **urls, **ports,
+            "image_user": "", **urls, **ports,
         }  # fmt: skip
+        if not self.releases:  # embedded services of release 0.1.0 make no such account
+            settings["image_user"] = "\n" + tables({"image_user": {"password": "set-" + os.urandom(16).hex()}})
 
         def file(bus: Mapping[str, Any], role: str = "") -> str:
             own = {name: postgres.url_as(f"moorage_{role}", name) for name in DATABASES} if role else {}

@@ -16,7 +16,6 @@ import msgspec
 
 from moorage.main.config import (
     Api,
-    Bus,
     Cell,
     Compute,
     Config,
@@ -29,6 +28,7 @@ from moorage.main.config import (
     Region,
     ServiceUser,
 )
+from moorage.main.config_bus import Bus
 from moorage.sql import Durability
 from moorage.testing.bench.load import Caller, token_of
 from moorage.testing.bench.machine import cpu_s_of_tree
