@@ -73,7 +73,7 @@ async def test_who_asks_does_not_change_what_is_approved_and_is_bounded(region: 
 
 
 async def test_hosts_that_an_upgraded_region_has_are_approved(database: Database) -> None:
-    await database.alter(lambda connection: upgrade(connection, REGION, "0014"))
+    await database.alter(lambda connection: upgrade(connection, REGION, "0015"))
     await database.create(placement_metadata)
     for host, node, cell in (("h1", "n1", C1), ("h2", "n2", C2)):
         told = HostReport(host=host, node=node, cell=cell, inventories={})

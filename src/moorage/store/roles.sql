@@ -52,6 +52,10 @@ BEGIN
     IF to_regclass('public.processes') IS NOT NULL THEN
         GRANT INSERT, UPDATE, DELETE ON processes TO moorage_console, moorage_metadata;
     END IF;
+    -- Whoever encrypts says under which key.
+    IF to_regclass('public.region_keys') IS NOT NULL THEN
+        GRANT INSERT ON region_keys TO moorage_metadata;
+    END IF;
     -- A token is taken by whoever carries the console.
     IF to_regclass('public.console_tokens') IS NOT NULL THEN
         GRANT UPDATE, DELETE ON console_tokens TO moorage_console;
