@@ -64,6 +64,7 @@ BODIES: dict[str, Any] = {
     "POST /ext/audits": {"audit": {}},
     "POST /ext/cell-drains": {"cell_drain": {"cell": "none"}},
     "PUT /ext/cells/{cell}": {"cell": {"disabled": False}},
+    "PUT /ext/host-approvals/{host}": {"approval": {"cell": "none"}},
     "POST /ext/balances": {"balance": {"dry_run": True}},
     "POST /ext/drains": {"drain": {"host": "none"}},
     "PUT /os-hosts/{id}": {"status": "enable"},
