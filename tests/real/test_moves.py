@@ -59,11 +59,12 @@ async def three(site: Site) -> AsyncIterator[Site]:  # noqa: F811
 class Moved:
     """A server with one guaranteed port, and what is said of it everywhere."""
 
-    def __init__(self, site: Site, cloud: Cloud, server: str, port: str) -> None:  # noqa: F811
+    def __init__(self, site: Site, cloud: Cloud | None, server: str, port: str) -> None:  # noqa: F811
         self.site, self.cloud, self.server, self.port = site, cloud, server, port
 
     @classmethod
-    async def booted(cls, site: Site, cloud: Cloud) -> "Moved":  # noqa: F811
+    async def booted(cls, site: Site, cloud: Cloud | None = None) -> "Moved":  # noqa: F811
+        """`cloud`: the one in this process, for those whose hosts are to refuse."""
         network, policy = await site.network(), await site.policy(ASKED_KBPS)
         asked = {"port": {"network_id": network, "qos_policy_id": policy, "name": "guaranteed"}}
         port = (await site.alice("network", "POST", "/ports", asked))["port"]["id"]
@@ -149,6 +150,7 @@ class Moved:
     def refuse_once(self, patch: pytest.MonkeyPatch, verb: str) -> list[str]:
         """The hosts that are told to do that, of which the first refuses."""
         asked: list[str] = []
+        assert self.cloud is not None
         for name, driver in self.cloud.fleet.drivers.items():
             real = getattr(driver, verb)
 

@@ -8,13 +8,14 @@ It is secured as a real one should be: TLS and a key per role and host on the bu
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,20 +48,13 @@ data_dir = "{data}"
 [region]
 database = "{region}"
 
-[[cells]]
-name = "cell1"
-database = "{cell1}"
-
-[[cells]]
-name = "cell2"
-database = "{cell2}"
-
+{cells}
 {bus}
 [hosts]
 count = {hosts}
-
+{wires}
 [service_user]
-password = "{service_password}"
+{service_user}
 {image_user}
 [api.compute]
 port = {compute}
@@ -88,6 +82,20 @@ port = {console}
 """
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Real neighbours of a set, in the place of the embedded ones."""
+
+    tables: str
+    """Of the TOML file: those that name them."""
+    service_user: str
+    """The lines of that table."""
+    ports: Mapping[str, int]
+    """Of our services, where the neighbours' catalog says that they are."""
+    token: Callable[[], str]
+    """A new one, of an administrator."""
+
+
 @dataclass
 class TrialSet:
     """The processes of one set, by name; `kill` and `start` them as you like."""
@@ -96,11 +104,16 @@ class TrialSet:
     hosts: int = 4
     apis: int = 2
     conductors: int = 2
+    cells: int = 2
+    wires: tuple[str, ...] = ()
+    """The physical networks of every host; empty: those of the usual ones, in turn."""
     port_shift: int = 0
     level: int | None = None
     """Of every agent; None: what the settings say."""
     settings: str = ""
     """More of the TOML file: tables that it does not have yet."""
+    beside: Beside | None = None
+    """Real neighbours; None: the embedded ones. Beside real ones the bus is open."""
     guests_ask: bool = False
     """With a metadata service and a console proxy."""
     durability: Durability = "power"
@@ -116,6 +129,14 @@ class TrialSet:
     @property
     def config_path(self) -> Path:
         return self.directory / "moorage.toml"
+
+    @property
+    def cell_names(self) -> list[str]:
+        return [f"cell{number + 1}" for number in range(self.cells)]
+
+    @property
+    def databases(self) -> list[str]:
+        return ["region", *self.cell_names]
 
     def path_of(self, name: str) -> Path:
         """The file of one process."""
@@ -136,25 +157,32 @@ class TrialSet:
         self.postgres = start_postgres(durability=self.durability)
         self._stack.callback(self.postgres.stop)
         postgres = self.postgres
-        urls = {name: postgres.create_database(name) for name in DATABASES}
+        urls = {name: postgres.create_database(name) for name in self.databases}
         names = ("identity", "image", "network", "volume", "compute", "placement", "metadata", "console")
         usual = [base + self.port_shift for base in (5000, 9292, 9696, 8776, 8774, 8778, 8775, 6080)]
-        ports = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
+        ports: dict[str, int] = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
+        user, neighbours = f'password = "set-{os.urandom(16).hex()}"', ""
+        if self.beside is not None:
+            user, neighbours = self.beside.service_user, self.beside.tables
+            ports.update(self.beside.ports)
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
         settings = {
-            "data": self.directory / "data", "hosts": self.hosts, "service_password": "set-" + os.urandom(16).hex(),
-            "image_user": "", **urls, **ports,
+            "data": self.directory / "data", "hosts": self.hosts, "service_user": user, "image_user": "",
+            "wires": f"physical_networks = {json.dumps([self.wires])}\n" if self.wires else "", **ports,
         }  # fmt: skip
-        if not self.releases:  # embedded services of release 0.1.0 make no such account
+        is_open = bool(self.releases) or self.beside is not None
+        if not is_open:  # embedded services of release 0.1.0 make no such account
             settings["image_user"] = "\n" + tables({"image_user": {"password": "set-" + os.urandom(16).hex()}})
 
         def file(bus: Mapping[str, Any], role: str = "") -> str:
-            own = {name: postgres.url_as(f"moorage_{role}", name) for name in DATABASES} if role else {}
-            return CONFIG.format(bus=tables({"bus": bus}) if bus else "", **{**settings, **own}) + self.settings
+            own = {name: postgres.url_as(f"moorage_{role}", name) for name in urls} if role else urls
+            cells = "".join(f'[[cells]]\nname = "{name}"\ndatabase = "{own[name]}"\n\n' for name in self.cell_names)
+            said = {**settings, "region": own["region"], "cells": cells, "bus": tables({"bus": bus}) if bus else ""}
+            return CONFIG.format(**said) + neighbours + self.settings
 
         write(self.config_path, file({}))
-        self.guarded = None if self.releases else Guarded(self.directory, planned_hosts(self.config))
+        self.guarded = None if is_open else Guarded(self.directory, planned_hosts(self.config))
         self.nats = self._stack.enter_context(NatsServer(conf="" if self.guarded is None else self.guarded.conf))
         if self.guarded is None:
             write(self.config_path, file({"url": self.nats.url}))
@@ -170,7 +198,7 @@ class TrialSet:
             "embedded", "embedded"
         )  # it makes the tables and the service's user; the others may start side by side
         if self.guarded is not None:
-            for name in DATABASES:
+            for name in self.databases:
                 postgres.run_script(name, ROLES)
             asyncio.run(approve(self.config, self.guarded.hosts, "moorage set"))
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
@@ -237,7 +265,8 @@ class TrialSet:
         """Agents are ready when they speak; servers can be booted when their cells have heard them, and what they guarantee is known."""
         deadline = time.monotonic() + READY_S
         told = self.config.hosts
-        of_host = {"": True, ":Open vSwitch agent": told.bandwidth_kbps or told.packet_rate_kpps}
+        guarantees = self.beside is None and (told.bandwidth_kbps or told.packet_rate_kpps)
+        of_host = {"": True, ":Open vSwitch agent": guarantees}
         wanted = {plan.host + kind for plan in planned_hosts(self.config) for kind, has in of_host.items() if has}
         headers = {"X-Auth-Token": self.token()}
         with httpx.Client(headers=headers, timeout=READY_S) as client:
@@ -290,7 +319,9 @@ class TrialSet:
         return [f"http://127.0.0.1:{port}/placement" for port in self.placement_ports]
 
     def token(self, user: str = "admin", project: str = "admin") -> str:
-        """A token of the embedded identity service."""
+        """A token of the embedded identity service, or of the real one's administrator."""
+        if self.beside is not None:
+            return self.beside.token()
         password = admin_password(self.config) if user == "admin" else demo_password(self.config)
         domain = {"id": "default"}
         who = {"name": user, "domain": domain, "password": password}

@@ -1,0 +1,25 @@
+"""What a new cloud begins with, where nobody has made its data directory yet."""
+
+from pathlib import Path
+
+import msgspec
+
+from moorage.main.config import Cell, Config
+from moorage.main.databases import open_databases
+from moorage.main.seed import FLAVORS, seed
+from moorage.store.region import flavors
+
+
+async def test_beside_real_neighbours_there_are_flavors_and_a_mark(tmp_path: Path) -> None:
+    config = Config(data_dir=str(tmp_path / "made"), cells=(Cell("cell1"),))
+    databases = await open_databases(config)
+    fresh = msgspec.structs.replace(
+        config, data_dir=str(tmp_path / "not yet")
+    )  # databases are elsewhere, as PostgreSQL is
+    try:
+        assert await seed(fresh, databases.region, None, None, "")
+        found = await databases.region.read(flavors.every)
+        assert {each.name for each in found} == {name for _, name, *_ in FLAVORS}
+        assert not await seed(fresh, databases.region, None, None, "")
+    finally:
+        await databases.close()
