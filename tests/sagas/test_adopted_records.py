@@ -7,24 +7,29 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 from test_cell_conductor import BOOT, AtCell, at
-from test_cells_believe import Crossing
+from test_cells_believe import Crossing, belongs
 
 from moorage.main import adopt
 from moorage.main.adopt_claims import Reclaimed, claim_again
+from moorage.main.adopt_moves import record_moves_again
 from moorage.main.adopt_operations import know_more, settle_operations
 from moorage.main.adopt_records import as_shown, settle_records, told_of
 from moorage.model.action import Action
 from moorage.model.ids import CellId
-from moorage.model.server import TaskState
+from moorage.model.migration import MigrationStatus, MigrationType
+from moorage.model.server import Moved, Server, TaskState, VmState
 from moorage.sql import Tx
 from moorage.store.cell import actions as cell_actions
 from moorage.store.cell import copies
 from moorage.store.cell import identity as cell_identities
+from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.copies import RecordCopy
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records, operations
 from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import claims
+from moorage.testing.servers import a_migration
 from moorage.testing.small_cells import records_held
 from moorage.testing.small_region import SERVER
 
@@ -90,6 +95,80 @@ async def test_a_cell_that_was_put_back_to_before_the_move_does_not_show_the_ser
     assert await settled(move, behind=False) == (0, 0 if last == "over" else 1)
     assert await held(move) == (move.there, [move.left], [])
     assert await move.small.cells[move.left].read(partial(copies.is_sealed, server=SERVER))
+
+
+def waits(row: Server, move: Crossing) -> Server:
+    """As the record says that is shown while it may go back."""
+    moved = Moved(1, move.uuid, VmState.ACTIVE, row.flavor, host=move.old, provider=row.provider, cell=move.left)
+    return msgspec.structs.replace(row, vm_state=VmState.RESIZED, moved=moved)
+
+
+async def shown_as_waiting(move: Crossing) -> None:
+    """The record where it is shown says where the server came from, and so does its move."""
+    row = (await kept(move, move.there)).server
+    by = Fence(BOOT, 2, 1, 4)
+    left = msgspec.structs.replace(
+        a_migration(1, MigrationType.RESIZE, MigrationStatus.FINISHED, server=SERVER, source_host=move.old),
+        source_cell=move.left,
+        dest_cell=move.there,
+    )
+
+    def work(tx: Tx) -> None:
+        cell_servers.write(tx, waits(row, move), by)
+        cell_migrations.put(tx, left)
+
+    await move.small.cells[move.there].write(work)
+
+
+@pytest.mark.parametrize("with_record", [True, False], ids=["old record", "no record"])
+async def test_a_guest_that_a_revert_needs_stays_though_its_cell_was_put_back_to_before_the_move(
+    at: AtCell, with_record: bool
+) -> None:
+    """The cell that shows the server says so, and the other one is told again: else its host would be told to destroy the guest."""
+    move = Crossing(at)
+    before = await kept(move, move.left)
+    await move.to("over")
+    await shown_as_waiting(move)
+    await put_back(move, move.left, before)
+    lost = cell_migrations.migrations.delete(), cell_servers.servers.delete()
+    await move.small.cells[move.left].write(lambda tx: [tx.run(each) for each in lost[: 1 if with_record else 2]])
+    await settled(move, behind=False)
+    assert not belongs(await move.of_old(), running=False)
+    (said,) = await record_moves_again(move.small.region, move.small.cells)
+    assert said == f"{move.left}: the moves of 1 servers that left it are recorded there again"
+    assert await record_moves_again(move.small.region, move.small.cells) == [], "it is done once"
+    assert belongs(await move.of_old(), running=False)
+    assert belongs(await move.of_new(), running=False), "VERIFY_RESIZE is on as its host last had it"
+    assert await held(move) == (move.there, [move.left], [])
+
+
+async def test_a_move_that_was_over_after_the_other_cells_backup_is_not_recorded_again(at: AtCell) -> None:
+    """The record that is shown was put back to when it waited; the cell that was left remembers that it was confirmed."""
+    move = await Crossing(at).to("over")
+    await shown_as_waiting(move)
+    await move._remove()
+    later = Fence(BOOT, 3, 1, 1)
+    await move.small.cells[move.left].write(lambda tx: copies.remove_record(tx, SERVER, later))
+    assert await record_moves_again(move.small.region, move.small.cells) == []
+    assert not await move.small.cells[move.left].read(partial(copies.has_rows, server=SERVER))
+
+
+async def test_what_a_move_holds_on_the_host_that_was_left_is_claimed_again(at: AtCell) -> None:
+    """The region was put back to before it: a revert finds what it takes back."""
+    move = await Crossing(at).to("over")
+    await shown_as_waiting(move)
+    await region_put_back(move)
+    await move.small.region.write(lambda tx: tx.run(sa.text("DELETE FROM allocations")))
+    await settled(move, behind=True)
+    page = await move.small.cells[move.there].read(partial(cell_identities.records, after="", limit=5))
+    done = Reclaimed()
+    for _ in range(2):
+        await claim_again(move.small.region, move.there, move.small.cells[move.there], page, done, behind=True)
+    assert (done.made, done.in_part) == (1, [])
+    holds = await move.small.region.read(lambda tx: claims.held(tx, move.uuid))
+    provider = (await kept(move, move.there)).server.moved.provider  # type: ignore[union-attr]
+    assert {key[0] for key in holds} == {provider}
+    assert holds
 
 
 @pytest.mark.parametrize("last", ["over", "end"], ids=["waiting", "confirmed"])

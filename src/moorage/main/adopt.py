@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from moorage.main.adopt_claims import Reclaimed, claim_again, know_hosts
+from moorage.main.adopt_moves import record_moves_again
 from moorage.main.adopt_operations import know_more, settle_operations
 from moorage.main.adopt_records import settle_records
 from moorage.main.config import Config
@@ -71,9 +72,12 @@ async def adopt_opened(databases: Databases, empty: Collection[str] = (), *, alo
         if behind:
             found += await _operations(databases.region, databases.cells, now)
         found += (await settle_records(databases.region, databases.cells, behind=behind)).said()
+        for cell, database in databases.cells.items() if behind else ():  # a move holds something in another one
+            await know_hosts(databases.region, cell, database)
         for cell, database in databases.cells.items():
             found += await _compare(databases.region, cell, database, now, behind=behind)
         await settle_records(databases.region, databases.cells, behind=False)  # of those that are listed again
+        found += await record_moves_again(databases.region, databases.cells)
         said = await _raise(databases.region, databases.cells) + found
         stamped = await databases.region.write(restamp)
         if stamped:
@@ -156,8 +160,6 @@ async def _compare(region: Database, cell: CellId, database: Database, now_us: i
     """Tell each what only the other has a word of, claim what cells have on hosts, and say what is missing."""
     deleted = again = settled = 0
     claimed = Reclaimed()
-    if behind:
-        await know_hosts(region, cell, database)
     after = ""
     while page := await database.read(lambda tx, after=after: cell_identities.records(tx, after, PAGE_ROWS)):  # type: ignore[misc]
         after = page[-1].id

@@ -79,12 +79,13 @@ async def claim_again(
     def work(tx: Tx) -> list[tuple[str, bool]]:
         named = region_servers.cells_of(tx, [each.id for each in on_hosts])
         mine = [each for each in on_hosts if named.get(each.id, cell) in (cell, None)]
-        return [(str(each.id), whole) for each in mine if (whole := _claim(tx, each, behind)) is not None]
+        wholes = [(str(each.id), _claim(tx, each, behind)) for each in mine]
+        wholes += [(str(each.id), _claim_of_move(tx, each)) for each in mine if behind]
+        return [(server, whole) for server, whole in wholes if whole is not None]
 
-    for server, whole in await region.write(work) if on_hosts else []:
-        done.made += 1
-        if not whole:
-            done.in_part.append(server)
+    made = await region.write(work) if on_hosts else []
+    done.made += len({server for server, _ in made})
+    done.in_part += sorted({server for server, whole in made if not whole})
 
 
 def _claim(tx: Tx, server: Server, behind: bool) -> bool | None:
@@ -102,6 +103,29 @@ def _claim(tx: Tx, server: Server, behind: bool) -> bool | None:
     assert server.provider is not None  # the caller has looked
     left_out = claims.restore(tx, owner, server.provider, truth | kept, ask)
     return not left_out and not _says_less(server, kept)
+
+
+def _claim_of_move(tx: Tx, server: Server) -> bool | None:
+    """What a server that was moved has on the host that it left, until that is confirmed or reverted; the answers are those of `_claim`.
+
+    Without it a revert would find nothing to take back.  Guarantees and virtual functions of that host stay unclaimed: its record does not name
+    their providers.
+    """
+    moved = server.moved
+    if moved is None or moved.provider is None or sql.owner(tx, moved.migration) is not None:
+        return None
+    needs = needs_of_flavor(moved.flavor, server.image_properties, local_root=not server.volume_backed)
+    truth = {(ProviderId(str(moved.provider)), name): amount for name, amount in needs.resources.items() if amount > 0}
+    for each in moved.readdressed:
+        if each.old_segment is not None and (count := sum(":" not in old.address for old in each.old)):
+            key = (ProviderId(each.old_segment), IPV4_ADDRESS)
+            truth[key] = truth.get(key, 0) + count
+    owner = Owner(
+        moved.migration, server.project, server.user, type=sql.MIGRATION, operation=str(server.operation or "adopted")
+    )
+    left_out = claims.restore(tx, owner, moved.provider, truth, None)
+    unsaid = needs.groups or any(nic.vnic_type in FUNCTIONS or nic.guarantees for nic in server.nics)
+    return not left_out and not unsaid
 
 
 def _truth(server: Server) -> dict[Key, int]:

@@ -146,9 +146,9 @@ async def _settle(
         settled.hidden += len(others.keys() - told.hidden)
     for cell, row in others.items():
         if not row.sealed:
-            await cells[cell].write(lambda tx, row=row: copies.seal(tx, server, _fence_of(row.server)))  # type: ignore[misc]
+            await cells[cell].write(lambda tx, row=row: copies.seal(tx, server, fence_of(row.server)))  # type: ignore[misc]
     if rows[shown].sealed:
-        await cells[shown].write(lambda tx: copies.unseal(tx, server, _fence_of(rows[shown].server)))
+        await cells[shown].write(lambda tx: copies.unseal(tx, server, fence_of(rows[shown].server)))
 
 
 def _shown(named: CellId | None, rows: Mapping[CellId, _Row], *, behind: bool) -> CellId | None:
@@ -160,7 +160,7 @@ def _shown(named: CellId | None, rows: Mapping[CellId, _Row], *, behind: bool) -
     return newest if mine is None or mine.sealed or rows[newest].rank > mine.rank else named
 
 
-def _fence_of(row: Server) -> Fence:
+def fence_of(row: Server) -> Fence:
     """In the name of whoever wrote it last: a later operation is refused nothing."""
     operation = row.operation or OperationId("adopted")
     return Fence(operation, row.op_epoch // EPOCHS_PER_OPERATION, row.op_epoch % EPOCHS_PER_OPERATION, row.op_line)
