@@ -1,16 +1,12 @@
 """Resize and cold migration to another cell in a whole cloud of three cells: confirmed, reverted, deleted, and back again."""
 
-import asyncio
-import dataclasses
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from conftest import Running, Shared
-from test_cell_out import Outage, answers
+from crossings import CELLS, CLOUD, boot_in, cell_of, confirmed, hosts_of, moved_to, records, watched
 from test_evacuate import cleaned, evacuated, force
 from test_resize import asked, disk, filled, host_of, letter, migrations, nothing_to_mend, power, quota
 from test_shelve import act, actions, guests, images, ports
@@ -19,100 +15,18 @@ from test_volume_backed import backed
 from test_volumes import attach, attached, becomes, detach, disks, volume
 
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
-from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes
 from moorage.drivers.dials import VerbDial
-from moorage.main.config import Cell, Compute, Hosts
-from moorage.model.clock import SystemClock
 from moorage.model.guest import PowerState
-from moorage.model.ids import CellId, ServerId
-from moorage.store.cell import copies
-from moorage.store.region import hidden_records
-from moorage.store.region import servers as region_servers
-from moorage.testing.waiting import until
+
+__all__ = ["CLOUD"]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-PERMITTED = "compute:servers:resize:cross_cell"
-CELLS = ("cell1", "cell2", "cell3")
-CLOUD = {
-    "hosts": Hosts(count=6, physical_networks=(("physnet1",),)),
-    "cells": tuple(Cell(name) for name in CELLS),
-    "compute": Compute(cell_links=(("cell1", "cell2"),)),
-    "policy": {PERMITTED: "role:admin"},
-}
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def running(shared: Shared) -> AsyncIterator[Running]:
     async with shared.for_a_test() as found:
         yield found
-
-
-def cell_of(running: Running, server: dict[str, Any]) -> str:
-    return next(str(plan.cell) for plan in running.cloud.plans if plan.host == host_of(server))
-
-
-def hosts_of(running: Running, cell: str) -> list[str]:
-    return sorted(plan.host for plan in running.cloud.plans if plan.cell == cell)
-
-
-async def boot_in(running: Running, cell: str, **more: Any) -> dict[str, Any]:
-    return dict(
-        await running.admin.active(
-            "a", availability_zone=f"nova:{hosts_of(running, cell)[0]}", networks="private", **more
-        )
-    )
-
-
-async def moved_to(running: Running, server: str, cell: str) -> dict[str, Any]:
-    host = hosts_of(running, cell)[0]
-    there = await asked(running, server, {"migrate": {"host": host}}, "VERIFY_RESIZE")
-    assert cell_of(running, there) == cell
-    return there
-
-
-async def records(running: Running, server: str) -> tuple[str | None, list[str], list[str]]:
-    """Which cell's record is shown, which have one, and where one is hidden."""
-    region = running.cloud.region.databases
-    where = await region.region.read(lambda tx: region_servers.find(tx, server))
-    hidden = await region.region.read(lambda tx: hidden_records.open_of(tx, [ServerId(server)]))
-    there = [
-        cell
-        for cell in CELLS
-        if await region.cells[CellId(cell)].read(partial(copies.has_rows, server=ServerId(server)))
-    ]
-    return None if where is None else where.recorded_in, there, sorted(hidden.get(ServerId(server), ()))
-
-
-async def confirmed(running: Running, server: str, status: str = "ACTIVE") -> dict[str, Any]:
-    return await asked(running, server, {"confirmResize": None}, status, 204)
-
-
-@asynccontextmanager
-async def watched(running: Running, server: str) -> AsyncIterator[list[str]]:
-    """Whoever lists servers meanwhile sees this one once in each answer, whichever list it is."""
-    amiss, looks, over = list[str](), 0, asyncio.Event()
-
-    async def look() -> None:
-        nonlocal looks
-        while not over.is_set():
-            for path, many in (
-                ("/servers/detail", "servers"),
-                ("/servers", "servers"),
-                ("/os-migrations", "migrations"),
-            ):
-                rows = (await running.admin.compute("GET", path)).json()[many]
-                keys = [each["uuid"] if many == "migrations" else each["id"] for each in rows]
-                if len(keys) != len(set(keys)) or (many == "servers" and server not in keys):
-                    amiss.append(f"{path}: {keys}")
-                looks += 1
-
-    watching = asyncio.create_task(look())
-    try:
-        yield amiss
-    finally:
-        over.set()
-        await watching
-    assert (amiss, looks > 0) == ([], True)
 
 
 async def test_a_server_goes_to_another_cell_and_back_three_times(running: Running) -> None:
@@ -124,8 +38,7 @@ async def test_a_server_goes_to_another_cell_and_back_three_times(running: Runni
     assert reply.status_code == 200
     letter(running, server)
     whole, kept = disk(running, server), await images(running)
-    async with watched(running, id):
-        await _around(running, server, whole)
+    await _around(running, server, whole)
     assert [each for each, _ in await actions(running, id)] == ["confirmResize", "migrate"] * 3 + ["create"]
     assert await images(running) == kept, "the temporary images are gone"
     assert await quota(running) == (before[0] + 1, before[1] + 128)
@@ -149,6 +62,29 @@ async def _around(running: Running, server: dict[str, Any], whole: bytes) -> Non
         assert guests(running, id) == [host_of(there)]
         assert await records(running, id) == (cell, [cell], [])
         assert [each["status"] for each in await migrations(running, id)] == ["confirmed"] * (number + 1)
+
+
+async def test_a_server_is_resized_to_another_cell_and_confirmed(running: Running) -> None:
+    """Its own cell is disabled, so it leaves it; with its new size, and its tagged card."""
+    admin, before = running.admin, await quota(running)
+    server = await boot_in(running, "cell1")
+    id, wanted = server["id"], await admin.id_of("flavor", "m1.tiny")
+    letter(running, server)
+    whole = disk(running, server)
+    for disabled in (True, False):
+        reply = await admin.compute("PUT", "/ext/cells/cell1", {"cell": {"disabled": disabled}})
+        assert reply.status_code == 200, reply.text
+        if disabled:
+            async with watched(running, id, sizes=2):
+                there = await asked(running, id, {"resize": {"flavorRef": wanted}}, "VERIFY_RESIZE")
+    assert cell_of(running, there) != "cell1"
+    async with watched(running, id):
+        now = await confirmed(running, id)
+    assert (now["flavor"]["original_name"], disk(running, now)) == ("m1.tiny", whole)
+    assert guests(running, id) == [host_of(there)]
+    assert await records(running, id) == (cell_of(running, there), [cell_of(running, there)], [])
+    assert await quota(running) == (before[0] + 1, before[1] + 512)
+    await nothing_to_mend(running)
 
 
 @pytest.mark.parametrize("verb", ["take_snapshot", "upload_snapshot", "start_guest"])
@@ -185,7 +121,8 @@ async def test_what_was_attached_and_detached_while_it_waited_stays_so_after_a_r
     await becomes(running, went, "available")
     changed = await running.admin.compute("PUT", f"/servers/{id}", {"server": {"name": "renamed"}})
     assert changed.status_code == 200, changed.text
-    back = await asked(running, id, {"revertResize": None}, "ACTIVE")
+    async with watched(running, id):
+        back = await asked(running, id, {"revertResize": None}, "ACTIVE")
     assert (host_of(back), back["name"]) == (host_of(server), "renamed")
     assert disk(running, back) == whole
     assert [each["volumeId"] for each in await attached(running, id)] == disks(running, back) == [came]
@@ -230,83 +167,6 @@ async def test_a_delete_confirms_first(running: Running) -> None:
     assert [each["status"] for each in await migrations(running, id)] == ["confirmed"]
     assert await quota(running) == before
     await nothing_to_mend(running)
-
-
-async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its database is out while the round confirms: what is left there is never shown, and goes when it is back."""
-    region, admin = running.cloud.region, running.admin
-    server = await boot_in(running, "cell1")
-    id = server["id"]
-    await moved_to(running, id, "cell2")
-    settings = dataclasses.replace(region.rooms.settings, resize_confirm_window_s=3600)
-
-    class Later(SystemClock):
-        def now(self) -> float:
-            return super().now() + 7200.0
-
-    outage = Outage(running, monkeypatch, CellId("cell1"))
-    outage.begin()
-    done = await ConfirmResizes(dataclasses.replace(region.rooms, settings=settings), Later()).run()
-    assert (done.begun, done.waiting) == ((id,), ("cell1",))
-    await seen(lambda: admin.settled(id), lambda now: now["status"] == "ACTIVE")
-    await running.let_go(id)
-    left = await region.databases.region.read(lambda tx: hidden_records.open_of(tx, [ServerId(id)]))
-    assert left == {id: frozenset({"cell1"})}
-    outage.end()
-    await answers(outage)
-    listed = (await admin.compute("GET", "/servers/detail")).json()["servers"]
-    assert [(each["id"], each["status"]) for each in listed] == [(id, "ACTIVE")]
-
-    async def after_a_round() -> tuple[str | None, list[str], list[str]]:
-        await HiddenRecords(region.rooms).run()
-        return await records(running, id)
-
-    await seen(after_a_round, lambda found: found == ("cell2", ["cell2"], []))
-    await until(lambda: guests(running, id) == [hosts_of(running, "cell2")[0]])
-    await nothing_to_mend(running)
-
-
-async def waits_for_a_database(running: Running, server: str) -> None:
-    """Until its operation says so."""
-
-    async def why() -> str:
-        reply = await running.admin.compute("GET", "/ext/operations", server=server)
-        return str(reply.json()["operations"][0]["waiting"])
-
-    await seen(why, lambda waiting: "database" in waiting)
-
-
-async def test_a_database_that_goes_out_on_the_way_is_waited_for(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That of the new cell when the guest runs there, and that of the old one when the new guest is gone: nothing is lost and nothing is taken back."""
-    server = await boot_in(running, "cell1")
-    id, admin, there = server["id"], running.admin, hosts_of(running, "cell2")[0]
-    letter(running, server)
-    whole = disk(running, server)
-    for action, verb, cell in (
-        ({"migrate": {"host": there}}, "start_guest", "cell2"),
-        ({"revertResize": None}, "destroy_guest", "cell1"),
-    ):
-        outage, gate = Outage(running, monkeypatch, CellId(cell)), running.hold_up(verb, [there])
-        assert (await act(running, id, action)).status_code == 202
-        await until(lambda verb=verb: (there, verb) in {(host, _verb_of(step)) for host, step in running.told})
-        outage.begin()
-        gate.set()
-        await waits_for_a_database(running, id)
-        outage.end()
-        await answers(outage)
-        now = await admin.settled(id)
-        await running.let_go(id)
-        assert now["status"] == ("VERIFY_RESIZE" if verb == "start_guest" else "ACTIVE")
-    assert (host_of(now), guests(running, id)) == (host_of(server), [host_of(server)])
-    assert disk(running, now) == whole
-    assert await records(running, id) == ("cell1", ["cell1"], [])
-    await nothing_to_mend(running)
-
-
-def _verb_of(step: str) -> str:
-    return {"clear_destination": "destroy_guest"}.get(step, step)
 
 
 async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> None:
