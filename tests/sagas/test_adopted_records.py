@@ -100,7 +100,9 @@ async def test_a_cell_that_was_put_back_to_before_the_move_does_not_show_the_ser
 def waits(row: Server, move: Crossing) -> Server:
     """As the record says that is shown while it may go back."""
     moved = Moved(1, move.uuid, VmState.ACTIVE, row.flavor, host=move.old, provider=row.provider, cell=move.left)
-    return msgspec.structs.replace(row, vm_state=VmState.RESIZED, moved=moved)
+    world = move.small.engine.world()
+    provider = world.host_ids[world.slots_by_name[move.new]]
+    return msgspec.structs.replace(row, vm_state=VmState.RESIZED, provider=provider, moved=moved)
 
 
 async def shown_as_waiting(move: Crossing) -> None:

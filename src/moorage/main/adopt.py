@@ -5,13 +5,14 @@ marks go on above the highest that anybody remembers.  What one database knows b
 were deleted since the backup are deleted, those accepted since are listed again.  Where the region is older than its cells, claims are
 made again as the cells have their servers, and operations that were open at the backup are held against the cells.  Of a server that two cells
 have a record of, one is shown (`adopt_records.py`).  A server that the region has in a cell whose
-database does not know it is only said: it stays, as missing (RULES §22).
+database does not know it is only said: it stays, as missing (RULES §22), unless the region keeps a copy of it (`adopt_copies.py`).
 """
 
 import time
 from collections.abc import Collection, Mapping, Sequence
 
 from moorage.main.adopt_claims import Reclaimed, claim_again, know_hosts
+from moorage.main.adopt_copies import record_again
 from moorage.main.adopt_moves import record_moves_again
 from moorage.main.adopt_operations import know_more, settle_operations
 from moorage.main.adopt_records import settle_records
@@ -74,6 +75,8 @@ async def adopt_opened(databases: Databases, empty: Collection[str] = (), *, alo
         found += (await settle_records(databases.region, databases.cells, behind=behind)).said()
         for cell, database in databases.cells.items() if behind else ():  # a move holds something in another one
             await know_hosts(databases.region, cell, database)
+        for cell, database in databases.cells.items():
+            found += await record_again(databases.region, cell, database, now)
         for cell, database in databases.cells.items():
             found += await _compare(databases.region, cell, database, now, behind=behind)
         await settle_records(databases.region, databases.cells, behind=False)  # of those that are listed again

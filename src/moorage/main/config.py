@@ -70,6 +70,8 @@ class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`postgresql://user:password@host/region`; empty: SQLite in the data directory."""
     durability: Literal["power", "process"] = "power"
     """SQLite only. `process` survives kill -9, not a power cut."""
+    record_copies_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
+    """How often what cells have of servers and hosts is copied into the region's database, for when a cell's is lost for ever; 0: never."""
 
 
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

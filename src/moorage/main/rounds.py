@@ -14,6 +14,7 @@ from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.reclaim import Reclaim
+from moorage.conductor.reconcilers.record_copies import RecordCopies
 from moorage.conductor.reconcilers.shelved import OffloadShelved
 from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
 from moorage.conductor.reconcilers.stray_claims import StrayClaims
@@ -66,6 +67,8 @@ def add_rounds(rounds: Rounds, region: Region, asked_every_s: float | None = Non
         rounds.add("unconfirmed", every_s, ConfirmResizes(region.rooms, region.clock).run)
     if len(region.rooms.cells.ids) > 1:
         rounds.add("hidden_records", HIDDEN_EVERY_S, HiddenRecords(region.rooms, region.clock).run)
+    if (copies_s := region.config.region.record_copies_s) > 0:
+        rounds.add("record_copies", copies_s, RecordCopies(region.rooms, region.clock).run)
     rounds.add("stray_images", IMAGES_EVERY_S, StrayImages(region.rooms, region.clock).run)
     if region.config.network.backend != "flat":  # addresses of flat networks are ours to know
         rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.rooms).run)

@@ -107,6 +107,27 @@ def host_of_node(tx: Tx, node: str) -> str | None:
     return None if row is None else str(row.host)
 
 
+def put_again(tx: Tx, kept: Host) -> bool:
+    """A host that this database has lost, as it was; False: it is here. Nobody has heard it since, and no agent speaks for it."""
+    row = {
+        "id": kept.id,
+        "service": kept.service,
+        "host": kept.host,
+        "node": kept.node,
+        "seen_at": 0,
+        "created_at": kept.created_at,
+        "updated_at": None,
+        "disabled": kept.disabled,
+        "disabled_reason": kept.disabled_reason,
+        "forced_down": kept.forced_down,
+        "forced_down_by": kept.forced_down_by,
+        "forced_down_at": kept.forced_down_at,
+        "doc": _encode(kept).decode(),
+    }
+    statement = insert(tx.dialect, hosts).values(row).on_conflict_do_nothing().returning(hosts.c.host)
+    return tx.row(statement) is not None
+
+
 def take_agent(tx: Tx, host: str, agent: str, was: str) -> str:
     """Let this agent speak for the host in place of the one that did (compare-and-set); who does now.
 

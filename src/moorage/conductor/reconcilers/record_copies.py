@@ -1,0 +1,97 @@
+"""What cells have of their servers and hosts is copied into the region, for when a cell's database is lost for ever (N7).
+
+Each round reads the generations of all records, a page at a time, and copies those that differ from the copy.  A cell that does not answer is left
+out, and its copies stay as they are: they are what is left of it.  A copy goes when the region says that its server is deleted.
+"""
+
+import logging
+from functools import partial
+
+import msgspec
+
+from moorage.model.clock import Clock, SystemClock
+from moorage.model.errors import Problem
+from moorage.model.host import Host
+from moorage.model.ids import CellId, ServerId
+from moorage.model.record_copy import ServerCopy
+from moorage.operations.rooms import Rooms
+from moorage.sql import Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import record_copies
+from moorage.store.region import servers as region_servers
+
+PAGE_ROWS = 500
+COPIED_AT_ONCE = 100
+FORGOTTEN_AT_ONCE = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+class RecordCopiesDone(msgspec.Struct, frozen=True):
+    copied: int = 0
+    forgotten: int = 0
+    waiting: tuple[CellId, ...] = ()
+    """Cells that did not answer."""
+
+
+class RecordCopies:
+    def __init__(self, rooms: Rooms, clock: Clock | None = None) -> None:
+        self._rooms, self._clock = rooms, clock or SystemClock()
+
+    async def run(self) -> RecordCopiesDone:
+        """One round."""
+        copied, waiting = 0, list[CellId]()
+        for cell in self._rooms.cells.ids:
+            try:
+                await self._hosts(cell)
+                copied += await self._servers(cell)
+            except Problem as out:
+                logger.info("copies of the records of cell %s wait: %s", cell, out)
+                waiting.append(cell)
+        forgotten = await self._rooms.region.write(partial(record_copies.forget_gone, most=FORGOTTEN_AT_ONCE))
+        return RecordCopiesDone(copied, forgotten, tuple(waiting))
+
+    async def _servers(self, cell: CellId) -> int:
+        database, copied, after = self._rooms.cells[cell], 0, ServerId("")
+        while page := await database.read(partial(cell_servers.generations, after=after, limit=PAGE_ROWS)):
+            after = max(page)
+            known = await self._rooms.region.read(partial(self._known, cell=cell, ids=list(page)))
+            stale = [each for each in sorted(page) if each in known and known[each] != page[each]]
+            for at in range(0, len(stale), COPIED_AT_ONCE):
+                copied += await self._copy(cell, stale[at : at + COPIED_AT_ONCE])
+        return copied
+
+    @staticmethod
+    def _known(tx: Tx, cell: CellId, ids: list[ServerId]) -> dict[ServerId, int]:
+        """The generations of the copies of those that the region has in that cell; 0: there is none."""
+        have = record_copies.generations(tx, cell, ids)
+        return {each: have.get(each, 0) for each, named in region_servers.cells_of(tx, ids).items() if named == cell}
+
+    async def _copy(self, cell: CellId, ids: list[ServerId]) -> int:
+        def read(tx: Tx) -> list[ServerCopy]:
+            moves = migrations.open_among(tx, ids)
+            return [
+                ServerCopy(found, tuple(move for move in moves if move.server == each))
+                for each in ids
+                if (found := cell_servers.get(tx, each)) is not None
+            ]
+
+        copies = await self._rooms.cells[cell].read(read)
+        now_us = int(self._clock.now() * 1_000_000)
+        await self._rooms.region.write(lambda tx: record_copies.put(tx, cell, copies, now_us))
+        return len(copies)
+
+    async def _hosts(self, cell: CellId) -> None:
+        now = {each.host: _lasting(each) for each in await self._rooms.cells[cell].read(cell_hosts.listed)}
+        kept = {each.host: each for each in await self._rooms.region.read(partial(record_copies.hosts_of, cell=cell))}
+        changed = [each for name, each in now.items() if kept.get(name) != each]
+        gone = kept.keys() - now.keys()
+        if changed or gone:
+            await self._rooms.region.write(lambda tx: record_copies.put_hosts(tx, cell, changed, gone))
+
+
+def _lasting(host: Host) -> Host:
+    """Without what every sign of life changes."""
+    return msgspec.structs.replace(host, seen_at=0, updated_at=None)

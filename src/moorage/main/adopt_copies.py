@@ -1,0 +1,79 @@
+"""Servers and hosts that a cell's database has lost, recorded there again from the copies that the region keeps (`[region] record_copies_s`).
+
+A copy is taken only where nothing says that it is too old: no operation holds the server, and what it holds it holds on the host that the copy
+names.  Everybody else stays missing (RULES §22).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from moorage.main.adopt_records import fence_of
+from moorage.model.errors import Stale
+from moorage.model.ids import CellId, ServerId
+from moorage.model.server import VmState
+from moorage.operations.missing import missing_in
+from moorage.sql import Database, Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import identity as region_identities
+from moorage.store.region import record_copies
+from moorage.store.region.placement import claims
+from moorage.store.region.record_copies import KeptCopy
+
+PAGE_ROWS = 100
+US = 1_000_000
+
+
+async def record_again(region: Database, cell: CellId, database: Database, now_us: int) -> list[str]:
+    """A line, if there were any. The cell's hosts come first: who is to be evacuated from one must be able to say that it is down."""
+    hosts = await region.read(partial(record_copies.hosts_of, cell=cell))
+    again = 0
+    for host in hosts:
+        again += await database.write(partial(cell_hosts.put_again, kept=host))
+    missing, recorded, oldest = await missing_in(region, cell, database), 0, now_us
+    for at in range(0, len(missing), PAGE_ROWS):
+        ids = missing[at : at + PAGE_ROWS]
+        for kept in await region.read(lambda tx, ids=ids: _good(tx, cell, ids)):  # type: ignore[misc]
+            if await database.write(partial(_put, kept=kept)):
+                recorded += 1
+                oldest = min(oldest, kept.copied_at)
+    said = [f"{cell}: {again} hosts that its database had lost are recorded again"] if again else []
+    if recorded:
+        age_s = max(0, now_us - oldest) // US
+        said.append(
+            f"{cell}: {recorded} servers that its database had lost are recorded again, from copies that the region keeps; "
+            f"the oldest was made {age_s} s ago"
+        )
+    return said
+
+
+def _good(tx: Tx, cell: CellId, ids: Sequence[ServerId]) -> list[KeptCopy]:
+    """Those of which nothing says that they are too old."""
+    known = region_identities.known(tx, ids)
+    return [
+        each
+        for each in record_copies.of_cell(tx, cell, ids)
+        if not known[each.copy.server.id].busy
+        and each.copy.server.vm_state is not VmState.BUILDING
+        and _is_held_there(tx, each)
+    ]
+
+
+def _is_held_there(tx: Tx, kept: KeptCopy) -> bool:
+    server = kept.copy.server
+    owner = claims.owner(tx, server.id)
+    return owner is None or owner.host is None or server.provider is None or owner.host == server.provider
+
+
+def _put(tx: Tx, kept: KeptCopy) -> bool:
+    """Nobody is at work with it any more, so it shows no task. False: the cell remembers somebody later."""
+    server = msgspec.structs.replace(kept.copy.server, task_state=None)
+    try:
+        cell_servers.record(tx, server, fence_of(server))
+    except Stale:
+        return False
+    migrations.put_all(tx, kept.copy.migrations)
+    return True
