@@ -73,6 +73,8 @@ async def test_a_cell_whose_database_is_lost_has_its_servers_and_hosts_again(at:
     row = (await kept(Crossing(at), at.cell)).server
     busy = msgspec.structs.replace(row, task_state=TaskState.REBOOTING)
     written = await home.write(lambda tx: cell_servers.write(tx, busy, Fence(BOOT, 2, 1, 9)))
+    second = sa.update(region_servers.servers).values(op_seq=2)
+    await at.small.region.write(lambda tx: tx.run(second))
     await RecordCopies(at.small.rooms).run()
     hosts = await home.read(cell_hosts.listed)
     await lost(at)
@@ -89,7 +91,7 @@ async def test_a_cell_whose_database_is_lost_has_its_servers_and_hosts_again(at:
 
 
 async def test_a_copy_that_may_be_too_old_is_left_alone(at: AtCell) -> None:
-    """Its server has moved since, or an operation holds it: it stays missing."""
+    """Its server has moved since, or an operation was begun: it stays missing."""
     await RecordCopies(at.small.rooms).run()
     await lost(at)
     region = at.small.region
@@ -98,6 +100,9 @@ async def test_a_copy_that_may_be_too_old_is_left_alone(at: AtCell) -> None:
     world = at.small.engine.world()
     here = world.host_ids[world.slots_by_name[at.host]]
     await region.write(lambda tx: tx.run(sa.update(consumers).values(host=here)))
+    later = sa.update(region_servers.servers).values(op_seq=region_servers.servers.c.op_seq + 1)
+    await region.write(lambda tx: tx.run(later))
+    assert await again(at) == [], "an operation was begun since"
     await at.held()
     assert await again(at) == []
     assert await missing_in(region, at.cell, at.small.cells[at.cell]) == [SERVER]

@@ -49,14 +49,20 @@ async def adopt(config: Config, empty: Collection[str] = ()) -> list[str]:
     """
     lock = DataLock(config.data) if config.holds_region else None
     try:
-        return await adopt_opened(await connect_databases(config), empty, alone=lock is not None)
+        copies = config.region.record_copies_s > 0
+        return await adopt_opened(await connect_databases(config), empty, alone=lock is not None, copies=copies)
     finally:
         if lock is not None:
             lock.release()
 
 
-async def adopt_opened(databases: Databases, empty: Collection[str] = (), *, alone: bool = False) -> list[str]:
-    """The same of databases that are open, which are closed. `alone`: nobody else can use them, whatever leases say."""
+async def adopt_opened(
+    databases: Databases, empty: Collection[str] = (), *, alone: bool = False, copies: bool = False
+) -> list[str]:
+    """The same of databases that are open, which are closed. `alone`: nobody else can use them, whatever leases say.
+
+    `copies`: the region keeps copies of records; what it has of a time in which it did is too old.
+    """
     try:
         region, cells = await look(databases.region, databases.cells)
         check_adoptable(region, cells, frozenset(empty))
@@ -75,7 +81,7 @@ async def adopt_opened(databases: Databases, empty: Collection[str] = (), *, alo
         found += (await settle_records(databases.region, databases.cells, behind=behind)).said()
         for cell, database in databases.cells.items() if behind else ():  # a move holds something in another one
             await know_hosts(databases.region, cell, database)
-        for cell, database in databases.cells.items():
+        for cell, database in databases.cells.items() if copies else ():
             found += await record_again(databases.region, cell, database, now)
         for cell, database in databases.cells.items():
             found += await _compare(databases.region, cell, database, now, behind=behind)

@@ -1,7 +1,8 @@
 """Servers and hosts that a cell's database has lost, recorded there again from the copies that the region keeps (`[region] record_copies_s`).
 
-A copy is taken only where nothing says that it is too old: no operation holds the server, and what it holds it holds on the host that the copy
-names.  Everybody else stays missing (RULES §22).
+A copy is taken only where nothing says that it is too old: the last operation that the region knows of the server is the one that wrote it, it is over,
+and what the server holds it holds on the host that the copy names.  Everybody else stays missing (RULES §22): what an operation attached
+since would be taken for left over.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.servers import EPOCHS_PER_OPERATION
 from moorage.store.region import identity as region_identities
 from moorage.store.region import record_copies
 from moorage.store.region.placement import claims
@@ -57,6 +59,7 @@ def _good(tx: Tx, cell: CellId, ids: Sequence[ServerId]) -> list[KeptCopy]:
         each
         for each in record_copies.of_cell(tx, cell, ids)
         if not known[each.copy.server.id].busy
+        and known[each.copy.server.id].seq == each.copy.server.op_epoch // EPOCHS_PER_OPERATION
         and each.copy.server.vm_state is not VmState.BUILDING
         and _is_held_there(tx, each)
     ]

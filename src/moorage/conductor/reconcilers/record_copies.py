@@ -87,9 +87,12 @@ class RecordCopies:
         now = {each.host: _lasting(each) for each in await self._rooms.cells[cell].read(cell_hosts.listed)}
         kept = {each.host: each for each in await self._rooms.region.read(partial(record_copies.hosts_of, cell=cell))}
         changed = [each for name, each in now.items() if kept.get(name) != each]
-        gone = kept.keys() - now.keys()
-        if changed or gone:
-            await self._rooms.region.write(lambda tx: record_copies.put_hosts(tx, cell, changed, gone))
+        gone = sorted(kept.keys() - now.keys())
+        for at in range(0, max(len(changed), len(gone)), COPIED_AT_ONCE):
+            some = slice(at, at + COPIED_AT_ONCE)
+            await self._rooms.region.write(
+                lambda tx, some=some: record_copies.put_hosts(tx, cell, changed[some], gone[some])  # type: ignore[misc]
+            )
 
 
 def _lasting(host: Host) -> Host:
