@@ -21,6 +21,7 @@ from moorage.model.host import Host, HostTroubles
 from moorage.model.network import NetworkFacts, Port
 from moorage.model.notification import Notification
 from moorage.model.plumbing import Plumbed
+from moorage.model.record_copy import ServerCopy
 from moorage.model.server import Server
 from moorage.model.verdict import Ledger
 from moorage.operations.all import SAGAS
@@ -49,6 +50,7 @@ def stored() -> dict[str, Any]:
         "cell_drain.asked": CellDrainAsked,
         "cell_drain.host": HostPart,
         "cell_drain.record": RecordRow,
+        "record_copy": ServerCopy,
     }
     for name, saga in SAGAS.items():
         plain = name.replace("/", "_")
