@@ -41,9 +41,10 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.testing.nats import nats_server_program
 from moorage.testing.person import Person
 from moorage.testing.postgres import find_binaries
-from moorage.testing.set import DATABASES, TrialSet
+from moorage.testing.set import TrialSet
 from moorage.testing.waiting import until
 
+DATABASES = ("region", "cell1", "cell2")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.postgres,

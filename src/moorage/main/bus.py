@@ -77,14 +77,14 @@ async def with_approved(keys: Keys, config: Config) -> Keys:
 
 
 async def approve(config: Config, hosts: Iterable[KeyOfHost], by: str) -> None:
-    """As `moorage host approve`, before an API runs. Raises Invalid when a key is another host's."""
+    """As `moorage host approve`, before an API runs. Without a key the broker tells hosts apart in some other way. Raises Invalid when a key is another host's."""
     database = await open_database(config.region_url(), name="region", limits=config.database.limits)
     now = int(time.time() * 1_000_000)
     try:
         for each in hosts:
 
             def work(tx: Tx, each: KeyOfHost = each) -> str | None:
-                return host_approvals.approve(tx, each.host, CellId(each.cell), each.key, now, by)
+                return host_approvals.approve(tx, each.host, CellId(each.cell), each.key or None, now, by)
 
             if (other := await database.write(work)) is not None:
                 raise Invalid(f"{each.host} is not approved: its key is host {other}'s, or there are too many hosts")

@@ -24,6 +24,7 @@ from typing import Any
 import httpx
 
 from moorage.agent.legacy import PORTS_ARRIVE_BOUND
+from moorage.bus.broker import KeyOfHost
 from moorage.main.bus import approve
 from moorage.main.clouds import ADMIN, write_clouds
 from moorage.main.config import Config, read_config
@@ -37,7 +38,6 @@ from moorage.testing.postgres import Durability, Server, start_postgres
 from moorage.testing.releases import Installed
 from moorage.testing.set_files import ON_THE_BUS, Guarded, agents_file, tables, write
 
-DATABASES = ("region", "cell1", "cell2")
 READY_S = 180.0
 STOP_S = 60.0
 
@@ -201,6 +201,9 @@ class TrialSet:
             for name in self.databases:
                 postgres.run_script(name, ROLES)
             asyncio.run(approve(self.config, self.guarded.hosts, "moorage set"))
+        elif self.beside is not None:
+            plans = planned_hosts(self.config)
+            asyncio.run(approve(self.config, [KeyOfHost(plan.host, plan.cell, "") for plan in plans], "moorage set"))
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_words(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_words(number)) for number in range(self.apis)]
