@@ -89,10 +89,9 @@ class RecordCopies:
         changed = [each for name, each in now.items() if kept.get(name) != each]
         gone = sorted(kept.keys() - now.keys())
         for at in range(0, max(len(changed), len(gone)), COPIED_AT_ONCE):
-            some = slice(at, at + COPIED_AT_ONCE)
-            await self._rooms.region.write(
-                lambda tx, some=some: record_copies.put_hosts(tx, cell, changed[some], gone[some])  # type: ignore[misc]
-            )
+            end = at + COPIED_AT_ONCE
+            put = partial(record_copies.put_hosts, cell=cell, changed=changed[at:end], gone=gone[at:end])
+            await self._rooms.region.write(put)
 
 
 def _lasting(host: Host) -> Host:
