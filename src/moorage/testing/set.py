@@ -161,12 +161,28 @@ class TrialSet:
         names = ("identity", "image", "network", "volume", "compute", "placement", "metadata", "console")
         usual = [base + self.port_shift for base in (5000, 9292, 9696, 8776, 8774, 8778, 8775, 6080)]
         ports: dict[str, int] = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
-        user, neighbours = f'password = "set-{os.urandom(16).hex()}"', ""
         if self.beside is not None:
-            user, neighbours = self.beside.service_user, self.beside.tables
             ports.update(self.beside.ports)
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
+        self._write_files(postgres, urls, ports)
+        self.run(
+            "embedded", "embedded"
+        )  # it makes the tables and the service's user; the others may start side by side
+        self._let_in(postgres)
+        begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
+        begun += [self.launch(f"agent-{plan.host}", *self.agent_words(plan)) for plan in planned_hosts(self.config)]
+        begun += [self.launch(f"api-{number + 1}", *self.api_words(number)) for number in range(self.apis)]
+        begun += [self.launch(name, name) for name in ("metadata", "console") if self.guests_ask]
+        for each in begun:
+            self.wait_ready(*each)
+        self._wait_for_hosts()
+
+    def _write_files(self, postgres: Server, urls: Mapping[str, str], ports: Mapping[str, int]) -> None:
+        """One for all processes, or where the bus is secured one for each role and each agent; and the bus runs then."""
+        user, neighbours = f'password = "set-{os.urandom(16).hex()}"', ""
+        if self.beside is not None:
+            user, neighbours = self.beside.service_user, self.beside.tables
         settings = {
             "data": self.directory / "data", "hosts": self.hosts, "service_user": user, "image_user": "",
             "wires": f"physical_networks = {json.dumps([self.wires])}\n" if self.wires else "", **ports,
@@ -194,9 +210,9 @@ class TrialSet:
                 bus = self.guarded.bus(f"agent-{plan.host}", self.nats.url)
                 lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
                 write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest))
-        self.run(
-            "embedded", "embedded"
-        )  # it makes the tables and the service's user; the others may start side by side
+
+    def _let_in(self, postgres: Server) -> None:
+        """What each process may do in the databases, and which hosts are approved."""
         if self.guarded is not None:
             for name in self.databases:
                 postgres.run_script(name, ROLES)
@@ -204,13 +220,6 @@ class TrialSet:
         elif self.beside is not None:
             plans = planned_hosts(self.config)
             asyncio.run(approve(self.config, [KeyOfHost(plan.host, plan.cell, "") for plan in plans], "moorage set"))
-        begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
-        begun += [self.launch(f"agent-{plan.host}", *self.agent_words(plan)) for plan in planned_hosts(self.config)]
-        begun += [self.launch(f"api-{number + 1}", *self.api_words(number)) for number in range(self.apis)]
-        begun += [self.launch(name, name) for name in ("metadata", "console") if self.guests_ask]
-        for each in begun:
-            self.wait_ready(*each)
-        self._wait_for_hosts()
 
     def api_words(self, number: int) -> tuple[str, ...]:
         """How the API process with this number (from 0) is started."""
