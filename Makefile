@@ -19,7 +19,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: lock audit-deps help up set demo test test-all test-real check ci dev fmt fmt-check lint types rooms prove simulate soak fuzz revision bless why bench bench-peers clean
+.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor check ci dev fmt fmt-check lint types rooms prove simulate soak fuzz revision bless why bench bench-peers clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,14 +68,19 @@ demo: $(VENV)/.up  ## boot servers on a running cloud, and say where each one la
 	@$(BIN)/moorage demo $(ARGS)
 
 test: $(VENV)/.dev  ## the tests of every day, in some minutes (narrow it: make test ARGS="-k boot")
-	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not matrix and not soak and not real" $(ARGS)
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not matrix and not soak and not real and not hypervisor" $(ARGS)
 
 test-all: $(VENV)/.dev  ## those, the whole matrix of crashes, and all that starts and kills processes: what CI runs
-	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not real" $(ARGS)
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not real and not hypervisor" $(ARGS)
 
 test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance, Placement and Cinder, installed from PyPI once for this machine
 	@$(BIN)/python -m moorage.testing.peers.install
 	@$(BIN)/python -m pytest -q -m real tests/real tests/contract $(ARGS)
+
+test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in namespaces of their own; installs Debian's packages once
+	@$(BIN)/python -m moorage.testing.hypervisor install
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[libvirt]'
+	@$(BIN)/python -m moorage.testing.hypervisor run -q -m hypervisor tests/hypervisor tests/contract $(ARGS)
 
 check: fmt-check lint types rooms test  ## before a commit, in the order that fails fastest
 
@@ -115,7 +120,7 @@ revision: $(VENV)/.dev  ## draft a revision of changed tables: make revision TRE
 	@$(BIN)/python -m moorage.testing.revise $(TREE) "$(SAYS)"
 
 bless: $(VENV)/.dev  ## accept new golden files after reading the diff
-	@MOORAGE_BLESS=1 $(BIN)/python -m pytest -q -m "not soak and not real" -k golden $(ARGS); git --no-pager diff --stat -- tests/golden
+	@MOORAGE_BLESS=1 $(BIN)/python -m pytest -q -m "not soak and not real and not hypervisor" -k golden $(ARGS); git --no-pager diff --stat -- tests/golden
 
 why: $(VENV)/.up  ## replay a scheduler decision from a picture of the world (WORLD=… ASK=…)
 	@$(BIN)/moorage schedule --world $(WORLD) --ask $(ASK)

@@ -1,8 +1,11 @@
-"""What every driver promises; the simulated one is held to it always, another joins by one more fixture parameter."""
+"""What every driver promises; the simulated one is held to it always, the real one by `make test-hypervisor`, another joins by one more
+fixture parameter."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from moorage.drivers.driver import ConsoleReader, Driver, InterfacePlugger, Pausable, Suspendable, VolumePlugger
@@ -15,37 +18,67 @@ from moorage.model.ids import NetworkId, PortId, ServerId
 ONE, TWO = ServerId("11111111-0000-4000-8000-000000000000"), ServerId("22222222-0000-4000-8000-000000000000")
 
 
-def spec(server: ServerId = ONE, *, power_on: bool = True) -> GuestSpec:
-    return GuestSpec(
-        server, "web", 1, 512, 1, vifs=(VifData(PortId("p"), NetworkId("n"), "fa:16:3e:00:00:01"),), power_on=power_on
-    )
+@dataclass
+class Ground:
+    """A driver, and what its guests are made of."""
+
+    driver: Driver
+    like: GuestSpec
+    """Of a guest that boots quickly."""
+    volume: Callable[[str], VolumeDisk] = VolumeDisk
+    boots: Callable[[], Awaitable[None]] | None = None
+    """Waits until the first guest is ready for what is plugged in."""
+
+    def spec(self, server: ServerId = ONE, *, power_on: bool = True) -> GuestSpec:
+        return msgspec.structs.replace(self.like, server=server, power_on=power_on, vifs=(self.vif(server[:11]),))
+
+    def vif(self, port: str) -> VifData:
+        mac = "fa:16:3e:00:00:" + {"p2": "02", ONE[:11]: "01", TWO[:11]: "03"}[port]
+        kind = "bridge" if self.boots else "unbound"
+        return VifData(PortId(port), NetworkId("33333333-n"), mac, kind)
 
 
-@pytest.fixture(params=["simulated"])
-async def driver(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Driver]:
-    made = SimulatedDriver(tmp_path / "host", SystemClock())
-    await made.start()
+def simulated(tmp_path: Path) -> Ground:
+    return Ground(SimulatedDriver(tmp_path / "host", SystemClock()), GuestSpec(ONE, "web", 1, 512, 1))
+
+
+@pytest.fixture(params=["simulated", pytest.param("libvirt", marks=pytest.mark.hypervisor)])
+async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
+    if request.param == "simulated":
+        made = simulated(tmp_path)
+    else:
+        from real_guests import libvirt_ground
+
+        made = Ground(*libvirt_ground(tmp_path, ONE))
+    await made.driver.start()
     yield made
-    await made.close()
+    for server in await made.driver.guests():
+        await made.driver.destroy_guest(server)
+    await made.driver.close()
 
 
-async def test_a_guest_starts_and_goes_and_both_are_safe_twice(driver: Driver) -> None:
+@pytest.fixture
+def driver(ground: Ground) -> Driver:
+    return ground.driver
+
+
+async def test_a_guest_starts_and_goes_and_both_are_safe_twice(driver: Driver, ground: Ground) -> None:
     for _ in range(2):
-        assert await driver.start_guest(spec()) is PowerState.RUNNING
+        assert await driver.start_guest(ground.spec()) is PowerState.RUNNING
         assert await driver.guests() == {ONE: PowerState.RUNNING}
-    await driver.start_guest(spec(TWO))
+    await driver.start_guest(ground.spec(TWO))
     for _ in range(2):
         await driver.destroy_guest(ONE)
         assert await driver.guests() == {TWO: PowerState.RUNNING}
 
 
-async def test_a_guest_may_be_made_and_left_off(driver: Driver) -> None:
-    assert await driver.start_guest(spec(power_on=False)) is PowerState.SHUTDOWN
+async def test_a_guest_may_be_made_and_left_off(driver: Driver, ground: Ground) -> None:
+    assert await driver.start_guest(ground.spec(power_on=False)) is PowerState.SHUTDOWN
     assert await driver.power_on(ONE) is PowerState.RUNNING
 
 
-async def test_power_and_each_is_safe_twice(driver: Driver) -> None:
-    await driver.start_guest(spec())
+async def test_power_and_each_is_safe_twice(driver: Driver, ground: Ground) -> None:
+    await driver.start_guest(ground.spec())
     for _ in range(2):
         assert await driver.power_off(ONE, 0) is PowerState.SHUTDOWN
     with pytest.raises(HostFailed, match="not running"):
@@ -71,8 +104,10 @@ async def test_the_host_describes_itself_in_placements_words(driver: Driver) -> 
     assert told.physical_networks
 
 
-async def test_optional_powers(driver: Driver) -> None:
-    await driver.start_guest(spec())
+async def test_optional_powers(driver: Driver, ground: Ground) -> None:
+    await driver.start_guest(ground.spec())
+    if ground.boots is not None:
+        await ground.boots()
     if isinstance(driver, Pausable):
         assert await driver.pause(ONE) is PowerState.PAUSED
         assert await driver.unpause(ONE) is PowerState.RUNNING
@@ -84,11 +119,11 @@ async def test_optional_powers(driver: Driver) -> None:
         assert await driver.console_output(ONE, 0) == ""
     if isinstance(driver, InterfacePlugger):
         for _ in range(2):
-            await driver.attach_interface(ONE, VifData(PortId("p2"), NetworkId("n"), "fa:16:3e:00:00:02"))
+            await driver.attach_interface(ONE, ground.vif("p2"))
         for _ in range(2):
             await driver.detach_interface(ONE, "p2")
     if isinstance(driver, VolumePlugger):
         for _ in range(2):
-            await driver.attach_volume(ONE, VolumeDisk("v"))
+            await driver.attach_volume(ONE, ground.volume("v"))
         for _ in range(2):
             await driver.detach_volume(ONE, "v")

@@ -1,0 +1,40 @@
+"""Programs of the machine, run without a shell, with a time limit; one that is given up is killed and waited for."""
+
+import asyncio
+import contextlib
+import logging
+
+from moorage.model.errors import HostFailed
+
+COMMAND_S = 30.0
+DISK_S = 3_600.0
+"""For copying a whole disk; the verb's own deadline usually ends it before."""
+SAID_CHARACTERS_MAX = 500
+
+_log = logging.getLogger(__name__)
+
+
+async def run(*words: str, limit_s: float = COMMAND_S, code: str = "guest_failed") -> str:
+    """What it printed. Raises HostFailed, with what it complained of for the operator."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+    except OSError as failure:
+        raise HostFailed("a program is missing on this host", private=f"{words[0]}: {failure}", code=code) from failure
+    try:
+        async with asyncio.timeout(limit_s):
+            out, complained = await process.communicate()
+    except TimeoutError as late:
+        raise HostFailed("a program of this host took too long", private=" ".join(words), code=code) from late
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode:
+        said = complained.decode(errors="replace").strip()[-SAID_CHARACTERS_MAX:]
+        full = "No space left" in said
+        public = "the host's disk is full" if full else "the host could not do it"
+        raise HostFailed(public, private=f"{' '.join(words)}: {said}", code="host_full" if full else code)
+    return out.decode(errors="replace")

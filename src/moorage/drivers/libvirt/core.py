@@ -1,0 +1,360 @@
+"""What all halves of the driver share: a guest's power by libvirt's word, how it is made, switched on and switched off."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+from xml.etree import ElementTree as ET
+
+from moorage.drivers.config_drive import build
+from moorage.drivers.libvirt import disks
+from moorage.drivers.libvirt.domain_xml import (
+    NAMESPACE,
+    Around,
+    Seats,
+    bus_of,
+    domain_xml,
+    root_is_local,
+)
+from moorage.drivers.libvirt.host_facts import Machine
+from moorage.drivers.libvirt.images import ImageCache
+from moorage.drivers.libvirt.library import library
+from moorage.drivers.libvirt.link import Link
+from moorage.drivers.libvirt.plumber import Plumber
+from moorage.drivers.libvirt.records import GuestRecord, Records
+from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.wires import Wires
+from moorage.model.clock import Clock
+from moorage.model.errors import HostFailed
+from moorage.model.guest import PowerState, VifData
+from moorage.model.ids import ServerId
+from moorage.model.image import ImageStore
+from moorage.model.instance_metadata import InstanceMetadata
+
+T = TypeVar("T")
+
+START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
+"""For one call of libvirt's; the verb's own deadline usually ends sooner."""
+LOOK_EVERY_S = 0.2
+STARTS_TRIED_MAX = 3
+"""A serial console's port may be taken between the look and the start."""
+ACTIVE = frozenset({PowerState.RUNNING, PowerState.PAUSED})
+
+_log = logging.getLogger(__name__)
+
+
+class Core:
+    """One host's guests."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Libvirt,
+        clock: Clock,
+        *,
+        hostname: str,
+        images: ImageStore | None,
+        physical_networks: tuple[str, ...] = (),
+    ) -> None:
+        self._room = (
+            Path(settings.instances_path).resolve() / hostname if settings.instances_path else directory.resolve()
+        )
+        self._settings, self._clock, self._hostname = settings, clock, hostname
+        self._image_store = images
+        self._physical_networks = physical_networks
+        self._link = Link(settings.uri)
+        self._records = Records(self._room)
+        self._images = ImageCache(self._room, images, settings.image_unused_s)
+        self._wires = Wires("", {}, None)
+        self._wiring = asyncio.Lock()
+        self._machine: Machine | None = None
+        self._cache = "none"
+        self._locks: WeakValueDictionary[ServerId, asyncio.Lock] = WeakValueDictionary()
+        self._ours: dict[str, bool] = {}
+        """Domain → whether its mark is ours, which never changes."""
+
+    def _open_wires(self) -> None:
+        plumber = Plumber(self._room) if self._settings.dhcp else None
+        self._wires = Wires(self._records.owner, self._settings.bridges, plumber)
+
+    # ---- libvirt's word --------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _alone(self, server: ServerId) -> AsyncIterator[None]:
+        """Nothing else is done with this guest meanwhile."""
+        async with self._locks.setdefault(server, asyncio.Lock()):
+            yield
+
+    async def _ask(self, server: ServerId, work: Callable[[Any], T], limit_s: float = 30.0) -> T:
+        """`work(domain)`. Raises HostFailed (`guest_not_found`) when it has none, or one that is not ours."""
+        return await self._link.ask(lambda connection: work(self._domain(connection, server)), limit_s=limit_s)
+
+    def _domain(self, connection: Any, server: ServerId) -> Any:
+        domain = connection.lookupByUUIDString(server)
+        if not self._is_ours(domain):
+            raise HostFailed(
+                "the host has no such guest", private=f"{domain.name()} is not ours", code="guest_not_found"
+            )
+        return domain
+
+    def _is_ours(self, domain: Any) -> bool:
+        key = domain.UUIDString()
+        if key not in self._ours:
+            libvirt = library()
+            try:
+                mark = ET.fromstring(domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, 0))
+                self._ours[key] = mark.get("owner") == self._records.owner
+            except libvirt.libvirtError as failure:
+                if failure.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+                    raise
+                return False
+        return self._ours[key]
+
+    async def _power(self, server: ServerId) -> PowerState:
+        """Raises HostFailed when the guest is not here. One without a domain is off: its record is all of it."""
+        self._records.of(server)
+        try:
+            return await self._ask(server, power_of)
+        except HostFailed as failure:
+            if failure.code != "guest_not_found":
+                raise
+            return PowerState.SHUTDOWN
+
+    async def _active(self, server: ServerId) -> PowerState:
+        """Raises HostFailed (`guest_not_running`)."""
+        power = await self._power(server)
+        if power not in ACTIVE:
+            why = f"{server} is {power.name}"
+            raise HostFailed("the guest is not running", private=why, code="guest_not_running")
+        return power
+
+    async def _when(self, server: ServerId, powers: Collection[PowerState], within_s: float) -> bool:
+        """Whether it came to that in time."""
+        ends = self._clock.monotonic() + within_s
+        while True:
+            if await self._power(server) in powers:
+                return True
+            if self._clock.monotonic() >= ends:
+                return False
+            await self._clock.sleep(LOOK_EVERY_S)
+
+    # ---- made ------------------------------------------------------------------------------------------------------
+
+    async def _make(self, record: GuestRecord, drive: InstanceMetadata | None) -> None:
+        """Its disks, in its place; what a call that was cut off left there is made anew."""
+        self._records.keep(record)
+        spec, place = record.spec, self._records.place(record)
+        place.mkdir(exist_ok=True)
+        if root_is_local(spec):
+            if spec.image:
+                record.base = await self._images.disk(spec.image)
+                self._records.keep(record)
+                await disks.make_over(self._images, record.base, place / disks.ROOT, spec.root_gib * disks.GIB)
+            else:
+                await disks.make_empty(place / disks.ROOT, max(1, spec.root_gib) * disks.GIB)
+        if spec.ephemeral_gib and not (place / disks.EPHEMERAL).exists():
+            await disks.make_empty(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB)
+        if spec.swap_mib:
+            await disks.make_empty(place / disks.SWAP, spec.swap_mib * disks.MIB)
+        for image, name in ((spec.kernel, disks.KERNEL), (spec.ramdisk, disks.RAMDISK)):
+            if image:
+                await disks.copy_file(self._images.path(await self._images.kernel(image)), place / name)
+        record.kernel, record.ramdisk = bool(spec.kernel), bool(spec.ramdisk)
+        self._keep_drive(record, drive)
+        self._seat_volumes(record)
+        record.made = True
+        self._records.keep(record)
+
+    def _keep_drive(self, record: GuestRecord, drive: InstanceMetadata | None) -> None:
+        if drive is not None:
+            disks.keep_drive(self._records.place(record) / disks.DRIVE, build(drive))
+
+    @staticmethod
+    def _seat_volumes(record: GuestRecord) -> None:
+        """Each volume has its place on the bus for as long as it is attached; places of the guest's own disks are left to them."""
+        spec = record.spec
+        usual = bus_of(spec)
+        kept = {each.volume: record.targets[each.volume] for each in spec.volumes if each.volume in record.targets}
+        own = Seats(list(kept.values()))
+        for wanted in (root_is_local(spec), bool(spec.ephemeral_gib), bool(spec.swap_mib), bool(spec.ephemeral_gib)):
+            if wanted:
+                own.take(usual)
+        for volume in sorted(spec.volumes, key=lambda each: (each.boot_index is None, each.boot_index or 0)):
+            if volume.volume not in kept:
+                kept[volume.volume] = own.take(volume.bus or usual)
+        record.targets = kept
+
+    # ---- switched on and off ---------------------------------------------------------------------------------------
+
+    async def _plug(self, record: GuestRecord) -> list[ET.Element]:
+        async with self._wiring:
+            plugs = await self._wires.plug(record.spec.vifs)
+            await self._wires.serve(self._all_vifs())
+        return plugs
+
+    async def _unplug_what_is_unused(self) -> None:
+        async with self._wiring:
+            await self._wires.serve(self._all_vifs())
+
+    def _all_vifs(self) -> list[VifData]:
+        return [vif for record in self._records.every().values() for vif in record.spec.vifs]
+
+    async def _switch_on(self, record: GuestRecord) -> PowerState:
+        """From its disk, as its record says; it is off now, or saved, which is dropped."""
+        assert self._machine is not None
+        server, place = record.spec.server, self._records.place(record)
+        await self._settle_overlay(record)
+        plugs = await self._plug(record)
+        for left in reversed(range(STARTS_TRIED_MAX)):
+            record.serial_port = self._free_port()
+            record.on_since = self._clock.now()
+            self._records.keep(record)
+            around = Around(self._machine, self._settings, self._records.owner, place, self._cache, plugs)
+            xml = domain_xml(record, around)
+            try:
+                return await self._link.ask(partial(self._define_and_start, server=server, xml=xml), limit_s=START_S)
+            except HostFailed as failure:
+                if not left or not any(each in failure.private for each in ("in use", "available port")):
+                    raise
+                _log.info("%s is started once more: %s", server, failure.private)
+        raise AssertionError("unreachable")
+
+    def _define_and_start(self, connection: Any, *, server: ServerId, xml: str) -> PowerState:
+        libvirt = library()
+        try:
+            there = connection.lookupByUUIDString(server)
+        except libvirt.libvirtError as failure:
+            if failure.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                raise
+        else:
+            if not self._is_ours(there):
+                raise HostFailed(
+                    "the host has another guest of this id", private=str(there.name()), code="guest_in_the_way"
+                )
+            if there.isActive():
+                return power_of(there)
+            if there.hasManagedSaveImage(0):
+                there.managedSaveRemove(0)
+        domain = connection.defineXML(xml)
+        domain.create()
+        return power_of(domain)
+
+    def _free_port(self) -> int:
+        first, end = self._settings.serial_ports
+        taken = {record.serial_port for record in self._records.every().values()}
+        for port in range(first, end):
+            if port in taken:
+                continue
+            with socket.socket() as probe, contextlib.suppress(OSError):
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((self._settings.address, port))
+                return port
+        raise HostFailed("the host has no port left for a console", private=f"{first} to {end}", code="host_full")
+
+    async def _switch_off(self, server: ServerId) -> PowerState:
+        """At once; what was saved of it goes."""
+        try:
+            return await self._ask(server, _stop, DESTROY_S)
+        except HostFailed as failure:
+            if failure.code != "guest_not_found":
+                raise
+            return PowerState.SHUTDOWN
+
+    async def _shut_down(self, server: ServerId, within_s: float) -> PowerState:
+        """It is asked to, and switched off when it does not in time."""
+        power = await self._power(server)
+        if power is PowerState.RUNNING and within_s > 0:
+            await self._ask(server, _press_power_button)
+            if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, within_s):
+                return PowerState.SHUTDOWN
+        return await self._switch_off(server)
+
+    # ---- the disk that lies above while a copy is taken -------------------------------------------------------------
+
+    async def _settle_overlay(self, record: GuestRecord) -> None:
+        """Whatever was written above its disk while a copy was taken goes into the disk."""
+        above = self._records.place(record) / disks.OVERLAY
+        if not above.exists():
+            return
+        if await self._power(record.spec.server) in ACTIVE:
+            await self._ask(record.spec.server, partial(commit_and_pivot, above=str(above)), DESTROY_S)
+            above.unlink()
+        else:
+            await disks.merge_down(above)
+
+
+def power_of(domain: Any) -> PowerState:
+    state, reason = domain.state()
+    return power_from(domain, state, reason)
+
+
+def power_from(domain: Any, state: int, reason: int) -> PowerState:
+    """libvirt's word in ours; one that is off and was saved to disk is suspended."""
+    libvirt = library()
+    if state in {libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_SHUTDOWN}:
+        return PowerState.RUNNING
+    if state in {libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PMSUSPENDED}:
+        return PowerState.PAUSED
+    if state == libvirt.VIR_DOMAIN_CRASHED:
+        return PowerState.CRASHED
+    if state != libvirt.VIR_DOMAIN_SHUTOFF:
+        return PowerState.NOSTATE
+    if domain.hasManagedSaveImage(0):
+        return PowerState.SUSPENDED
+    return PowerState.CRASHED if reason == libvirt.VIR_DOMAIN_SHUTOFF_CRASHED else PowerState.SHUTDOWN
+
+
+def _stop(domain: Any) -> PowerState:
+    if domain.hasManagedSaveImage(0):
+        domain.managedSaveRemove(0)
+    if domain.isActive():
+        try:
+            domain.destroy()
+        except library().libvirtError:
+            if domain.isActive():
+                raise
+    return PowerState.SHUTDOWN
+
+
+def _press_power_button(domain: Any) -> None:
+    if domain.isActive():
+        domain.shutdown()
+
+
+def commit_and_pivot(domain: Any, *, above: str) -> None:
+    """What is above goes into the disk below it, under the guest, which goes on there."""
+    libvirt = library()
+    target = next(
+        (
+            disk.find("target").get("dev")  # type: ignore[union-attr]
+            for disk in ET.fromstring(domain.XMLDesc()).iterfind("devices/disk")
+            if (source := disk.find("source")) is not None and source.get("file") == above
+        ),
+        None,
+    )
+    if target is None:
+        return
+    job = domain.blockJobInfo(target, 0)
+    if not job:
+        flags = libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
+        domain.blockCommit(target, None, None, 0, flags)
+    _wait_until_it_is_level(domain, target)
+    domain.blockJobAbort(target, libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT)
+
+
+def _wait_until_it_is_level(domain: Any, target: str) -> None:
+    """In libvirt's thread, within the limit of the call that it belongs to."""
+    ends = time.monotonic() + DESTROY_S
+    while time.monotonic() < ends:
+        mirror = ET.fromstring(domain.XMLDesc()).find(f"devices/disk/target[@dev='{target}']/../mirror")
+        if mirror is not None and mirror.get("ready") == "yes":
+            return
+        time.sleep(0.05)
+    raise HostFailed("the copy of the guest's disk does not end", private=target, code="guest_failed")

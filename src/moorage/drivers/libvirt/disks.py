@@ -1,0 +1,82 @@
+"""Disks of guests: qcow2 files, the root over the image it was made from. Every call of qemu-img says the formats."""
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+from moorage.drivers.libvirt.commands import DISK_S, run
+from moorage.drivers.libvirt.images import ImageCache, info, kind_of
+from moorage.model.errors import HostFailed
+
+ROOT, EPHEMERAL, SWAP, DRIVE = "disk", "disk.eph0", "disk.swap", "disk.config"
+RESCUE, RESCUE_DRIVE = "disk.rescue", "disk.config.rescue"
+KERNEL, RAMDISK, RESCUE_KERNEL, RESCUE_RAMDISK = "kernel", "ramdisk", "kernel.rescue", "ramdisk.rescue"
+OVERLAY = "disk.above"
+"""What a guest writes to while its disk is copied."""
+CONSOLE = "console.log"
+GIB, MIB = 1 << 30, 1 << 20
+
+
+async def make_over(images: ImageCache, base: str, disk: Path, size_bytes: int) -> None:
+    """A disk over an image, of the size of the image at least; 0: just that. Raises HostFailed (`disk_too_small`)."""
+    below, kind = images.path(base), kind_of(base)
+    least = (await info(below, kind)).virtual_size
+    if size_bytes and least > size_bytes:
+        why = f"{least} bytes, {size_bytes} asked"
+        raise HostFailed("Flavor's disk is too small for requested image.", private=why, code="disk_too_small")
+    _drop(disk)
+    size = str(max(size_bytes, least))
+    await run("qemu-img", "create", "-q", "-f", "qcow2", "-F", kind, "-b", str(below.resolve()), str(disk), size)
+
+
+async def make_empty(disk: Path, size_bytes: int) -> None:
+    _drop(disk)
+    await run("qemu-img", "create", "-q", "-f", "qcow2", str(disk), str(size_bytes))
+
+
+async def grow(disk: Path, size_bytes: int) -> None:
+    """To this size at least; a smaller one changes nothing."""
+    if (await info(disk, "qcow2")).virtual_size < size_bytes:
+        await run("qemu-img", "resize", "-q", "-f", "qcow2", str(disk), str(size_bytes))
+
+
+async def copy_whole(disk: Path, to: Path) -> None:
+    """With all that is below it, so that it stands by itself; the guest may have it open, if it does not write to it."""
+    coming = to.with_name(f"{to.name}.coming")
+    _drop(coming)
+    try:
+        words = ("convert", "-q", "-U", "-f", "qcow2", "-O", "qcow2", str(disk), str(coming))
+        await run("qemu-img", *words, limit_s=DISK_S)
+        os.replace(coming, to)
+    finally:
+        _drop(coming)
+
+
+async def merge_down(above: Path) -> None:
+    """What was written above goes into the disk below it; nobody has them open."""
+    await run("qemu-img", "commit", "-q", "-f", "qcow2", str(above), limit_s=DISK_S)
+    _drop(above)
+
+
+async def copy_file(of: Path, to: Path) -> None:
+    """A kernel: as it is, for the image it came from may go."""
+    coming = to.with_name(f"{to.name}.coming")
+    await asyncio.to_thread(shutil.copyfile, of, coming)
+    os.replace(coming, to)
+
+
+def keep_drive(file: Path, image: bytes) -> None:
+    """Replaced whole. Raises HostFailed when the disk is full."""
+    coming = file.with_name(f"{file.name}.coming")
+    try:
+        coming.touch(mode=0o600)
+        coming.write_bytes(image)
+        os.replace(coming, file)
+    except OSError as failure:
+        raise HostFailed("the host's disk is full", private=f"{file}: {failure}", code="host_full") from failure
+
+
+def _drop(file: Path) -> None:
+    """A name goes at once, however large the file is."""
+    file.unlink(missing_ok=True)

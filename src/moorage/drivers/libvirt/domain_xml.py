@@ -1,0 +1,266 @@
+"""A guest in libvirt's words, made anew from its record each time that it is switched on."""
+
+import string
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from moorage.drivers.libvirt.disks import (
+    CONSOLE,
+    DRIVE,
+    EPHEMERAL,
+    KERNEL,
+    RAMDISK,
+    RESCUE,
+    RESCUE_DRIVE,
+    RESCUE_KERNEL,
+    RESCUE_RAMDISK,
+    ROOT,
+    SWAP,
+)
+from moorage.drivers.libvirt.host_facts import Machine
+from moorage.drivers.libvirt.records import GuestRecord
+from moorage.drivers.libvirt.settings import Libvirt
+from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec, VifData, VolumeDisk
+from moorage.model.ids import ServerId
+
+NAMESPACE = "https://moorage.org/xmlns/libvirt/1"
+PREFIXES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
+VIF_MODELS = frozenset({"virtio", "e1000", "e1000e", "rtl8139"})
+COMMAND_LINE = "root=/dev/vda console=tty0 console=ttyS0"
+COMMAND_LINE_EMULATED = f"{COMMAND_LINE} no_timer_check"
+"""Emulated timers come late on a busy machine, and the kernel takes that for a fault."""
+
+ET.register_namespace("moorage", NAMESPACE)
+
+
+def domain_name(server: ServerId) -> str:
+    """As the Compute API calls it (`OS-EXT-SRV-ATTR:instance_name`)."""
+    return f"guest-{server}"
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a guest's description depends on besides its record."""
+
+    machine: Machine
+    settings: Libvirt
+    owner: str
+    place: Path
+    """The directory of its disks."""
+    cache: str
+    """QEMU's cache mode of disks that are files."""
+    plugs: Sequence[ET.Element]
+    """Where each of its interfaces is plugged in, in their order."""
+
+
+def domain_xml(record: GuestRecord, around: Around) -> str:
+    """Raises HostFailed for what its image asks and this driver cannot do."""
+    spec, machine = record.spec, around.machine
+    domain = ET.Element("domain", type=machine.virt_type)
+    _add(domain, "name", domain_name(spec.server))
+    _add(domain, "uuid", spec.server)
+    marked = _add(domain, "metadata")
+    ET.SubElement(marked, f"{{{NAMESPACE}}}guest", owner=around.owner, name=spec.name)
+    _add(domain, "memory", str(spec.ram_mib), unit="MiB")
+    _add(domain, "vcpu", str(spec.vcpus))
+    _add_boot(domain, record, around)
+    features = _add(domain, "features")
+    _add(features, "acpi")
+    if machine.arch == "x86_64":
+        _add(features, "apic")
+    _add_cpu(domain, around)
+    _add(domain, "clock", offset="localtime" if spec.image_properties.get("os_type") == "windows" else "utc")
+    for event, does in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
+        _add(domain, event, does)
+    devices = _add(domain, "devices")
+    if machine.emulator:
+        _add(devices, "emulator", machine.emulator)
+    devices.extend(_disks(record, around))
+    if any(each.get("bus") == "scsi" for each in devices.iterfind("disk/target")):
+        _add(devices, "controller", type="scsi", index="0", model="virtio-scsi")
+    devices.extend(interface(spec, vif, plug) for vif, plug in zip(spec.vifs, around.plugs, strict=True))
+    _add_consoles(devices, record, around)
+    return ET.tostring(domain, encoding="unicode")
+
+
+def _add(parent: ET.Element, tag: str, text: str | None = None, **said: str) -> ET.Element:
+    made = ET.SubElement(parent, tag, said)
+    made.text = text
+    return made
+
+
+def _add_boot(domain: ET.Element, record: GuestRecord, around: Around) -> None:
+    properties = record.spec.image_properties
+    if properties.get("hw_firmware_type", "bios") != "bios":
+        raise _cannot("guests with UEFI firmware")
+    system = _add(domain, "os")
+    kind = _add(system, "type", "hvm", arch=around.machine.arch)
+    if wanted := properties.get("hw_machine_type"):
+        kind.set("machine", wanted)
+    rescued = record.rescue is not None
+    has_kernel = record.rescue_kernel if rescued else record.kernel
+    has_ramdisk = record.rescue_ramdisk if rescued else record.ramdisk
+    if has_kernel:
+        _add(system, "kernel", str(around.place / (RESCUE_KERNEL if rescued else KERNEL)))
+        if has_ramdisk:
+            _add(system, "initrd", str(around.place / (RESCUE_RAMDISK if rescued else RAMDISK)))
+        usual = COMMAND_LINE_EMULATED if around.machine.virt_type == "qemu" else COMMAND_LINE
+        _add(system, "cmdline", properties.get("os_command_line") or usual)
+
+
+def _add_cpu(domain: ET.Element, around: Around) -> None:
+    mode, model = around.settings.cpu_mode, around.settings.cpu_model
+    emulated = around.machine.virt_type == "qemu"
+    if mode == "auto":
+        if emulated and around.machine.arch != "x86_64":
+            return
+        mode, model = ("custom", "qemu64") if emulated else ("host-model", "")
+    cpu = _add(domain, "cpu", mode=mode)
+    if mode == "custom":
+        cpu.set("match", "exact")
+        _add(cpu, "model", model, fallback="allow")
+
+
+# ------------------------------------------------------------------------------------------------------- disks
+
+
+def root_is_local(spec: GuestSpec) -> bool:
+    """Its root disk is a file of this host, and not a volume."""
+    return all(each.boot_index != 0 for each in spec.volumes)
+
+
+def bus_of(spec: GuestSpec) -> str:
+    bus = spec.image_properties.get("hw_disk_bus", "virtio")
+    if bus not in PREFIXES:
+        raise _cannot(f"disks on the bus {bus}")
+    return bus
+
+
+class Seats:
+    """Names of places on buses: the next one that is free."""
+
+    def __init__(self, taken: Sequence[str] = ()) -> None:
+        self._taken = set(taken)
+
+    def take(self, bus: str) -> str:
+        for letter in string.ascii_lowercase:
+            name = f"{PREFIXES[bus]}{letter}"
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
+        raise HostFailed("the guest has no room for another disk", private=bus, code="guest_failed")
+
+
+def _disks(record: GuestRecord, around: Around) -> Iterator[ET.Element]:
+    """Root first; while it is rescued the rescue disk is first, or, with a device or bus of its own, keeps the others in their places."""
+    spec, place, rescue = record.spec, around.place, record.rescue
+    bus, seats = bus_of(spec), Seats(list(record.targets.values()))
+    stable = rescue is not None and bool(rescue.device or rescue.bus)
+    first = 1
+    if rescue is not None and not stable:
+        yield _file_disk(place / RESCUE, seats.take(bus), bus, around.cache, order=first)
+        first += 1
+    if root_is_local(spec):
+        order = None if rescue is not None else first
+        yield _file_disk(place / ROOT, seats.take(bus), bus, around.cache, order=order)
+    for volume in sorted(spec.volumes, key=lambda each: (each.boot_index is None, each.boot_index or 0)):
+        boots = volume.boot_index == 0 and rescue is None
+        yield volume_disk(volume, record.targets[volume.volume], bus, order=1 if boots else None)
+    if spec.ephemeral_gib:
+        yield _file_disk(place / EPHEMERAL, seats.take(bus), bus, around.cache)
+    if spec.swap_mib:
+        yield _file_disk(place / SWAP, seats.take(bus), bus, around.cache)
+    if rescue is not None and stable:
+        kind, seat = rescue.device or "disk", rescue.bus or bus
+        if kind not in {"disk", "cdrom"} or seat not in PREFIXES:
+            raise _cannot(f"rescue from a {kind} on the bus {seat}")
+        yield _file_disk(place / RESCUE, seats.take(seat), seat, around.cache, device=kind, order=first)
+    drive = place / (RESCUE_DRIVE if rescue is not None and (place / RESCUE_DRIVE).exists() else DRIVE)
+    if drive.exists():
+        seat = "sata" if "q35" in spec.image_properties.get("hw_machine_type", "") else "ide"
+        seat = seat if around.machine.arch == "x86_64" else "scsi"
+        yield _file_disk(drive, seats.take(seat), seat, around.cache, device="cdrom", kind="raw")
+
+
+def _file_disk(
+    file: Path,
+    target: str,
+    bus: str,
+    cache: str,
+    *,
+    device: str = "disk",
+    kind: str = "qcow2",
+    order: int | None = None,
+) -> ET.Element:
+    disk = ET.Element("disk", type="file", device=device)
+    driver = _add(disk, "driver", name="qemu", type=kind, cache=cache)
+    _add(disk, "source", file=str(file))
+    _add(disk, "target", dev=target, bus=bus)
+    if device == "cdrom":
+        _add(disk, "readonly")
+    else:
+        driver.set("discard", "unmap")
+    if order is not None:
+        _add(disk, "boot", order=str(order))
+    return disk
+
+
+def volume_disk(volume: VolumeDisk, target: str, usual_bus: str, *, order: int | None = None) -> ET.Element:
+    """Raises HostFailed for a volume that this host has no way to."""
+    kind = volume.connection.get("driver_volume_type")
+    data = volume.connection.get("data", volume.connection)
+    path, told_format = str(data.get("device_path") or ""), str(data.get("format") or "raw")
+    if kind != "local" or not path.startswith("/"):
+        raise HostFailed(
+            "this host cannot reach volumes of this kind", private=f"{kind}: {path}", code="volume_unreachable"
+        )
+    if told_format not in {"raw", "qcow2"}:
+        raise HostFailed("this host cannot use volumes of this format", private=told_format, code="volume_unreachable")
+    block = Path(path).is_block_device()
+    disk = ET.Element("disk", type="block" if block else "file", device="disk")
+    _add(disk, "driver", name="qemu", type=told_format, cache="none" if block else "writeback", discard="unmap")
+    ET.SubElement(disk, "source", {"dev" if block else "file": path})
+    _add(disk, "target", dev=target, bus=volume.bus or usual_bus)
+    if data.get("access_mode") == "ro":
+        _add(disk, "readonly")
+    _add(disk, "serial", volume.volume)
+    if order is not None:
+        _add(disk, "boot", order=str(order))
+    return disk
+
+
+# ------------------------------------------------------------------------------------------ interfaces, consoles
+
+
+def interface(spec: GuestSpec, vif: VifData, plug: ET.Element) -> ET.Element:
+    """`plug`: an `interface` that says where it is plugged in (wires.py)."""
+    model = spec.image_properties.get("hw_vif_model", "virtio")
+    if model not in VIF_MODELS:
+        raise _cannot(f"network cards of the model {model}")
+    card = ET.Element("interface", plug.attrib)
+    _add(card, "mac", address=vif.mac)
+    card.extend(list(plug))
+    _add(card, "model", type=model)
+    _add(card, "mtu", size=str(vif.mtu))
+    return card
+
+
+def _add_consoles(devices: ET.Element, record: GuestRecord, around: Around) -> None:
+    address = around.settings.address
+    serial = _add(devices, "serial", type="tcp")
+    _add(serial, "source", mode="bind", host=address, service=str(record.serial_port))
+    _add(serial, "protocol", type="raw")
+    _add(serial, "log", file=str(around.place / CONSOLE), append="on")
+    _add(
+        _add(devices, "graphics", type="vnc", autoport="yes", listen=address), "listen", type="address", address=address
+    )
+    _add(_add(devices, "video"), "model", type="vga" if around.machine.arch == "x86_64" else "virtio")
+    _add(_add(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
+    _add(_add(devices, "memballoon", model="virtio"), "stats", period="10")
+
+
+def _cannot(what: str) -> HostFailed:
+    return HostFailed(f"the libvirt driver cannot make {what} yet", code="not_supported")

@@ -1,0 +1,209 @@
+"""Real guests on this machine: see `moorage.drivers.driver` for what each verb promises.
+
+libvirt is asked each time, so what an operator does with `virsh` is seen; and only domains with our mark are ever listed or touched.
+Guests are QEMU's processes, and run on when the agent or libvirt's daemon stops.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from moorage.drivers.libvirt import host_facts
+from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core, power_from
+from moorage.drivers.libvirt.library import library
+from moorage.drivers.libvirt.life import Life
+from moorage.drivers.libvirt.moves import Moves
+from moorage.drivers.libvirt.plugging import Plugging
+from moorage.drivers.libvirt.records import GuestRecord
+from moorage.drivers.libvirt.snapshots import Snapshots
+from moorage.model.errors import HostFailed, Invalid
+from moorage.model.guest import GuestSpec, HostDescription, PowerState
+from moorage.model.ids import ServerId
+
+GUEST_NAMES = "guest-"
+
+_log = logging.getLogger(__name__)
+
+
+class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
+    """See `driver.Driver`."""
+
+    # ---- the driver ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Raises Invalid with what is missing on this machine, in one sentence."""
+        if lacking := await asyncio.to_thread(host_facts.missing, self._settings):
+            raise Invalid(lacking)
+        await asyncio.to_thread(self._records.open)
+        self._open_wires()
+        self._machine = await self._link.ask(lambda connection: host_facts.look(connection, self._settings))
+        self._cache = await asyncio.to_thread(_cache_mode, self._room)
+        _log.info("guests are made as %s on %s", self._machine.virt_type, self._machine.arch)
+        for record in self._records.every().values():
+            try:
+                await self._settle_overlay(record)
+            except HostFailed as failure:
+                _log.error("%s: a copy of its disk was cut off: %s", record.spec.server, failure.private)
+        await self._unplug_what_is_unused()
+        self._images.prune(self._records.bases())
+
+    async def close(self) -> None:
+        self._link.close()
+        self._records.close()
+
+    async def describe(self) -> HostDescription:
+        assert self._machine is not None
+        return await asyncio.to_thread(
+            host_facts.describe, self._machine, self._settings, self._hostname, self._room, self._physical_networks
+        )
+
+    async def guests(self) -> Mapping[ServerId, PowerState]:
+        """One question for all; a record without a domain is a guest that is off."""
+        seen = await self._link.ask(self._list)
+        return dict.fromkeys(self._records.every(), PowerState.SHUTDOWN) | seen
+
+    def _list(self, connection: Any) -> dict[ServerId, PowerState]:
+        libvirt = library()
+        stats = connection.getAllDomainStats(
+            libvirt.VIR_DOMAIN_STATS_STATE, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+        )
+        found: dict[ServerId, PowerState] = {}
+        for domain, told in stats:
+            try:
+                if domain.name().startswith(GUEST_NAMES) and self._is_ours(domain):
+                    power = power_from(domain, told["state.state"], told["state.reason"])
+                    found[ServerId(domain.UUIDString())] = power
+            except libvirt.libvirtError as failure:
+                if failure.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # else it went meanwhile
+                    raise
+        return found
+
+    async def start_guest(self, spec: GuestSpec) -> PowerState:
+        server = spec.server
+        self._records.directory(server)  # refuses an id that is none before anything is made
+        async with self._alone(server):
+            bare = msgspec.structs.replace(spec, drive=None)
+            record = self._records.find(server)
+            if record is None or not record.made:
+                record = GuestRecord(bare)
+                await self._make(record, spec.drive)
+            elif await self._power(server) not in ACTIVE:
+                record.spec = bare
+                self._keep_drive(record, spec.drive)
+                self._seat_volumes(record)
+                self._records.keep(record)
+            power = await self._power(server)
+            if not spec.power_on or power is PowerState.RUNNING:
+                return power
+            return await self._bring_up(record, power)
+
+    async def _bring_up(self, record: GuestRecord, power: PowerState) -> PowerState:
+        """However it stands, it runs afterwards."""
+        server = record.spec.server
+        if power is PowerState.PAUSED:
+            await self._ask(server, lambda domain: domain.resume())
+        elif power is PowerState.SUSPENDED:
+            await self._plug(record)
+            await self._ask(server, lambda domain: domain.create(), SAVE_S)
+        elif power is not PowerState.RUNNING:
+            return await self._switch_on(record)
+        return await self._power(server)
+
+    async def destroy_guest(self, server: ServerId) -> None:
+        async with self._alone(server):
+            try:
+                self._records.directory(server)
+            except HostFailed:
+                return  # not an id that a guest of ours can have
+            await self._link.ask(lambda connection: self._undefine(connection, server), limit_s=DESTROY_S)
+            self._ours.pop(server, None)
+            record = self._records.find(server)
+            await asyncio.to_thread(self._records.forget, server)
+            await asyncio.to_thread(self._drop_arriving, server)
+            if record is not None:
+                async with self._wiring:
+                    await self._wires.unplug(record.spec.vifs)
+            await self._unplug_what_is_unused()
+            await asyncio.to_thread(self._images.prune, self._records.bases())
+
+    def _undefine(self, connection: Any, server: ServerId) -> None:
+        libvirt = library()
+        try:
+            domain = self._domain(connection, server)
+            if domain.isActive():
+                domain.destroy()
+            domain.undefineFlags(
+                libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+                | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+                | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+            )
+        except libvirt.libvirtError as failure:
+            if failure.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                raise
+        except HostFailed as failure:
+            if failure.code != "guest_not_found":
+                raise
+
+    async def power_on(self, server: ServerId) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            return await self._bring_up(record, await self._power(server))
+
+    async def power_off(self, server: ServerId, graceful_s: float) -> PowerState:
+        async with self._alone(server):
+            return await self._shut_down(server, graceful_s)
+
+    async def reboot(self, server: ServerId, *, hard: bool) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            if hard:
+                record.rescue = None
+                await self._switch_off(server)
+            else:
+                await self._active(server)
+                await self._shut_down(server, self._settings.soft_reboot_s)
+            return await self._switch_on(record)
+
+    # ---- pausing and saving ----------------------------------------------------------------------------------------
+
+    async def pause(self, server: ServerId) -> PowerState:
+        async with self._alone(server):
+            if await self._active(server) is PowerState.RUNNING:
+                await self._ask(server, lambda domain: domain.suspend())
+            return await self._power(server)
+
+    async def unpause(self, server: ServerId) -> PowerState:
+        async with self._alone(server):
+            if await self._active(server) is PowerState.PAUSED:
+                await self._ask(server, lambda domain: domain.resume())
+            return await self._power(server)
+
+    async def suspend(self, server: ServerId) -> PowerState:
+        """Its memory goes to disk; its memory on this host is free then."""
+        async with self._alone(server):
+            if await self._power(server) is not PowerState.SUSPENDED:
+                await self._active(server)
+                await self._ask(server, lambda domain: domain.managedSave(0), SAVE_S)
+            return await self._power(server)
+
+    async def resume(self, server: ServerId) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            return await self._bring_up(record, await self._power(server))
+
+
+def _cache_mode(room: Path) -> str:
+    """Disks are opened without the machine's page cache, where the file system can: a second host then sees what was written."""
+    probe = room / ".direct"
+    try:
+        os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600))
+    except OSError:
+        return "writeback"
+    finally:
+        probe.unlink(missing_ok=True)
+    return "none"

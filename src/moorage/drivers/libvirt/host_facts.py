@@ -1,0 +1,209 @@
+"""What this machine is, in Placement's and Nova's words; and what is missing on it."""
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import os_traits
+
+from moorage.drivers.libvirt.library import library
+from moorage.drivers.libvirt.settings import Libvirt
+from moorage.model.errors import HostFailed, Invalid
+from moorage.model.guest import HostDescription, ResourceInventory
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+ABLE = (
+    "COMPUTE_CONFIG_DRIVE_REGENERATION",
+    "COMPUTE_DEVICE_TAGGING",
+    "COMPUTE_FIRMWARE_BIOS",
+    "COMPUTE_IMAGE_TYPE_QCOW2",
+    "COMPUTE_IMAGE_TYPE_RAW",
+    "COMPUTE_NET_ATTACH_INTERFACE",
+    "COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG",
+    "COMPUTE_NET_VIF_MODEL_E1000",
+    "COMPUTE_NET_VIF_MODEL_RTL8139",
+    "COMPUTE_NET_VIF_MODEL_VIRTIO",
+    "COMPUTE_NODE",
+    "COMPUTE_RESCUE_BFV",
+    "COMPUTE_VOLUME_ATTACH",
+    "COMPUTE_VOLUME_ATTACH_WITH_TAG",
+    "COMPUTE_VOLUME_EXTEND",
+)
+"""What the driver can do with any guest."""
+BUSES = ("ide", "sata", "scsi", "usb", "virtio")
+PACKAGES = {
+    "qemu-img": "qemu-utils",
+    "ip": "iproute2",
+    "dnsmasq": "dnsmasq-base",
+}
+"""Debian's, by the program that each is needed for."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Told by the daemon once, when it is first asked."""
+
+    arch: str
+    emulator: str
+    virt_type: str
+    traits: tuple[str, ...]
+    cpu: dict[str, Any]
+    version: int
+
+
+def missing(settings: Libvirt) -> str:
+    """One sentence, with the names of Debian's packages; empty: nothing is."""
+    absent = [f"{name} (package {PACKAGES[name]})" for name in _programs(settings) if shutil.which(name) is None]
+    if not any(shutil.which(each) for each in ("qemu-system-x86_64", "qemu-system-aarch64", "qemu-kvm")):
+        absent.append("QEMU (package qemu-system-x86)")
+    if os.geteuid() != 0:
+        absent.append("root's rights (it makes network devices: run it as root)")
+    try:
+        library()
+    except Invalid as without:
+        return f"this machine cannot run guests: {', '.join([*absent, without.public])}"
+    try:
+        opened = library().open(settings.uri)
+    except library().libvirtError as failure:
+        absent.append(
+            f"a libvirt daemon that answers at {settings.uri} ({str(failure).strip()}; package libvirt-daemon-system)"
+        )
+    else:
+        opened.close()
+    return f"this machine cannot run guests, for it has no {', no '.join(absent)}" if absent else ""
+
+
+def _programs(settings: Libvirt) -> Iterator[str]:
+    yield from ("qemu-img", "ip")
+    if settings.dhcp:
+        yield "dnsmasq"
+
+
+def chosen_virt_type(settings: Libvirt, root: Path = Path("/")) -> str:
+    """Whether KVM is there that runs ordinary guests: `/dev/kvm` and libvirt's word are not enough, for some kernels emulate it badly."""
+    if settings.virt_type != "auto":
+        return settings.virt_type
+    if not (root / "dev/kvm").exists():
+        return "qemu"
+    if os.uname().machine != "x86_64":
+        return "kvm"
+    modules = root / "sys/module"
+    if (modules / "kvm_intel").exists() or (modules / "kvm_amd").exists():
+        return "kvm"
+    try:
+        words = set((root / "proc/cpuinfo").read_text().split())
+    except OSError:
+        return "qemu"
+    return "kvm" if words & {"vmx", "svm"} else "qemu"
+
+
+def look(connection: Any, settings: Libvirt) -> Machine:
+    """Ask the daemon. Raises HostFailed where it has no QEMU for this machine's guests."""
+    virt_type, arch = chosen_virt_type(settings), os.uname().machine
+    try:
+        told = ET.fromstring(connection.getDomainCapabilities(None, arch, None, virt_type))
+    except library().libvirtError as failure:
+        why = f"{virt_type} on {arch}: {failure}"
+        raise HostFailed("the host's libvirt has no QEMU for its guests", private=why, code="guest_failed") from failure
+    cpu = ET.fromstring(connection.getCapabilities()).find("host/cpu")
+    return Machine(
+        arch,
+        told.findtext("path") or "",
+        virt_type,
+        tuple(sorted({*ABLE, *_traits(connection, told, virt_type, arch)})),
+        _cpu_info(cpu, arch),
+        int(connection.getVersion()),
+    )
+
+
+def _traits(connection: Any, told: ET.Element, virt_type: str, arch: str) -> Iterator[str]:
+    known = set(os_traits.get_traits())
+    buses = {each.text for each in told.iterfind("devices/disk/enum[@name='bus']/value")}
+    yield from (f"COMPUTE_STORAGE_BUS_{each.upper()}" for each in BUSES if each in buses)
+    models = (
+        f"COMPUTE_GRAPHICS_MODEL_{(each.text or '').upper()}" for each in told.iterfind("devices/video/enum/value")
+    )
+    yield from (each for each in models if each in known)
+    if f"COMPUTE_ARCH_{arch.upper()}" in known:
+        yield f"COMPUTE_ARCH_{arch.upper()}"
+    for feature in _cpu_features(connection, told, virt_type, arch):
+        name = f"HW_CPU_X86_{feature.upper().replace('-', '_').replace('.', '_')}"
+        if name in known:
+            yield name
+
+
+def _cpu_features(connection: Any, told: ET.Element, virt_type: str, arch: str) -> set[str]:
+    """Of the processors that guests see."""
+    if arch != "x86_64":
+        return set()
+    model = told.find("cpu/mode[@name='host-model']") if virt_type == "kvm" else None
+    if model is None or model.get("supported") != "yes":
+        asked = "<cpu mode='custom' match='exact'><model fallback='allow'>qemu64</model></cpu>"
+    else:
+        cpu = ET.Element("cpu")
+        cpu.extend([each for each in model if each.tag in {"model", "vendor", "feature"}])
+        asked = ET.tostring(cpu, encoding="unicode")
+    flags = library().VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
+    try:
+        whole = ET.fromstring(connection.baselineHypervisorCPU(None, arch, None, virt_type, [asked], flags))
+    except library().libvirtError:
+        return set()
+    return {each.get("name", "") for each in whole.iterfind("feature") if each.get("policy") != "disable"}
+
+
+def _cpu_info(cpu: ET.Element | None, arch: str) -> dict[str, Any]:
+    if cpu is None:
+        return {"arch": arch}
+    topology = cpu.find("topology")
+    shape = {} if topology is None else {name: int(topology.get(name, "1")) for name in ("sockets", "cores", "threads")}
+    return {
+        "arch": cpu.findtext("arch") or arch,
+        "model": cpu.findtext("model") or "",
+        "vendor": cpu.findtext("vendor") or "",
+        "topology": shape,
+        "features": sorted(each.get("name", "") for each in cpu.iterfind("feature")),
+    }
+
+
+def describe(machine: Machine, settings: Libvirt, hostname: str, room: Path, wires: tuple[str, ...]) -> HostDescription:
+    """As the agent reports it: what libvirt says of memory is wrong on some machines, so the kernel is asked."""
+    vcpus, ram_mib = len(os.sched_getaffinity(0)), _memory_kib() // KIB
+    disk_gib = shutil.disk_usage(room).total // GIB
+    return HostDescription(
+        inventory={
+            "VCPU": _inventory(vcpus, settings.reserved_vcpus, settings.vcpu_ratio),
+            "MEMORY_MB": _inventory(ram_mib, settings.reserved_ram_mib, settings.ram_ratio),
+            "DISK_GB": _inventory(disk_gib, settings.reserved_disk_gib, settings.disk_ratio),
+        },
+        traits=machine.traits,
+        physical_networks=wires,
+        hypervisor_type="QEMU",
+        hypervisor_version=machine.version,
+        hypervisor_hostname=hostname or socket.gethostname(),
+        cpu_info=machine.cpu,
+        address=settings.address,
+        up_since=_up_since_us(),
+    )
+
+
+def _inventory(total: int, reserved: int, ratio: float) -> ResourceInventory:
+    total = max(1, total)
+    return ResourceInventory(total, min(reserved, total - 1), ratio, max_unit=total)
+
+
+def _memory_kib() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1])
+    raise HostFailed("the machine does not say how much memory it has", code="guest_failed")
+
+
+def _up_since_us() -> int:
+    up_s = float(Path("/proc/uptime").read_text().split()[0])
+    return int((time.time() - up_s) * 1_000_000)

@@ -1,0 +1,210 @@
+"""A guest's life after its boot: what it wrote, its consoles, rebuild, rescue, crash dump, diagnostics, and images kept beforehand."""
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from moorage.drivers.config_drive import build
+from moorage.drivers.libvirt import disks
+from moorage.drivers.libvirt.core import Core
+from moorage.drivers.libvirt.images import info, kind_of
+from moorage.drivers.libvirt.records import GuestRecord
+from moorage.model.console import ConsoleSocket, ConsoleType
+from moorage.model.diagnostics import (
+    CpuDiagnostics,
+    DiskDiagnostics,
+    GuestDiagnostics,
+    MemoryDiagnostics,
+    NicDiagnostics,
+)
+from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec, PowerState
+from moorage.model.ids import ImageId, ServerId
+from moorage.model.instance_metadata import InstanceMetadata
+from moorage.model.rescue import RescueSpec
+
+CONSOLE_MAX_BYTES = 100 * 1024
+"""The end of what a guest wrote, as much as Nova gives."""
+KIB = 1024
+NMI = 0
+
+
+class Life(Core):
+    """The half of `LibvirtDriver` that is about a guest's later life."""
+
+    # ---- consoles --------------------------------------------------------------------------------------------------
+
+    async def console_output(self, server: ServerId, lines: int | None) -> str:
+        record = self._records.of(server)
+        written = await asyncio.to_thread(_end_of, self._records.place(record) / disks.CONSOLE)
+        return written if lines is None else "".join(written.splitlines(keepends=True)[-lines:] if lines > 0 else [])
+
+    async def get_console(self, server: ServerId, kind: str) -> ConsoleSocket:
+        record = self._records.of(server)
+        await self._active(server)
+        if kind == ConsoleType.SERIAL:
+            return ConsoleSocket(self._settings.address, record.serial_port)
+        if kind != ConsoleType.NOVNC:
+            raise HostFailed("the guest has no such console", private=kind, code="console_unavailable")
+        graphics = ET.fromstring(await self._ask(server, lambda domain: str(domain.XMLDesc()))).find("devices/graphics")
+        port = 0 if graphics is None else int(graphics.get("port", "0"))
+        if port <= 0:
+            raise HostFailed("the guest has no such console", private=kind, code="console_unavailable")
+        return ConsoleSocket(self._settings.address, port)
+
+    # ---- rebuild and rescue ----------------------------------------------------------------------------------------
+
+    async def rebuild_guest(self, spec: GuestSpec, *, preserve_ephemeral: bool) -> PowerState:
+        """Made in a directory of its own; the record that names it is the change, and the old disks go afterwards."""
+        server = spec.server
+        self._records.directory(server)
+        async with self._alone(server):
+            old = self._records.find(server)
+            bare = msgspec.structs.replace(spec, drive=None)
+            if old is None:
+                record = GuestRecord(bare)
+                await self._make(record, spec.drive)
+            else:
+                await self._switch_off(server)
+                record = await self._make_beside(old, bare, spec.drive, preserve_ephemeral=preserve_ephemeral)
+                await asyncio.to_thread(self._records.tidy, server, record)
+                await asyncio.to_thread(self._images.prune, self._records.bases())
+            return await self._switch_on(record) if spec.power_on else await self._power(server)
+
+    async def _make_beside(
+        self, old: GuestRecord, spec: GuestSpec, drive: InstanceMetadata | None, *, preserve_ephemeral: bool
+    ) -> GuestRecord:
+        """A cut at any moment leaves a record whose disks are not whole, and which a repeat makes anew."""
+        record = msgspec.structs.replace(
+            old,
+            spec=msgspec.structs.replace(spec, volumes=spec.volumes or old.spec.volumes),
+            place=self._records.next_place(old),
+            made=False,
+            rescue=None,
+        )
+        before, place = self._records.place(old), self._records.place(record)
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        if preserve_ephemeral and (before / disks.EPHEMERAL).exists():
+            os.link(before / disks.EPHEMERAL, place / disks.EPHEMERAL)
+        if drive is None and (before / disks.DRIVE).exists():
+            os.link(before / disks.DRIVE, place / disks.DRIVE)
+        await self._make(record, drive)
+        return record
+
+    async def rescue_guest(
+        self, server: ServerId, rescue: RescueSpec, drive: InstanceMetadata | None = None
+    ) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            place = self._records.place(record)
+            if record.rescue == rescue and await self._power(server) is PowerState.RUNNING:
+                return PowerState.RUNNING
+            record.rescue_base = await self._images.disk(ImageId(rescue.image))
+            self._records.keep(record)
+            base = self._images.path(record.rescue_base)
+            size = (await info(base, kind_of(record.rescue_base))).virtual_size
+            await self._shut_down(server, self._settings.soft_reboot_s)
+            await disks.make_over(self._images, record.rescue_base, place / disks.RESCUE, size)
+            for name, file in (("kernel_id", disks.RESCUE_KERNEL), ("ramdisk_id", disks.RESCUE_RAMDISK)):
+                if image := rescue.properties.get(name):
+                    kernel = await self._images.kernel(ImageId(image))
+                    await disks.copy_file(self._images.path(kernel), place / file)
+            record.rescue_kernel = "kernel_id" in rescue.properties
+            record.rescue_ramdisk = "ramdisk_id" in rescue.properties
+            if drive is not None:
+                disks.keep_drive(place / disks.RESCUE_DRIVE, build(drive))
+            record.rescue = rescue
+            self._records.keep(record)
+            return await self._switch_on(record)
+
+    async def unrescue_guest(self, server: ServerId, *, power_on: bool) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            if record.rescue is not None:
+                await self._switch_off(server)
+                record.rescue = None
+                self._records.keep(record)
+            for name in (disks.RESCUE, disks.RESCUE_DRIVE, disks.RESCUE_KERNEL, disks.RESCUE_RAMDISK):
+                (self._records.place(record) / name).unlink(missing_ok=True)
+            if record.rescue_base:
+                record.rescue_base = ""
+                self._records.keep(record)
+            power = await self._power(server)
+            if not power_on:
+                return await self._switch_off(server)
+            return power if power is PowerState.RUNNING else await self._switch_on(record)
+
+    # ---- what is done to a guest that runs -------------------------------------------------------------------------
+
+    async def crash_dump(self, server: ServerId) -> PowerState:
+        async with self._alone(server):
+            await self._active(server)
+            await self._ask(server, lambda domain: domain.injectNMI(NMI))
+            return await self._power(server)
+
+    async def diagnostics(self, server: ServerId) -> GuestDiagnostics:
+        record = self._records.of(server)
+        power = await self._active(server)
+        told = await self._ask(server, _counted)
+        assert self._machine is not None
+        return GuestDiagnostics(
+            state=power.name.lower(),
+            driver="libvirt",
+            hypervisor=self._machine.virt_type,
+            hypervisor_os="linux",
+            uptime=max(0, int(self._clock.now() - record.on_since)),
+            config_drive=(self._records.place(record) / disks.DRIVE).exists(),
+            cpu_details=told.cpus,
+            nic_details=told.nics,
+            disk_details=told.disks,
+            memory_details=MemoryDiagnostics(record.spec.ram_mib, told.memory_used_mib),
+        )
+
+    # ---- images ----------------------------------------------------------------------------------------------------
+
+    async def cache_image(self, image: str) -> None:
+        await self._images.disk(ImageId(image))
+
+
+class _Counted(msgspec.Struct):
+    cpus: tuple[CpuDiagnostics, ...]
+    nics: tuple[NicDiagnostics, ...]
+    disks: tuple[DiskDiagnostics, ...]
+    memory_used_mib: int | None
+
+
+def _counted(domain: Any) -> _Counted:
+    """What libvirt counts of a guest that runs."""
+    described = ET.fromstring(domain.XMLDesc())
+    nics: list[NicDiagnostics] = []
+    for card in described.iterfind("devices/interface"):
+        target, mac = card.find("target"), card.find("mac")
+        if target is not None and mac is not None:
+            rx, rx_p, rx_e, rx_d, tx, tx_p, tx_e, tx_d = domain.interfaceStats(target.get("dev"))
+            nics.append(NicDiagnostics(mac.get("address"), rx, rx_e, rx_d, rx_p, None, tx, tx_e, tx_d, tx_p, None))
+    counted: list[DiskDiagnostics] = []
+    for disk in described.iterfind("devices/disk"):
+        target = disk.find("target")
+        if target is not None:
+            read_n, read, written_n, written, errors = domain.blockStats(target.get("dev"))
+            counted.append(DiskDiagnostics(read, read_n, written, written_n, max(0, errors)))
+    cpus = tuple(CpuDiagnostics(number, time_ns) for number, _, time_ns, _ in domain.vcpus()[0])
+    memory = domain.memoryStats()
+    whole, free = memory.get("available"), memory.get("unused")
+    used = None if whole is None or free is None else (whole - free) // KIB
+    return _Counted(cpus, tuple(nics), tuple(counted), used)
+
+
+def _end_of(file: Path) -> str:
+    try:
+        with file.open("rb") as log:
+            log.seek(max(0, file.stat().st_size - CONSOLE_MAX_BYTES))
+            return log.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,171 @@
+"""Guests that change size, and guests that go to another host of this machine.
+
+A guest that becomes another size where it is keeps its old disks beside the new ones until the move is confirmed.  One that goes elsewhere is
+sent as whole disks, which need no image below them, into the other host's directory: both hosts must be on one machine, and say so.
+
+    <host's directory>/arriving/<server>.<move>/    its disks; `guest.json` comes last, so that who finds it finds all
+"""
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from moorage.drivers.libvirt import disks
+from moorage.drivers.libvirt.core import Core
+from moorage.drivers.libvirt.plugging import machine_id
+from moorage.drivers.libvirt.records import GuestRecord, checked
+from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec, MoveTarget, PowerState
+from moorage.model.ids import ServerId
+
+ARRIVING = "arriving"
+WHOLE = (disks.ROOT, disks.EPHEMERAL, disks.SWAP)
+AS_THEY_ARE = (disks.DRIVE, disks.KERNEL, disks.RAMDISK, disks.CONSOLE)
+
+
+class Moves(Core):
+    """The half of `LibvirtDriver` that is about moves."""
+
+    async def move_target(self) -> MoveTarget:
+        return MoveTarget(self._settings.address, f"{machine_id()}:{self._room}")
+
+    async def send_guest(self, server: ServerId, to: MoveTarget, move: str, graceful_s: float) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            machine, _, where = to.where.partition(":")
+            if machine != machine_id():
+                raise HostFailed(
+                    "guests cannot be sent to another machine yet", private=to.where, code="host_unreachable"
+                )
+            power = await self._shut_down(server, graceful_s)
+            await self._settle_overlay(record)
+            if Path(where) != self._room:
+                await self._send(record, Path(where), move)
+            return power
+
+    async def _send(self, record: GuestRecord, to: Path, move: str) -> None:
+        if not (to / "guests").is_dir():
+            raise HostFailed("the other host cannot be reached", private=str(to), code="host_unreachable")
+        arriving, place = _arriving(to, record.spec.server, move), self._records.place(record)
+        shutil.rmtree(arriving, ignore_errors=True)
+        arriving.mkdir(parents=True)
+        for name in WHOLE:
+            if (place / name).exists():
+                await disks.copy_whole(place / name, arriving / name)
+        for name in AS_THEY_ARE:
+            if (place / name).exists():
+                await disks.copy_file(place / name, arriving / name)
+        coming = arriving / "guest.json.coming"
+        coming.write_bytes(msgspec.json.encode(record))
+        os.replace(coming, arriving / "guest.json")
+
+    async def take_guest(self, spec: GuestSpec, move: str) -> PowerState:
+        server = spec.server
+        self._records.directory(server)
+        async with self._alone(server):
+            here = self._records.find(server)
+            if here is not None and here.move == move and here.made:
+                if here.left is None:
+                    await asyncio.to_thread(self._drop_arriving, server)
+                return await self._power(server)
+            if here is not None and here.move == move:  # cut off while it was made
+                here = here.left
+            was = self._arrived(server, move) if here is None else here
+            _refuse_shrinking(was.spec, spec)
+            if here is not None:
+                await self._switch_off(server)
+                await self._settle_overlay(here)
+            record = msgspec.structs.replace(
+                was,
+                spec=msgspec.structs.replace(spec, drive=None),
+                place="d1" if here is None else self._records.next_place(here),
+                made=False,
+                base="" if here is None else was.base,
+                rescue=None,
+                rescue_base="",
+                snapshot=None,
+                move=move,
+                left=here,
+            )
+            self._records.keep(record)
+            await self._fill(record, _arriving(self._room, server, move) if here is None else self._records.place(here))
+            if spec.drive is not None:
+                self._keep_drive(record, spec.drive)
+            self._seat_volumes(record)
+            record.made = True
+            self._records.keep(record)
+            await asyncio.to_thread(self._drop_arriving, server)
+            return PowerState.SHUTDOWN
+
+    async def _fill(self, record: GuestRecord, source: Path) -> None:
+        """Copies, so that what they are made of stays as it was."""
+        place, spec = self._records.place(record), record.spec
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        for name in (*WHOLE, *AS_THEY_ARE):
+            if (source / name).exists():
+                await disks.copy_file(source / name, place / name)
+        if (place / disks.ROOT).exists() and spec.root_gib:
+            await disks.grow(place / disks.ROOT, spec.root_gib * disks.GIB)
+        if spec.ephemeral_gib:
+            if (place / disks.EPHEMERAL).exists():
+                await disks.grow(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB)
+            else:
+                await disks.make_empty(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB)
+        if spec.swap_mib:
+            await disks.make_empty(place / disks.SWAP, spec.swap_mib * disks.MIB)
+
+    def _arrived(self, server: ServerId, move: str) -> GuestRecord:
+        file = _arriving(self._room, server, move) / "guest.json"
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=GuestRecord)
+        except FileNotFoundError as nothing:
+            raise HostFailed("nothing of the guest has arrived", private=str(file), code="nothing_arrived") from nothing
+
+    async def return_guest(self, server: ServerId, move: str) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            if record.move != move or record.left is None:
+                return await self._power(server)
+            await self._switch_off(server)
+            self._records.keep(record.left)
+            await asyncio.to_thread(self._records.tidy, server, record.left)
+            return await self._power(server)
+
+    async def forget_left(self, server: ServerId, move: str) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            if record.move == move and record.left is not None:
+                record.left = None
+                self._records.keep(record)
+                await asyncio.to_thread(self._records.tidy, server, record)
+            return await self._power(server)
+
+    async def arrivals(self) -> frozenset[ServerId]:
+        return frozenset(ServerId(each.name.partition(".")[0]) for each in (self._room / ARRIVING).glob("*.*"))
+
+    def _drop_arriving(self, server: ServerId) -> None:
+        """Whatever was sent here of a guest that is not to be here."""
+        for each in (self._room / ARRIVING).glob(f"{checked(server)}.*"):
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _arriving(room: Path, server: ServerId, move: str) -> Path:
+    if not move or "/" in move or move.startswith("."):
+        raise HostFailed("not a move", private=f"{server} {move}", code="garbled")
+    return room / ARRIVING / f"{checked(server)}.{move}"
+
+
+def _refuse_shrinking(was: GuestSpec, now: GuestSpec) -> None:
+    """Data would be lost."""
+    for name, before, after in (
+        ("root", was.root_gib, now.root_gib),
+        ("ephemeral", was.ephemeral_gib, now.ephemeral_gib),
+    ):
+        if after < before:
+            raise HostFailed(
+                "Unable to resize disk down.", private=f"{name}: {before} to {after} GiB", code="disk_shrinks"
+            )

@@ -1,0 +1,188 @@
+"""Interfaces and volumes that come and go: at once in a guest that runs, and in its record for the next start."""
+
+import asyncio
+import platform
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from moorage.drivers.libvirt.core import ACTIVE, Core
+from moorage.drivers.libvirt.domain_xml import bus_of, interface, volume_disk
+from moorage.drivers.libvirt.library import library
+from moorage.model.errors import HostFailed
+from moorage.model.guest import PowerState, VifData, VolumeDisk
+from moorage.model.ids import ServerId
+
+LETS_GO_WITHIN_S = 25.0
+"""A guest that does not let go of a device in this time is not waited for any longer; the device stays."""
+ASK_AGAIN_S = 5.0
+GIB = 1 << 30
+
+
+class Plugging(Core):
+    """The half of `LibvirtDriver` that is about devices."""
+
+    # ---- interfaces ------------------------------------------------------------------------------------------------
+
+    async def attach_interface(self, server: ServerId, vif: VifData) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            others = tuple(each for each in record.spec.vifs if each.port != vif.port)
+            record.spec = msgspec.structs.replace(record.spec, vifs=(*others, vif))
+            self._records.keep(record)  # first, so that its tap is known to be somebody's
+            async with self._wiring:
+                plug = (await self._wires.plug([vif]))[0]
+                await self._wires.serve(self._all_vifs())
+            if await self._power(server) in ACTIVE:
+                card = ET.tostring(interface(record.spec, vif, plug), encoding="unicode")
+                await self._ask(server, partial(_attach, what="interface", mark=("mac", "address", vif.mac), xml=card))
+            return await self._power(server)
+
+    async def detach_interface(self, server: ServerId, port: str) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            leaving = next((each for each in record.spec.vifs if each.port == port), None)
+            if leaving is not None:
+                await self._take_out(server, "interface", ("mac", "address", leaving.mac))
+                kept = tuple(each for each in record.spec.vifs if each.port != port)
+                record.spec = msgspec.structs.replace(record.spec, vifs=kept)
+                self._records.keep(record)
+                async with self._wiring:
+                    await self._wires.unplug([leaving])
+                    await self._wires.serve(self._all_vifs())
+            return await self._power(server)
+
+    # ---- volumes ---------------------------------------------------------------------------------------------------
+
+    async def attach_volume(self, server: ServerId, disk: VolumeDisk) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            before = record.spec
+            others = tuple(each for each in before.volumes if each.volume != disk.volume)
+            record.spec = msgspec.structs.replace(before, volumes=(*others, disk))
+            self._seat_volumes(record)
+            device = volume_disk(disk, record.targets[disk.volume], bus_of(record.spec))
+            if not await asyncio.to_thread(Path(str(_data(disk).get("device_path"))).exists):
+                record.spec = before
+                raise HostFailed("the volume is not on this host", private=disk.volume, code="volume_unreachable")
+            self._records.keep(record)
+            if await self._power(server) in ACTIVE:
+                xml = ET.tostring(device, encoding="unicode")
+                try:
+                    await self._ask(server, partial(_attach, what="disk", mark=("serial", "", disk.volume), xml=xml))
+                except HostFailed:
+                    record.spec = before
+                    self._records.keep(record)
+                    raise
+            return await self._power(server)
+
+    async def detach_volume(self, server: ServerId, volume: str) -> PowerState:
+        async with self._alone(server):
+            record = self._records.of(server)
+            if any(each.volume == volume for each in record.spec.volumes):
+                await self._take_out(server, "disk", ("serial", "", volume))
+                kept = tuple(each for each in record.spec.volumes if each.volume != volume)
+                record.spec = msgspec.structs.replace(record.spec, volumes=kept)
+                record.targets.pop(volume, None)
+                self._records.keep(record)
+            return await self._power(server)
+
+    async def extend_volume(self, server: ServerId, volume: str, size_gib: int) -> PowerState:
+        """The volume service has made it larger; the guest is told so."""
+        async with self._alone(server):
+            record = self._records.of(server)
+            if all(each.volume != volume for each in record.spec.volumes):
+                raise HostFailed("the guest has no such volume", private=volume, code="volume_not_found")
+            if await self._power(server) in ACTIVE:
+                size = size_gib * GIB
+                await self._ask(server, partial(_resize, target=record.targets[volume], size=size))
+            grown = tuple(
+                msgspec.structs.replace(each, size_gib=size_gib) if each.volume == volume else each
+                for each in record.spec.volumes
+            )
+            record.spec = msgspec.structs.replace(record.spec, volumes=grown)
+            self._records.keep(record)
+            return await self._power(server)
+
+    async def volume_connector(self) -> dict[str, Any]:
+        """Of a host whose volumes are files or block devices of its own: there is no iSCSI initiator."""
+        return {
+            "platform": platform.machine(),
+            "os_type": "linux",
+            "ip": self._settings.address,
+            "host": self._hostname,
+            "multipath": False,
+            "do_local_attach": False,
+            "system uuid": machine_id(),
+        }
+
+    # ---- out of a guest that runs ------------------------------------------------------------------------------------
+
+    async def _take_out(self, server: ServerId, what: str, mark: tuple[str, str, str]) -> None:
+        """The guest must let go itself. Raises HostFailed (`device_busy`) when it does not."""
+        if await self._power(server) not in ACTIVE:
+            return
+        ends, again = self._clock.monotonic() + LETS_GO_WITHIN_S, 0.0
+        while await self._ask(server, partial(_has, what=what, mark=mark)):
+            now = self._clock.monotonic()
+            if now >= ends:
+                raise HostFailed("the guest does not let go of the device", private=mark[2], code="device_busy")
+            if now >= again:
+                again = now + ASK_AGAIN_S
+                await self._ask(server, partial(_detach, what=what, mark=mark))
+            await self._clock.sleep(0.2)
+
+
+def _data(disk: VolumeDisk) -> dict[str, Any]:
+    found: dict[str, Any] = disk.connection.get("data", disk.connection)
+    return found
+
+
+def machine_id() -> str:
+    try:
+        text = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return ""
+    return re.sub(r"(.{8})(.{4})(.{4})(.{4})(.{12})", r"\1-\2-\3-\4-\5", text)
+
+
+def _find(domain: Any, what: str, mark: tuple[str, str, str]) -> ET.Element | None:
+    """The device, by what marks it: a child's attribute, or its text."""
+    tag, attribute, value = mark
+    for device in ET.fromstring(domain.XMLDesc()).iterfind(f"devices/{what}"):
+        child = device.find(tag)
+        if child is not None and (child.get(attribute) if attribute else child.text) == value:
+            return device
+    return None
+
+
+def _has(domain: Any, *, what: str, mark: tuple[str, str, str]) -> bool:
+    return bool(domain.isActive()) and _find(domain, what, mark) is not None
+
+
+def _attach(domain: Any, *, what: str, mark: tuple[str, str, str], xml: str) -> None:
+    """One that is there is left as it is. The definition is made anew at the next start, so only the guest that runs is told."""
+    if _find(domain, what, mark) is None:
+        domain.attachDeviceFlags(xml, library().VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _detach(domain: Any, *, what: str, mark: tuple[str, str, str]) -> None:
+    device = _find(domain, what, mark)
+    if device is None:
+        return
+    libvirt = library()
+    try:
+        domain.detachDeviceFlags(ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    except libvirt.libvirtError as failure:
+        on_its_way = "in the process of unplug" in str(failure)
+        gone = failure.get_error_code() == libvirt.VIR_ERR_DEVICE_MISSING
+        if not on_its_way and not gone:
+            raise
+
+
+def _resize(domain: Any, *, target: str, size: int) -> None:
+    domain.blockResize(target, size, library().VIR_DOMAIN_BLOCK_RESIZE_BYTES)

@@ -1,0 +1,41 @@
+"""What an operator may say of a host with real guests: the table `[libvirt]` of the configuration."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    uri: str = "qemu:///system"
+    """Of the libvirt daemon on this machine."""
+    virt_type: Literal["auto", "kvm", "qemu"] = "auto"
+    """`qemu`: guests are emulated, which works everywhere and is slow. `auto`: KVM where the processor has it."""
+    cpu_mode: Literal["auto", "host-model", "host-passthrough", "custom"] = "auto"
+    """`auto`: host-model with KVM, and `qemu64` of QEMU's without."""
+    cpu_model: str = ""
+    """Of `custom`, in libvirt's names."""
+    instances_path: str = ""
+    """Where guests' disks are; empty: the host's directory in the data directory."""
+    reserved_vcpus: Count = 0
+    reserved_ram_mib: Count = 512
+    reserved_disk_gib: Count = 0
+    """What the machine keeps for itself."""
+    vcpu_ratio: Positive = 4.0
+    ram_ratio: Positive = 1.0
+    disk_ratio: Positive = 1.0
+    """How often it is given out."""
+    address: str = "127.0.0.1"
+    """Of this machine, where guests' consoles listen: the console proxy must reach it, and nobody else should."""
+    serial_ports: tuple[int, int] = (10_000, 20_000)
+    """Of serial consoles: the first, and the one after the last."""
+    bridges: dict[str, str] = {}
+    """Physical network → the bridge of this machine that its guests are plugged into; others get a bridge of ours, which leads nowhere else."""
+    dhcp: bool = False
+    """Whether this host answers DHCP for its guests on bridges of ours, and is their gateway's address: for the embedded network service."""
+    soft_reboot_s: Positive = 20.0
+    """How long a guest may take to switch itself off for a soft reboot; then it is reset."""
+    image_unused_s: Positive = 86_400.0
+    """How long an image is kept that no guest's disk is made over."""

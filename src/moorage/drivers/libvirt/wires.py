@@ -1,0 +1,178 @@
+"""How a guest's interfaces get their wires: a small seam, chosen for each by what its bound port says (`vif_type`).
+
+    bridge   a tap of ours, in the bridge that the binding names, that the operator named for the physical network, or that is the network's own
+    ovs      libvirt adds the tap to the integration bridge, with the port's id, by which Neutron's agent knows what to do with it
+
+Names are made of ids, so that what is there already is found, and what belongs to nobody any more is known:
+
+    tap<port>    11 characters of the port's id, as in Nova
+    mrg<network> a bridge of ours; the others are never made nor removed
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from moorage.drivers.libvirt.commands import run
+from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber
+from moorage.model.errors import HostFailed
+from moorage.model.guest import VifData
+
+ID_CHARACTERS = 11
+"""A device's name has 15 at most."""
+TAP_PREFIX = "tap"
+ALIAS = "moorage "
+"""What each device of ours says of itself, with its host's owner: nobody else's is touched."""
+NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
+
+
+class Wire(Protocol):
+    """One way to plug in; `plug` and `unplug` are safe twice."""
+
+    async def plug(self, vif: VifData) -> ET.Element:
+        """An `interface` of libvirt's that says where it is plugged in. Raises HostFailed (`vif_not_plugged`)."""
+        ...
+
+    async def unplug(self, vif: VifData) -> None: ...
+
+
+class _Link(msgspec.Struct):
+    name: str = msgspec.field(name="ifname")
+    alias: str = msgspec.field(default="", name="ifalias")
+    master: str = ""
+
+
+async def links() -> dict[str, _Link]:
+    """The machine's network devices, by name."""
+    said = await run("ip", "-json", "link", "show")
+    return {each.name: each for each in msgspec.json.decode(said or "[]", type=list[_Link])}
+
+
+def tap_of(vif: VifData) -> str:
+    return f"{TAP_PREFIX}{vif.port[:ID_CHARACTERS]}"
+
+
+def bridge_of(vif: VifData, bridges: Mapping[str, str]) -> str:
+    """Where it belongs. Raises HostFailed for a name that is none."""
+    named = str(vif.vif_details.get("bridge_name") or "") or bridges.get(vif.physical_network or "", "")
+    name = named or f"{BRIDGE_PREFIX}{vif.network[:ID_CHARACTERS]}"
+    if not NAME.fullmatch(name):
+        raise HostFailed("the port's binding names no bridge", private=repr(name), code="vif_not_plugged")
+    return name
+
+
+@dataclass(frozen=True)
+class BridgeWire:
+    """A tap of ours: libvirt is told to leave it as it is, so it is there before the guest and goes after it."""
+
+    owner: str
+    bridges: Mapping[str, str]
+
+    async def plug(self, vif: VifData) -> ET.Element:
+        tap, bridge, there = tap_of(vif), bridge_of(vif, self.bridges), await links()
+        alias = f"{ALIAS}{self.owner}"
+        if bridge not in there:
+            if not bridge.startswith(BRIDGE_PREFIX):
+                raise HostFailed("the host has no such bridge", private=bridge, code="vif_not_plugged")
+            words = (
+                "add",
+                "name",
+                bridge,
+                "mtu",
+                str(vif.mtu),
+                "type",
+                "bridge",
+                "stp_state",
+                "0",
+                "forward_delay",
+                "0",
+            )
+            await _ip("link", *words)
+            await _ip("link", "set", "dev", bridge, "alias", alias)
+        await _ip("link", "set", "dev", bridge, "up")
+        if tap in there and there[tap].alias != alias:
+            raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
+        if tap not in there:
+            await _ip("tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
+        await _ip("link", "set", "dev", tap, "alias", alias, "mtu", str(vif.mtu), "master", bridge, "up")
+        plug = ET.Element("interface", type="ethernet")
+        ET.SubElement(plug, "target", dev=tap, managed="no")
+        return plug
+
+    async def unplug(self, vif: VifData) -> None:
+        await remove_tap(tap_of(vif), self.owner)
+
+
+@dataclass(frozen=True)
+class OvsWire:
+    """libvirt makes the tap and calls ovs-vsctl; both go with the guest."""
+
+    async def plug(self, vif: VifData) -> ET.Element:
+        bridge = str(vif.vif_details.get("bridge_name") or "br-int")
+        if not NAME.fullmatch(bridge):
+            raise HostFailed("the port's binding names no bridge", private=repr(bridge), code="vif_not_plugged")
+        plug = ET.Element("interface", type="bridge")
+        ET.SubElement(plug, "source", bridge=bridge)
+        port = ET.SubElement(plug, "virtualport", type="openvswitch")
+        ET.SubElement(port, "parameters", interfaceid=vif.port)
+        ET.SubElement(plug, "target", dev=tap_of(vif))
+        return plug
+
+    async def unplug(self, vif: VifData) -> None:
+        """libvirt's work."""
+
+
+class Wires:
+    """All ways of one host, and the networks that it serves itself."""
+
+    def __init__(self, owner: str, bridges: Mapping[str, str], plumber: Plumber | None) -> None:
+        self._owner, self._plumber = owner, plumber
+        self._bridge = BridgeWire(owner, bridges)
+        self._bridges = bridges
+        self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": OvsWire()}
+
+    async def plug(self, vifs: Iterable[VifData]) -> list[ET.Element]:
+        return [await self._way(vif).plug(vif) for vif in vifs]
+
+    async def unplug(self, vifs: Iterable[VifData]) -> None:
+        for vif in vifs:
+            if vif.vif_type in self._ways:
+                await self._way(vif).unplug(vif)
+
+    async def serve(self, vifs: Iterable[VifData]) -> None:
+        """`vifs`: all that guests of this host have. Devices of ours that none of them needs go; networks are served as they need it."""
+        mine = [vif for vif in vifs if vif.vif_type == "bridge"]
+        taps, there = {tap_of(vif) for vif in mine}, await links()
+        for name, link in there.items():
+            if name.startswith(TAP_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in taps:
+                await remove_tap(name, self._owner)
+        served: dict[str, list[VifData]] = {}
+        for vif in mine:
+            bridge = bridge_of(vif, self._bridges)
+            if bridge.startswith(BRIDGE_PREFIX):
+                served.setdefault(bridge, []).append(vif)
+        if self._plumber is not None:
+            await self._plumber.serve({name: each for name, each in served.items() if name in there})
+        for name, link in there.items():
+            if name.startswith(BRIDGE_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in served:
+                await _ip("link", "delete", "dev", name)
+
+    def _way(self, vif: VifData) -> Wire:
+        way = self._ways.get(vif.vif_type)
+        if way is None:
+            raise HostFailed("this host cannot plug in such a port", private=vif.vif_type, code="vif_not_plugged")
+        return way
+
+
+async def remove_tap(name: str, owner: str) -> None:
+    link = (await links()).get(name)
+    if link is not None and link.alias == f"{ALIAS}{owner}":
+        await _ip("link", "delete", "dev", name)
+
+
+async def _ip(*words: str) -> None:
+    await run("ip", *words, code="vif_not_plugged")

@@ -1,0 +1,143 @@
+"""A machine for guests inside this one: network, mounts and host name of its own, and a libvirt daemon that nobody else sees.
+
+    install     Debian's packages and the guest; as root, for they are the machine's
+    run …       pytest with these arguments, in the namespaces
+    inside …    the same, already there
+
+No module, bridge, firewall rule or directory of the machine is touched but `/usr`, and everything that was started is stopped.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGES = (
+    "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients", "libvirt-dev", "pkg-config", "gcc", "python3-dev",
+    "qemu-system-x86", "qemu-utils", "dnsmasq-base", "iproute2", "iputils-ping", "util-linux",
+    "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk", "binutils",
+)  # fmt: skip
+USER = "libvirt-qemu"
+"""The daemon looks this name up before it reads which user it is to take; Debian makes it in a package that is not needed."""
+GUEST = Path(sys.prefix) / "hypervisor-guest"
+PRIVATE = ("/etc/libvirt", "/var/lib/libvirt", "/run/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
+DAEMON_CONF = """\
+listen_tls = 0
+auth_unix_rw = "none"
+auth_unix_ro = "none"
+unix_sock_rw_perms = "0700"
+log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
+"""
+QEMU_CONF = """\
+user = "root"
+group = "root"
+dynamic_ownership = 0
+remember_owner = 0
+security_driver = "none"
+namespaces = []
+cgroup_controllers = []
+stdio_handler = "file"
+"""
+SOCKET = Path("/run/libvirt/libvirt-sock")
+STARTS_WITHIN_S, STOPS_WITHIN_S = 60.0, 30.0
+NICER_BY = 15
+"""Emulated guests take all the processor that they are given."""
+
+
+def install() -> None:
+    """What is missing, from the distribution; then the guest, once."""
+    if os.geteuid() != 0:
+        sys.exit("make test-hypervisor needs root: it installs Debian packages and makes network devices")
+    lacking = [each for each in PACKAGES if not _is_installed(each)]
+    if lacking:
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        _run("apt-get", "update", "-qq", env=environment)
+        _run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *lacking, env=environment)
+    if subprocess.run(["getent", "passwd", USER], stdout=subprocess.DEVNULL, check=False).returncode:
+        _run("useradd", "-r", "-U", "-d", "/var/lib/libvirt", "-s", "/usr/sbin/nologin", USER)
+    if not (GUEST / "guest.qcow2").exists():
+        _run("bash", str(Path(__file__).with_name("build_guest.sh")), str(GUEST))
+
+
+def _is_installed(package: str) -> bool:
+    words = ["dpkg-query", "-W", "-f", "${db:Status-Status}", package]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout == "installed"
+
+
+def _run(*words: str, env: dict[str, str] | None = None) -> None:
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=env)
+
+
+def run(arguments: list[str]) -> int:
+    words = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
+    inside = [sys.executable, "-m", __package__ or "", "inside", *arguments]
+    return subprocess.run([*words, *inside], check=False).returncode
+
+
+def inside(arguments: list[str]) -> int:
+    """Nothing that is mounted or made here is seen outside."""
+    os.nice(NICER_BY)
+    _run("ip", "link", "set", "lo", "up")
+    _run("mount", "-t", "sysfs", "sysfs", "/sys")
+    base = Path(tempfile.mkdtemp(prefix="moorage-hypervisor-"))
+    try:
+        for place in PRIVATE:
+            own = base / place.strip("/").replace("/", "-")
+            own.mkdir()
+            Path(place).mkdir(parents=True, exist_ok=True)
+            _run("mount", "--bind", str(own), place)
+        Path("/etc/libvirt/libvirtd.conf").write_text(DAEMON_CONF)
+        Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF)
+        with daemon():
+            environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
+            return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False, env=environment).returncode
+    finally:
+        for place in PRIVATE:
+            subprocess.run(["umount", "-l", place], check=False, stderr=subprocess.DEVNULL)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def daemon() -> Iterator[subprocess.Popen[bytes]]:
+    """Runs until the end; guests that were left are ended too, and nobody else's."""
+    process = start_daemon()
+    try:
+        yield process
+    finally:
+        for file in [*Path("/run/libvirt/qemu").glob("*.pid"), Path("/run/libvirt/libvirtd.pid")]:
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(file.read_text()), signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOPS_WITHIN_S)
+
+
+def start_daemon() -> subprocess.Popen[bytes]:
+    """Answers when it is ready."""
+    words = ["/usr/sbin/libvirtd", "--pid-file", "/run/libvirt/libvirtd.pid"]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    ends = time.monotonic() + STARTS_WITHIN_S
+    while not SOCKET.exists() or subprocess.run(["virsh", "-q", "uri"], capture_output=True, check=False).returncode:
+        if process.poll() is not None or time.monotonic() > ends:
+            sys.exit("the libvirt daemon did not start; see /var/log/libvirt/libvirtd.log of its namespace")
+        time.sleep(0.1)
+    return process
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["install"]:
+            install()
+            return 0
+        case ["run", *rest]:
+            return run(rest)
+        case ["inside", *rest]:
+            return inside(rest)
+        case _:
+            print(__doc__)  # noqa: T201 - a command
+            return 2
