@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.redfish_fence import Machine
 from moorage.main.config_audit_log import AuditLog
 from moorage.main.config_bus import Bus, ImageUser
@@ -199,7 +200,8 @@ class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     host: str = ""
     cell: str = "cell1"
-    driver: Literal["simulated"] = "simulated"
+    driver: Literal["simulated", "libvirt"] = "simulated"
+    """`libvirt`: real guests (`[libvirt]`); `moorage up` then has this machine as its one host."""
     level: Literal[1, 2, 3] = 3
     """Protocol level. 1 and 2 see to their guests' ports themselves, and need `[service_user]`; 3 has no network client."""
     vcpus: int = 16
@@ -377,6 +379,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a token of the embedded identity is good."""
     hosts: Hosts = Hosts()
     agent: Agent = Agent()
+    libvirt: Libvirt = Libvirt()
     quota: Quota = Quota()
     upgrade_levels: UpgradeLevels = UpgradeLevels()
     upgrade: Upgrade = Upgrade()
@@ -485,6 +488,9 @@ def checked(config: Config) -> Config:
     _check_fence(config.fence.machines)
     _check_guests(config)
     check_security(config.secrets, config.security_compliance)
+    first, end = config.libvirt.serial_ports
+    if not 0 < first < end <= PORT_MAX + 1:
+        raise Invalid(f"[libvirt] serial_ports are from {first} to before {end}, which is no range of ports")
     return config
 
 

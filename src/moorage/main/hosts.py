@@ -1,5 +1,6 @@
-"""The simulated hosts of one process: each with its agent, its driver and its directory."""
+"""The hosts of one process, simulated ones or this machine: each with its agent, its driver and its directory."""
 
+import socket
 from dataclasses import dataclass
 
 from moorage.agent.journal import Journal, JournalFile
@@ -7,6 +8,8 @@ from moorage.agent.legacy import PORTS_ARRIVE_BOUND, Plumbing, PortPlumber
 from moorage.agent.serve import Agent
 from moorage.bus.carrier import Bus
 from moorage.drivers.dials import Dials
+from moorage.drivers.driver import Driver
+from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.config import Config
@@ -19,13 +22,23 @@ from moorage.model.image import ImageStore
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One simulated host to be."""
+    """One host to be."""
 
     host: str
     cell: CellId
     physical_networks: tuple[str, ...]
     level: int = PORTS_ARRIVE_BOUND
     physical_functions: tuple[PhysicalFunction, ...] = ()
+    real: bool = False
+    """By the driver `libvirt`."""
+
+
+def this_machine(config: Config) -> HostPlan:
+    """As the one host of `moorage up`. Raises Invalid when it is to be in a cell that is none."""
+    mine = config.agent
+    if mine.cell not in {each.name for each in config.cells}:
+        raise Invalid(f"[agent] cell is {mine.cell}, which is no cell of this configuration")
+    return HostPlan(mine.host or socket.gethostname(), CellId(mine.cell), mine.physical_networks, real=True)
 
 
 def planned_hosts(config: Config) -> list[HostPlan]:
@@ -40,7 +53,10 @@ def planned_hosts(config: Config) -> list[HostPlan]:
             (
                 *cards(number, wires[number % len(wires)], config.hosts.virtual_functions),
                 *whole_cards(number, wires[number % len(wires)], config.hosts.whole_interfaces),
-            ),
+            )
+            if config.agent.driver == "simulated"
+            else (),
+            config.agent.driver == "libvirt",
         )
         for number in range(count)
     ]
@@ -99,6 +115,8 @@ def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
             told.packet_rate_kpps,
             _interfaces(each),
         )
+        if not each.real
+        else HostNetworks(each.host, each.physical_networks, plugs_into_bridges=True)
         for each in plans
     ]
 
@@ -114,8 +132,20 @@ def plumbing_of(host: str, level: int, plumber: PortPlumber | None) -> Plumbing 
     return Plumbing(host, level, plumber)
 
 
+def make_driver(config: Config, plan: HostPlan, clock: Clock, images: ImageStore | None) -> LibvirtDriver:
+    """Of a host with real guests."""
+    return LibvirtDriver(
+        config.data / "hosts" / plan.host,
+        config.libvirt,
+        clock,
+        hostname=plan.host,
+        images=images,
+        physical_networks=plan.physical_networks,
+    )
+
+
 class Fleet:
-    """All simulated hosts of this process."""
+    """All hosts of this process."""
 
     def __init__(
         self,
@@ -134,7 +164,13 @@ class Fleet:
         self._journal = JournalFile(config.data / "hosts" / "agents.db")
         self.agents: dict[str, Agent] = {}
         self.drivers: dict[str, SimulatedDriver] = {}
+        """Of simulated hosts."""
+        self._real: dict[str, LibvirtDriver] = {}
         for plan in plans:
+            if plan.real:
+                self._real[plan.host] = make_driver(config, plan, clock, images)
+                self.agents[plan.host] = self._agent(plan)
+                continue
             dials = Dials(
                 vcpus=config.hosts.vcpus,
                 ram_mib=config.hosts.ram_mib,
@@ -150,7 +186,7 @@ class Fleet:
         journal = Journal(self._journal, plan.host)
         beat_s = self._config.hosts.beat_s
         plumbing = plumbing_of(plan.host, plan.level, self._plumber)
-        driver = self.drivers[plan.host]
+        driver: Driver = self._real[plan.host] if plan.real else self.drivers[plan.host]
         silence_s = self._config.compute.host_silence_s
         return Agent(
             plan.host,

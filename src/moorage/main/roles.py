@@ -19,7 +19,9 @@ from moorage.agent.serve import Agent
 from moorage.bus.memory import MemoryBus
 from moorage.conductor.rounds import Rounds
 from moorage.drivers.dials import Dials
+from moorage.drivers.driver import Driver
 from moorage.drivers.simulated import SimulatedDriver
+from moorage.main import agent_clean
 from moorage.main.api import make_frontdesk
 from moorage.main.audit_log import open_audit_log
 from moorage.main.config import OPTIONAL_PORTS, Config, checked, read_config
@@ -27,7 +29,7 @@ from moorage.main.consoles import console
 from moorage.main.embedded import open_embedded
 from moorage.main.events import EventsOverHttp
 from moorage.main.guarantees import GuaranteesOverHttp
-from moorage.main.hosts import host_networks, planned_hosts, plumbing_of
+from moorage.main.hosts import HostPlan, host_networks, make_driver, planned_hosts, plumbing_of
 from moorage.main.loop import run_loop
 from moorage.main.metadata import metadata
 from moorage.main.neighbours import Clients, HostsImages, make_clients, make_hosts_images, make_own_apis
@@ -99,9 +101,6 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
     bus, clock = await open_bus(config), SystemClock()
     room = config.data / "hosts" / mine.host
     file = JournalFile(room / "agent.db")
-    dials = Dials(
-        vcpus=mine.vcpus, ram_mib=mine.ram_mib, disk_gib=mine.disk_gib, physical_networks=mine.physical_networks
-    )
     old = mine.level < PORTS_ARRIVE_BOUND
     for line in not_a_hosts(config):
         _log.warning("%s", line)
@@ -112,7 +111,15 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
     if old or (of_images is None and (config.service_user.password or not config.identity.url)):
         clients = make_clients(config)
     images = of_images.data if of_images is not None else None if clients is None else clients.image_data
-    driver = SimulatedDriver(room, clock, dials, hostname=mine.host, images=images)
+    driver: Driver
+    if mine.driver == "libvirt":
+        plan = HostPlan(mine.host, CellId(mine.cell), mine.physical_networks, mine.level, real=True)
+        driver = make_driver(config, plan, clock, images)
+    else:
+        dials = Dials(
+            vcpus=mine.vcpus, ram_mib=mine.ram_mib, disk_gib=mine.disk_gib, physical_networks=mine.physical_networks
+        )
+        driver = SimulatedDriver(room, clock, dials, hostname=mine.host, images=images)
     plumbing = plumbing_of(mine.host, mine.level, clients.network if old and clients is not None else None)
     serving = Agent(
         mine.host,
@@ -215,11 +222,14 @@ async def _run(role: Role, config: Config) -> None:
 
 def main(argv: list[str]) -> int:
     """Entry of every role; `argv[0]` is its name."""
+    if argv[:2] == ["agent", "clean"]:
+        return agent_clean.main(argv[2:])
     parser = argparse.ArgumentParser(prog="moorage", description=__doc__)
     parser.add_argument("role", choices=sorted(ROLES))
     parser.add_argument("--config", type=Path, required=True, help="the TOML file that all processes share")
     parser.add_argument("--host", help="agent: the name of this host")
     parser.add_argument("--cell", help="agent: the cell it belongs to")
+    parser.add_argument("--driver", choices=("simulated", "libvirt"), help="agent: what makes its guests")
     parser.add_argument("--physical-networks", help="agent: comma-separated")
     parser.add_argument("--level", type=int, choices=(1, 2, 3), help="agent: its protocol level")
     parser.add_argument(
@@ -252,6 +262,7 @@ def _said(config: Config, arguments: argparse.Namespace) -> Config:
                 mine,
                 host=arguments.host or mine.host,
                 cell=arguments.cell or mine.cell,
+                driver=arguments.driver or mine.driver,
                 physical_networks=wires,
                 level=arguments.level or mine.level,
             ),

@@ -19,7 +19,7 @@ from moorage.main.consoles import consoles_of, open_proxy
 from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
 from moorage.main.events import EventDoor
 from moorage.main.guarantees import GuaranteeDoor
-from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts
+from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts, this_machine
 from moorage.main.lock import DataLock
 from moorage.main.loop import run_loop, settle_memory
 from moorage.main.metadata import make_metadata
@@ -40,6 +40,18 @@ USUAL_PORTS = {
     "compute": 8774, "placement": 8778, "identity": 5000, "image": 9292, "network": 9696, "volume": 8776
 }  # fmt: skip
 
+REAL_NEXT = """
+Next, in another terminal, in this directory, with an image that boots (cloud images of distributions do):
+
+  export PATH={path}:$PATH OS_CLOUD={cloud}
+  openstack image create --disk-format qcow2 --container-format bare --file IMAGE.qcow2 real
+  openstack server create --image real --flavor m1.tiny --network private --wait first
+  openstack console log show first
+  ping ADDRESS
+  openstack server delete --wait first
+
+Ctrl-C stops the cloud, and guests go on; the next start finds them.  `moorage agent clean` removes them and all that was made for them."""
+
 
 def parser() -> argparse.ArgumentParser:
     """What may be said on the command line; the same stands in a TOML file (`--config`)."""
@@ -47,6 +59,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--config", type=Path, help="a TOML file; what is said here wins over it")
     options.add_argument("--data-dir", help="where all state lives (default: moorage-data)")
     options.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    options.add_argument(
+        "--driver", choices=("simulated", "libvirt"), help="libvirt: this machine is the one host, with real guests"
+    )
     options.add_argument("--hosts", type=int, help="how many simulated hosts (default: 6)")
     options.add_argument("--cells", type=int, help="how many cells (default: 2)")
     for name, port in (USUAL_PORTS | OPTIONAL_PORTS).items():
@@ -74,6 +89,10 @@ def configured(arguments: argparse.Namespace) -> Config:
     cells = config.cells
     if arguments.cells is not None:
         cells = tuple(Cell(f"cell{number + 1}") for number in range(arguments.cells))
+    if arguments.driver:
+        config = replace(config, agent=replace(config.agent, driver=arguments.driver))
+    if config.agent.driver == "libvirt":
+        config = with_real_guests(config)
     region = config.region
     if arguments.durability:
         region = replace(region, durability=arguments.durability)
@@ -91,6 +110,17 @@ def configured(arguments: argparse.Namespace) -> Config:
             data_dir=arguments.data_dir or config.data_dir,
             log_level=arguments.log_level or config.log_level,
         )
+    )
+
+
+def with_real_guests(config: Config) -> Config:
+    """On the embedded network service this host answers DHCP; there is no way to the metadata service yet, so guests have config drives."""
+    replace = msgspec.structs.replace
+    embedded = not config.network.url and config.network.backend == "ports"
+    return replace(
+        config,
+        libvirt=replace(config.libvirt, dhcp=config.libvirt.dhcp or embedded),
+        metadata=replace(config.metadata, force_config_drive=True),
     )
 
 
@@ -147,7 +177,7 @@ async def start_cloud(config: Config) -> Cloud:
     )
     region = await open_region(config, embedded=embedded.apps)
     events.region = guarantees.region = region
-    plans = planned_hosts(config)
+    plans = [this_machine(config)] if config.agent.driver == "libvirt" else planned_hosts(config)
     demo = "" if embedded.identity is None else await embedded.identity.project_id("demo")
     if embedded.network is not None:
         await embedded.network.declare_hosts(host_networks(config, plans))
@@ -202,7 +232,7 @@ def say_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
     """Endpoints, and the next commands to type."""
     config = cloud.config
     client = Path(sys.prefix) / "bin" / "openstack"
-    print(f"\nMoorage is up ({took_s:.1f} s): {len(cloud.plans)} simulated hosts in {len(config.cells)} cells.\n")
+    print(f"\nMoorage is up ({took_s:.1f} s): {_hosts(cloud)} in {len(config.cells)} cells.\n")
     for name, path in (
         ("identity", "/v3"), ("compute", "/v2.1"), ("placement", "/placement"), ("image", ""), ("network", ""), ("volume", "/v3")
     ):  # fmt: skip
@@ -216,6 +246,9 @@ def say_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
     print(f"\n  state      {config.data}")
     if clouds_yaml is not None:
         print(f"  clouds     {clouds_yaml} (administrator: {ADMIN}; an ordinary user: {ADMIN}-demo)")
+    if config.agent.driver == "libvirt":
+        print(REAL_NEXT.format(path=client.parent, cloud=ADMIN), flush=True)
+        return
     print(
         f"""
 Next, in another terminal, in this directory:
@@ -229,6 +262,12 @@ Next, in another terminal, in this directory:
 Ctrl-C stops the cloud; the next start has the same servers.""",
         flush=True,
     )
+
+
+def _hosts(cloud: Cloud) -> str:
+    if cloud.config.agent.driver == "libvirt":
+        return f"real guests on {cloud.plans[0].host}"
+    return f"{len(cloud.plans)} simulated hosts"
 
 
 async def run(config: Config, *, clouds_yaml: bool) -> None:

@@ -17,6 +17,7 @@ from moorage.drivers.libvirt import host_facts
 from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core, power_from
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
+from moorage.drivers.libvirt.link import Link
 from moorage.drivers.libvirt.moves import Moves
 from moorage.drivers.libvirt.plugging import Plugging
 from moorage.drivers.libvirt.records import GuestRecord
@@ -39,6 +40,7 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
         """Raises Invalid with what is missing on this machine, in one sentence."""
         if lacking := await asyncio.to_thread(host_facts.missing, self._settings):
             raise Invalid(lacking)
+        self._link = Link(self._settings.uri)
         await asyncio.to_thread(self._records.open)
         self._open_wires()
         self._machine = await self._link.ask(lambda connection: host_facts.look(connection, self._settings))
@@ -55,6 +57,16 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
     async def close(self) -> None:
         self._link.close()
         self._records.close()
+
+    @property
+    def room(self) -> Path:
+        """Where all is kept that it has of its guests."""
+        return self._room
+
+    async def clean(self) -> None:
+        """What was made for guests that are gone: devices, servers of networks. Nothing is left of them."""
+        async with self._wiring:
+            await self._wires.serve(())
 
     async def describe(self) -> HostDescription:
         assert self._machine is not None

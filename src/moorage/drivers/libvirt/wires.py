@@ -57,8 +57,11 @@ def tap_of(vif: VifData) -> str:
 
 
 def bridge_of(vif: VifData, bridges: Mapping[str, str]) -> str:
-    """Where it belongs. Raises HostFailed for a name that is none."""
-    named = str(vif.vif_details.get("bridge_name") or "") or bridges.get(vif.physical_network or "", "")
+    """Where it belongs. Raises HostFailed for a name that is none, and for a VLAN, which nobody would tag."""
+    mapped = bridges.get(vif.physical_network or "", "")
+    if mapped and vif.segmentation_id is not None:
+        raise HostFailed("this host cannot plug into VLANs yet", private=vif.network, code="vif_not_plugged")
+    named = str(vif.vif_details.get("bridge_name") or "") or mapped
     name = named or f"{BRIDGE_PREFIX}{vif.network[:ID_CHARACTERS]}"
     if not NAME.fullmatch(name):
         raise HostFailed("the port's binding names no bridge", private=repr(name), code="vif_not_plugged")

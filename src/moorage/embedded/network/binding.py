@@ -1,8 +1,10 @@
-"""Binding: what a host can make of a port. The embedded service has one mechanism, which answers like Open vSwitch."""
+"""Binding: what a host can make of a port. The embedded service has one mechanism, which answers like Open vSwitch; of hosts that
+plug ports into bridges themselves, like the Linux bridge."""
 
 from typing import Any
 
 from moorage.embedded.network.store import Doc
+from moorage.model.network_providers import LINUX_BRIDGE
 
 SRIOV = {"direct": "hw_veb", "macvtap": "hw_veb", "direct-physical": "hostdev_physical"}
 VNIC_TYPES = (
@@ -23,7 +25,7 @@ def bound(network: Doc, agent: Doc | None, vnic_type: str, segment_wanted: str |
         if segment_wanted is not None and segment["id"] != segment_wanted:
             continue
         if segment["network_type"] in TUNNELS or segment["physical_network"] in wired:
-            return _offer(vnic_type, segment)
+            return _bridge(vnic_type) if agent["agent_type"] == LINUX_BRIDGE else _offer(vnic_type, segment)
     return dict(FAILED)
 
 
@@ -49,6 +51,14 @@ def _offer(vnic_type: str, segment: Doc) -> dict[str, Any]:
         "bound_drivers": {"0": "openvswitch"},
     }
     return {"vif_type": "ovs", "vif_details": details}
+
+
+def _bridge(vnic_type: str) -> dict[str, Any]:
+    """Nobody filters there yet, and it is said so."""
+    if vnic_type != "normal":
+        return dict(FAILED)
+    details = {"port_filter": False, "connectivity": "l2", "bound_drivers": {"0": "linuxbridge"}}
+    return {"vif_type": "bridge", "vif_details": details}
 
 
 def is_bound(port: Doc) -> bool:

@@ -10,9 +10,10 @@ from moorage.embedded.network.attributes import Attr, for_update, read_only
 from moorage.embedded.network.call import Call, stamp
 from moorage.embedded.network.faults import forbidden
 from moorage.embedded.network.store import Doc, Store
-from moorage.model.network_providers import NIC_SWITCH, OVS, TUNNELLED
+from moorage.model.network_providers import LINUX_BRIDGE, NIC_SWITCH, OVS, TUNNELLED
 
 BINARY = "neutron-openvswitch-agent"
+BRIDGE_BINARY = "neutron-linuxbridge-agent"
 NIC_BINARY = "neutron-sriov-nic-agent"
 ATTRS: dict[str, Attr] = {
     name: read_only()
@@ -36,8 +37,12 @@ class HostNetworks:
     """What the agent can guarantee, both ways together; 0: nothing."""
     interfaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Physical network → SR-IOV interfaces; a second agent sees to them, with the same bandwidth each."""
+    plugs_into_bridges: bool = False
+    """Its own agent does, and wires them: real guests. It guarantees nothing."""
 
 
+SAID_ANEW = ("agent_type", "binary", "configurations", "alive")
+"""A host that changes its driver changes its agent too."""
 WHOLE = {"allocation_ratio": 1.0, "min_unit": 1, "reserved": 0, "step_size": 1}
 """The defaults of inventories, as agents say them."""
 
@@ -45,6 +50,9 @@ WHOLE = {"allocation_ratio": 1.0, "min_unit": 1, "reserved": 0, "step_size": 1}
 def _agents(host: HostNetworks) -> dict[str, Doc]:
     """By the key they are kept under: the one that binds ordinary ports under its host's name."""
     bridges = {name: f"br-{name}" for name in host.physnets}
+    if host.plugs_into_bridges:
+        told = {"bridge_mappings": bridges, "tunnel_types": ["vxlan"]}
+        return {host.host: _agent(host, LINUX_BRIDGE, BRIDGE_BINARY, told)}
     said: Doc = {"bridge_mappings": bridges, "integration_bridge": "br-int", "datapath_type": "system"}
     said |= {"tunnel_types": ["vxlan", "geneve"]} | _bandwidth(host, [*bridges.values(), TUNNELLED])
     if host.packet_rate_kpps:
@@ -98,9 +106,9 @@ def declare(store: Store, hosts: Iterable[HostNetworks]) -> set[str]:
         if old is None:
             store.add("agent", agent, key=name)
             changed |= set(_bridges(agent))
-        elif old["configurations"] != agent["configurations"] or not old["alive"]:
+        elif any(old[each] != agent[each] for each in ("configurations", "agent_type", "alive")):
             before = set(_bridges(old))
-            store.put("agent", old | {"configurations": agent["configurations"], "alive": True}, key=name)
+            store.put("agent", old | {each: agent[each] for each in SAID_ANEW}, key=name)
             changed |= before ^ set(_bridges(agent))
     if not changed:
         return set()
@@ -109,7 +117,7 @@ def declare(store: Store, hosts: Iterable[HostNetworks]) -> set[str]:
 
 def _key(agent: Doc) -> str:
     host: str = agent["host"]
-    return host if agent["agent_type"] == OVS else f"{host} {agent['agent_type']}"
+    return host if agent["agent_type"] in {OVS, LINUX_BRIDGE} else f"{host} {agent['agent_type']}"
 
 
 def set_alive(store: Store, host: str, alive: bool) -> bool:
