@@ -25,8 +25,8 @@ RAM_MIB = 128
 class ImageFiles:
     """An image service that is a directory."""
 
-    def __init__(self, files: dict[str, ImageFile]) -> None:
-        self.files = files
+    def __init__(self, files: dict[str, ImageFile], kept: Path) -> None:
+        self.files, self._kept = files, kept
         self.sent: dict[str, ImageFile] = {}
         self.fetched: list[str] = []
 
@@ -38,7 +38,7 @@ class ImageFiles:
             raise HostFailed("no such image", private=image, code="image_not_found") from absent
 
     async def send(self, image: ImageId, data: ImageFile) -> None:
-        kept = data.path.with_name(f"sent-{image}")
+        kept = self._kept / f"sent-{image}"
         os.link(data.path, kept)
         self.sent[image] = ImageFile(kept, data.disk_format, data.container_format)
 
@@ -66,7 +66,7 @@ def a_spec(server: ServerId, **changes: object) -> GuestSpec:
 
 def a_driver(room: Path, images: ImageFiles | None = None, **settings: object) -> LibvirtDriver:
     told = msgspec.structs.replace(Libvirt(soft_reboot_s=15.0), **settings)
-    files = images or ImageFiles(guest_files())
+    files = images or ImageFiles(guest_files(), room.parent)
     wires = ("physnet1",)
     return LibvirtDriver(room, told, SystemClock(), hostname=room.name, images=files, physical_networks=wires)
 

@@ -63,11 +63,11 @@ def missing(settings: Libvirt) -> str:
     if not any(shutil.which(each) for each in ("qemu-system-x86_64", "qemu-system-aarch64", "qemu-kvm")):
         absent.append("QEMU (package qemu-system-x86)")
     if os.geteuid() != 0:
-        absent.append("root's rights (it makes network devices: run it as root)")
+        absent.append("root's rights for us (network devices are made: run it as root)")
     try:
         library()
     except Invalid as without:
-        return f"this machine cannot run guests: {', '.join([*absent, without.public])}"
+        return f"this machine cannot run guests: it lacks {', and '.join([*absent, without.public])}"
     try:
         opened = library().open(settings.uri)
     except library().libvirtError as failure:
@@ -76,7 +76,7 @@ def missing(settings: Libvirt) -> str:
         )
     else:
         opened.close()
-    return f"this machine cannot run guests, for it has no {', no '.join(absent)}" if absent else ""
+    return f"this machine cannot run guests: it lacks {', and '.join(absent)}" if absent else ""
 
 
 def _programs(settings: Libvirt) -> Iterator[str]:

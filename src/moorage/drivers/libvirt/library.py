@@ -9,10 +9,7 @@ from moorage.model.errors import Invalid
 
 _log = logging.getLogger(__name__)
 
-MISSING = (
-    "the libvirt driver needs libvirt-python, which is not installed: apt-get install libvirt-dev pkg-config gcc python3-dev, "
-    "then pip install 'moorage[libvirt]'"
-)
+MISSING = "libvirt-python (packages libvirt-dev, pkg-config, gcc and python3-dev; then: pip install 'moorage[libvirt]')"
 
 _lock = threading.Lock()
 _loaded: Any = None

@@ -118,7 +118,9 @@ def daemon() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def start_daemon() -> subprocess.Popen[bytes]:
-    """Answers when it is ready."""
+    """Answers when it is ready; one that was killed before has left its socket and pid file."""
+    for file in (SOCKET, Path("/run/libvirt/libvirtd.pid")):
+        file.unlink(missing_ok=True)
     words = ["/usr/sbin/libvirtd", "--pid-file", "/run/libvirt/libvirtd.pid"]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
     ends = time.monotonic() + STARTS_WITHIN_S

@@ -1,0 +1,151 @@
+"""`moorage up --driver libvirt` as a process: a server is a real guest, and a kill at any moment loses none and leaves nothing."""
+
+import asyncio
+import base64
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from real_guests import DISK, guest_files
+from test_driver_real import answers, call, qemu_of
+
+from moorage.model.ids import ServerId
+from moorage.testing.hypervisor.leftovers import leftovers
+from moorage.testing.person import PATIENCE_S, Person
+from moorage.testing.upped import Upped
+
+pytestmark = pytest.mark.hypervisor
+
+HOST = "real1"
+REAL = f'[agent]\ndriver = "libvirt"\nhost = "{HOST}"\n\n[compute]\nhost_deadline_s = 120\n'
+SAID = "moorage: this machine cannot run guests: it lacks a libvirt daemon"
+USER_DATA = base64.b64encode(b"#!/bin/sh\necho GUEST: user data ran >/dev/console\n").decode()
+
+
+async def upload(person: Person) -> str:
+    """The guest of the tests, as an image of the cloud."""
+    images = f"{person.config.api.image.url}/v2/images"
+    asked = {"name": "real", "disk_format": "qcow2", "container_format": "bare", "visibility": "public"}
+    made = await person.http.post(images, json=asked)
+    made.raise_for_status()
+    data = await asyncio.to_thread(guest_files()[DISK].path.read_bytes)
+    headers = {"Content-Type": "application/octet-stream"}
+    (await person.http.put(f"{images}/{made.json()['id']}/file", content=data, headers=headers)).raise_for_status()
+    return str(made.json()["id"])
+
+
+async def says(person: Person, server: str, words: str, times: int = 1) -> str:
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        reply = await person.compute("POST", f"/servers/{server}/action", {"os-getConsoleOutput": {}})
+        if reply.is_success and (said := str(reply.json()["output"])).count(words) >= times:
+            return said
+        assert time.monotonic() < ends, reply.text
+        await asyncio.sleep(0.3)
+
+
+async def act(person: Person, server: str, becomes: str, **action: object) -> None:
+    reply = await person.compute("POST", f"/servers/{server}/action", action)
+    assert reply.status_code == 202, reply.text
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        seen = await person.server(server)
+        assert seen is not None
+        if seen["status"] == becomes and seen["OS-EXT-STS:task_state"] is None:
+            return
+        assert time.monotonic() < ends, seen
+        await asyncio.sleep(0.1)
+
+
+async def log_in(up: Upped) -> Person:
+    person = Person(up.config)
+    await person.log_in()
+    return person
+
+
+async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
+    up = Upped(tmp_path, REAL)
+    room = tmp_path / "data" / "hosts" / HOST
+    await asyncio.to_thread(up.start)
+    person = await log_in(up)
+    try:
+        image = await upload(person)
+        body = {"imageRef": image, "flavorRef": "42", "user_data": USER_DATA}
+        body |= {"networks": [{"uuid": await person.id_of("network", "private")}]}
+        first = (await person.active("first", **body))["id"]
+        seen = await person.server(first)
+        assert seen is not None
+        assert seen["OS-EXT-SRV-ATTR:hypervisor_hostname"] == HOST
+        address = seen["addresses"]["private"][0]["addr"]
+        await answers(address)
+        said = await says(person, first, "GUEST: ready first ")
+        assert "GUEST: config-drive" in said
+        assert "GUEST: user data ran" in said
+
+        await act(person, first, "SHUTOFF", **{"os-stop": None})
+        assert "guest-" not in call("virsh", "-q", "list", "--name")
+        await act(person, first, "ACTIVE", **{"os-start": None})
+        await says(person, first, "GUEST: boot number 2")
+        await says(person, first, "GUEST: ready", 2)
+        await act(person, first, "ACTIVE", reboot={"type": "SOFT"})
+        await says(person, first, "GUEST: boot number 3")
+        await answers(address)
+
+        # Killed, and back: the guest did not notice.
+        qemu = qemu_of(ServerId(first))
+        assert await asyncio.to_thread(up.end, signal.SIGKILL) == -signal.SIGKILL
+        await answers(address)
+        await asyncio.to_thread(up.start)
+        await person.http.aclose()
+        person = await log_in(up)
+        assert (await person.settled(first))["status"] == "ACTIVE"
+        assert qemu_of(ServerId(first)) == qemu
+        await person.delete(first)
+        await person.gone(first)
+        assert leftovers(room) == []
+
+        # Killed in the middle of boots; whatever becomes of each, it ends well, and is as the host has it.
+        for number, seconds in enumerate((0.3, 1.0, 2.0)):
+            reply = await person.ask_boot(f"cut-{number}", **body)
+            server = str(reply.json()["server"]["id"])
+            await asyncio.sleep(seconds)
+            await asyncio.to_thread(up.end, signal.SIGKILL)
+            await asyncio.to_thread(up.start)
+            await person.http.aclose()
+            person = await log_in(up)
+            assert (await person.settled(server))["status"] == "ACTIVE"
+            await answers((await person.server(server) or {})["addresses"]["private"][0]["addr"])
+            await person.delete(server)
+            await person.gone(server)
+            assert leftovers(room) == []
+
+        # A guest that is here when the cloud is given up goes with `moorage agent clean`, and nothing else does it.
+        last = (await person.active("last", **body))["id"]
+        words = [sys.executable, "-m", "moorage", "agent", "clean", "--config", str(up.path), "--host", HOST]
+        refused = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True)
+        assert (refused.returncode, "another agent runs" in refused.stderr) == (2, True)
+        await asyncio.to_thread(up.end, signal.SIGINT)
+        assert last in call("virsh", "-q", "list", "--name")
+        would = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True)
+        assert (would.returncode, last in would.stdout) == (1, True)
+        assert last in call("virsh", "-q", "list", "--name")
+        done = await asyncio.to_thread(subprocess.run, [*words, "--yes"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert leftovers(room) == []
+        assert not room.exists()
+    finally:
+        await person.http.aclose()
+        if up.process is not None:
+            await asyncio.to_thread(up.end, signal.SIGKILL)
+
+
+async def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    up = Upped(tmp_path, f'{REAL}\n[libvirt]\nuri = "qemu+unix:///system?socket={tmp_path}/nobody"\n')
+    words = [sys.executable, "-m", "moorage", "up", "--config", str(up.path), "--no-clouds-yaml"]
+    ended = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.strip().splitlines()[-1].startswith(SAID)
+    assert "libvirt-daemon-system" in ended.stderr
