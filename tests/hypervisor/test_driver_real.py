@@ -235,8 +235,8 @@ async def test_to_another_host_of_this_machine(driver: LibvirtDriver, tmp_path: 
         assert await other.arrivals() == frozenset()
         await other.power_on(ONE)
         await says(other, ONE, "GUEST: boot number 2")
+        where = msgspec.structs.replace(await driver.move_target(), where="another-machine:/var")
         with pytest.raises(HostFailed) as far:
-            where = msgspec.structs.replace(await driver.move_target(), where="another-machine:/var")
             await other.send_guest(ONE, where, "move", 0)
         assert far.value.code == "host_unreachable"
         await other.destroy_guest(ONE)
@@ -306,6 +306,19 @@ async def test_a_start_that_is_given_up_leaves_nothing(driver: LibvirtDriver) ->
         await driver.destroy_guest(ONE)
         assert await driver.guests() == {}
         assert [each for each in leftovers() if not each.startswith("file")] == []
+
+
+async def test_devices_that_were_cut_off_before_they_were_marked(driver: LibvirtDriver) -> None:
+    """Made, and the agent was killed before they said whose they are: they are taken as ours by their names, or go."""
+    tap = f"tap{a_vif(10).port[:11]}"
+    for started in (False, True):
+        await driver.start_guest(a_spec(ONE, vifs=(a_vif(10),), power_on=False))
+        call("ip", "link", "add", "name", BRIDGE, "type", "bridge")
+        call("ip", "tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
+        if started:
+            await driver.power_on(ONE)
+        await driver.destroy_guest(ONE)
+        assert leftovers() == []
 
 
 async def test_the_agent_and_the_daemon_go_and_the_guest_stays(driver: LibvirtDriver) -> None:

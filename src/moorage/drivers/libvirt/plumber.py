@@ -7,6 +7,7 @@ pid file, whose process must have been started with our configuration.
     <host's directory>/networks/<bridge>/    conf, hosts, options, pid
 """
 
+import asyncio
 import contextlib
 import ipaddress
 import os
@@ -23,6 +24,7 @@ from moorage.model.guest import VifAddress, VifData
 
 BRIDGE_PREFIX = "mrg"
 LEASE_S = 86_400
+ENDS_WITHIN_S, LOOK_EVERY_S = 5.0, 0.02
 
 
 class _Address(msgspec.Struct):
@@ -44,14 +46,14 @@ class Plumber:
         if self._room.is_dir():
             for each in self._room.iterdir():
                 if each.name not in networks:
-                    self._stop(each)
+                    await self._stop(each)
         for bridge, vifs in networks.items():
             await self._serve(bridge, vifs)
 
     async def _serve(self, bridge: str, vifs: Sequence[VifData]) -> None:
         subnets = {each.cidr: each for vif in vifs for each in vif.addresses if _is_v4(each)}
         if not subnets:
-            self._stop(self._room / bridge)
+            await self._stop(self._room / bridge)
             return
         for subnet in subnets.values():
             if subnet.gateway:
@@ -68,7 +70,7 @@ class Plumber:
         restart = _write(directory / "conf", _conf(directory, bridge, subnets, min(vif.mtu for vif in vifs)))
         running = self._pid(directory)
         if running is not None and restart:
-            self._kill(running)
+            await self._kill(running)
             running = None
         if running is None:
             await run("dnsmasq", f"--conf-file={directory / 'conf'}", code="vif_not_plugged")
@@ -93,26 +95,36 @@ class Plumber:
         address = f"{subnet.gateway}/{network.prefixlen}"
         await run("ip", "address", "replace", address, "dev", bridge, code="vif_not_plugged")
 
-    def _stop(self, directory: Path) -> None:
+    async def _stop(self, directory: Path) -> None:
         pid = self._pid(directory)
         if pid is not None:
-            self._kill(pid)
+            await self._kill(pid)
         shutil.rmtree(directory, ignore_errors=True)
 
     @staticmethod
-    def _kill(pid: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+    async def _kill(pid: int) -> None:
+        """Until it is gone: another one could not have its address before."""
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            for _ in range(int(ENDS_WITHIN_S / LOOK_EVERY_S)):
+                try:
+                    os.kill(pid, sign)
+                except ProcessLookupError:
+                    return
+                await asyncio.sleep(LOOK_EVERY_S)
 
     @staticmethod
     def _pid(directory: Path) -> int | None:
-        """Of the dnsmasq that serves there: a number that another process has meanwhile is not it."""
+        """Of the dnsmasq that serves there: a number that another process has meanwhile is not it; one that just started has written none."""
         try:
-            pid = int((directory / "pid").read_text())
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            candidates = [int((directory / "pid").read_text())]
         except (OSError, ValueError):
-            return None
-        return pid if f"--conf-file={directory / 'conf'}".encode() in words else None
+            candidates = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+        mark = f"--conf-file={directory / 'conf'}".encode()
+        for pid in candidates:
+            with contextlib.suppress(OSError):
+                if mark in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    return pid
+        return None
 
 
 def _is_v4(each: VifAddress) -> bool:

@@ -81,23 +81,11 @@ class BridgeWire:
         if bridge not in there:
             if not bridge.startswith(BRIDGE_PREFIX):
                 raise HostFailed("the host has no such bridge", private=bridge, code="vif_not_plugged")
-            words = (
-                "add",
-                "name",
-                bridge,
-                "mtu",
-                str(vif.mtu),
-                "type",
-                "bridge",
-                "stp_state",
-                "0",
-                "forward_delay",
-                "0",
-            )
-            await _ip("link", *words)
-            await _ip("link", "set", "dev", bridge, "alias", alias)
+            words = ("mtu", str(vif.mtu), "type", "bridge", "stp_state", "0", "forward_delay", "0")
+            await _ip("link", "add", "name", bridge, *words)
+        await self._claim(bridge, there)
         await _ip("link", "set", "dev", bridge, "up")
-        if tap in there and there[tap].alias != alias:
+        if tap in there and there[tap].alias not in {"", alias}:
             raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
         if tap not in there:
             await _ip("tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
@@ -107,7 +95,17 @@ class BridgeWire:
         return plug
 
     async def unplug(self, vif: VifData) -> None:
-        await remove_tap(tap_of(vif), self.owner)
+        """Also what was cut off between the making of a device and its mark: its name says that it is this port's, or its network's."""
+        tap, there = tap_of(vif), await links()
+        await self._claim(bridge_of(vif, self.bridges), there)
+        if tap in there and there[tap].alias in {"", f"{ALIAS}{self.owner}"}:
+            await _ip("link", "delete", "dev", tap)
+
+    async def _claim(self, bridge: str, there: Mapping[str, "_Link"]) -> None:
+        """One of ours that has no mark yet gets it; the one that was just made is not in what was there."""
+        unmarked = not there[bridge].alias if bridge in there else bridge in await links()
+        if bridge.startswith(BRIDGE_PREFIX) and unmarked:
+            await _ip("link", "set", "dev", bridge, "alias", f"{ALIAS}{self.owner}")
 
 
 @dataclass(frozen=True)
