@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from real_guests import DISK, PATIENCE_S, ImageFiles, a_driver, a_spec, a_volume, says
+from real_guests import DISK, PATIENCE_S, RAM_MIB, ImageFiles, a_driver, a_spec, a_volume, guest_files, says
 
 from moorage.drivers.libvirt import disks
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.drivers.libvirt.snapshots import _write_above
 from moorage.model.errors import HostFailed, Invalid
-from moorage.model.guest import PowerState, Quiesce, VifAddress, VifData
+from moorage.model.guest import GuestSpec, PowerState, Quiesce, VifAddress, VifData, VolumeDisk
 from moorage.model.ids import ImageId, NetworkId, PortId, ServerId, SubnetId
 from moorage.model.image import ImageFile
 from moorage.model.instance_metadata import InstanceMetadata
@@ -198,6 +198,19 @@ async def test_rescue_and_rebuild(driver: LibvirtDriver) -> None:
     assert await driver.rebuild_guest(a_spec(ONE), preserve_ephemeral=False) is PowerState.RUNNING
     said = await says(driver, ONE, "GUEST: boot number 1")
     assert said.count("GUEST: kernel") == 1, "its console begins anew too"
+
+
+async def test_its_root_is_a_volume(driver: LibvirtDriver, tmp_path: Path) -> None:
+    """It boots from that by itself, and has a second one from the start."""
+    file = tmp_path / "root-volume"
+    call("qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(guest_files()[DISK].path), str(file))
+    root = VolumeDisk("root", {"driver_volume_type": "local", "device_path": str(file), "format": "raw"}, 0)
+    both = (a_volume(tmp_path, "data"), root)
+    await driver.start_guest(GuestSpec(ONE, "web", 1, RAM_MIB, ephemeral_gib=1, volumes=both))
+    await says(driver, ONE, "GUEST: boot number 1")
+    await says(driver, ONE, "GUEST: disk vdc 40960")
+    assert "GUEST: disk vda 98304" in await says(driver, ONE, "GUEST: disk vda")
+    assert oct((tmp_path / "host/guests" / ONE / "d1" / disks.EPHEMERAL).stat().st_mode)[-2:] == "00"
 
 
 async def test_another_size_and_back(driver: LibvirtDriver, room: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from real_guests import DISK, guest_files
@@ -60,6 +61,27 @@ async def act(person: Person, server: str, becomes: str, **action: object) -> No
         await asyncio.sleep(0.1)
 
 
+async def volume_of(person: Person) -> str:
+    reply = await person.volume("POST", "/volumes", {"volume": {"size": 1}})
+    assert reply.status_code == 202, reply.text
+    volume, ends = str(reply.json()["volume"]["id"]), time.monotonic() + PATIENCE_S
+    while (await person.volume("GET", f"/volumes/{volume}")).json()["volume"]["status"] != "available":
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.1)
+    return volume
+
+
+async def image_of(person: Person, image: str) -> dict[str, Any]:
+    """When it is whole."""
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        found: dict[str, Any] = (await person.http.get(f"{person.config.api.image.url}/v2/images/{image}")).json()
+        if found["status"] == "active":
+            return found
+        assert time.monotonic() < ends, found
+        await asyncio.sleep(0.1)
+
+
 async def log_in(up: Upped) -> Person:
     person = Person(up.config)
     await person.log_in()
@@ -93,6 +115,15 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         await act(person, first, "ACTIVE", reboot={"type": "SOFT"})
         await says(person, first, "GUEST: boot number 3")
         await answers(address)
+
+        volume = await volume_of(person)
+        attach = f"/servers/{first}/os-volume_attachments"
+        assert (await person.compute("POST", attach, {"volumeAttachment": {"volumeId": volume}})).is_success
+        await says(person, first, f"GUEST: disk vdb {1 << 21}")
+        assert (await person.compute("DELETE", f"{attach}/{volume}")).status_code == 202
+        await says(person, first, "GUEST: disk vdb gone")
+        reply = await person.compute("POST", f"/servers/{first}/action", {"createImage": {"name": "copy"}})
+        assert (await image_of(person, reply.json()["image_id"]))["disk_format"] == "qcow2"
 
         # Killed, and back: the guest did not notice.
         qemu = qemu_of(ServerId(first))

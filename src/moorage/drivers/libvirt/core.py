@@ -182,13 +182,17 @@ class Core:
         spec = record.spec
         usual = bus_of(spec)
         kept = {each.volume: record.targets[each.volume] for each in spec.volumes if each.volume in record.targets}
-        own = Seats(list(kept.values()))
-        for wanted in (root_is_local(spec), bool(spec.ephemeral_gib), bool(spec.swap_mib), bool(spec.ephemeral_gib)):
+        free = Seats(list(kept.values()))
+        ordered = sorted(spec.volumes, key=lambda each: (each.boot_index is None, each.boot_index or 0))
+        new = [each for each in ordered if each.volume not in kept]
+        for volume in (each for each in new if each.boot_index == 0):
+            kept[volume.volume] = free.take(volume.bus or usual)
+        for wanted in (root_is_local(spec), bool(spec.ephemeral_gib), bool(spec.swap_mib)):
             if wanted:
-                own.take(usual)
-        for volume in sorted(spec.volumes, key=lambda each: (each.boot_index is None, each.boot_index or 0)):
+                free.take(usual)
+        for volume in new:
             if volume.volume not in kept:
-                kept[volume.volume] = own.take(volume.bus or usual)
+                kept[volume.volume] = free.take(volume.bus or usual)
         record.targets = kept
 
     # ---- switched on and off ---------------------------------------------------------------------------------------
@@ -211,6 +215,7 @@ class Core:
         assert self._machine is not None
         server, place = record.spec.server, self._records.place(record)
         await self._settle_overlay(record)
+        await asyncio.to_thread(disks.shorten, place / disks.CONSOLE)
         plugs = await self._plug(record)
         for left in reversed(range(STARTS_TRIED_MAX)):
             record.serial_port = self._free_port()

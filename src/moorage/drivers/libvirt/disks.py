@@ -15,6 +15,8 @@ KERNEL, RAMDISK, RESCUE_KERNEL, RESCUE_RAMDISK = "kernel", "ramdisk", "kernel.re
 OVERLAY = "disk.above"
 """What a guest writes to while its disk is copied."""
 CONSOLE = "console.log"
+CONSOLE_MAX_BYTES, CONSOLE_KEPT_BYTES = 4 << 20, 1 << 20
+"""Of the file that holds what a guest wrote, when it is switched on: a longer one is cut to its end."""
 GIB, MIB = 1 << 30, 1 << 20
 
 
@@ -62,8 +64,20 @@ async def merge_down(above: Path) -> None:
 async def copy_file(of: Path, to: Path) -> None:
     """A kernel: as it is, for the image it came from may go."""
     coming = to.with_name(f"{to.name}.coming")
+    coming.touch(mode=0o600)
     await asyncio.to_thread(shutil.copyfile, of, coming)
     os.replace(coming, to)
+
+
+def shorten(log: Path) -> None:
+    """What a guest wrote to its console long ago goes: where no daemon of libvirt's does it, nobody else would."""
+    if log.exists() and log.stat().st_size > CONSOLE_MAX_BYTES:
+        with log.open("r+b") as file:
+            file.seek(-CONSOLE_KEPT_BYTES, os.SEEK_END)
+            end = file.read()
+            file.seek(0)
+            file.write(end)
+            file.truncate()
 
 
 def keep_drive(file: Path, image: bytes) -> None:

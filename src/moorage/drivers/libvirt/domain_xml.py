@@ -78,10 +78,10 @@ def domain_xml(record: GuestRecord, around: Around) -> str:
     devices = _add(domain, "devices")
     if machine.emulator:
         _add(devices, "emulator", machine.emulator)
-    devices.extend(_disks(record, around))
+    devices.extend(list(_disks(record, around)))  # a list: a refusal from inside a generator is lost in there
     if any(each.get("bus") == "scsi" for each in devices.iterfind("disk/target")):
         _add(devices, "controller", type="scsi", index="0", model="virtio-scsi")
-    devices.extend(interface(spec, vif, plug) for vif, plug in zip(spec.vifs, around.plugs, strict=True))
+    devices.extend([interface(spec, vif, plug) for vif, plug in zip(spec.vifs, around.plugs, strict=True)])
     _add_consoles(devices, record, around)
     return ET.tostring(domain, encoding="unicode")
 

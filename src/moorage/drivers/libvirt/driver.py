@@ -70,9 +70,10 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
 
     async def describe(self) -> HostDescription:
         assert self._machine is not None
-        return await asyncio.to_thread(
+        told = await asyncio.to_thread(
             host_facts.describe, self._machine, self._settings, self._hostname, self._room, self._physical_networks
         )
+        return msgspec.structs.replace(told, set_aside=self._records.set_aside)
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
         """One question for all; a record without a domain is a guest that is off."""

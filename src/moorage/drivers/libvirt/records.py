@@ -14,6 +14,7 @@ A record is written before anything else is made, so that whatever is left of a 
 """
 
 import fcntl
+import logging
 import os
 import shutil
 import uuid
@@ -27,6 +28,8 @@ from moorage.model.errors import HostFailed, Invalid
 from moorage.model.guest import GuestSpec
 from moorage.model.ids import ImageId, ServerId
 from moorage.model.rescue import RescueSpec
+
+_log = logging.getLogger(__name__)
 
 
 class GuestRecord(msgspec.Struct):
@@ -62,6 +65,8 @@ class Records:
     def __init__(self, room: Path) -> None:
         self.room = room
         self.owner = ""
+        self.set_aside: tuple[str, ...] = ()
+        """Guests whose records could not be read: an operator looks at them."""
         self._guests: dict[ServerId, GuestRecord] = {}
         self._lock: IO[str] | None = None
 
@@ -78,11 +83,15 @@ class Records:
         if not owner.exists():
             _replace(owner, f"{uuid.uuid4()}\n".encode())
         self.owner = owner.read_text().strip()
-        self._guests = {}
+        self._guests, self.set_aside = {}, ()
         for each in sorted((self.room / "guests").iterdir()):
             file = each / "guest.json"
             if file.exists():
-                self._guests[ServerId(each.name)] = msgspec.json.decode(file.read_bytes(), type=GuestRecord)
+                try:
+                    self._guests[ServerId(each.name)] = msgspec.json.decode(file.read_bytes(), type=GuestRecord)
+                except (OSError, msgspec.MsgspecError) as unreadable:
+                    _log.error("%s cannot be read, and its guest is left as it is: %s", file, unreadable)
+                    self.set_aside = (*self.set_aside, each.name)
             else:
                 shutil.rmtree(each)  # its record was never written, so nothing was made
         for server, record in self._guests.items():

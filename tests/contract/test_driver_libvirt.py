@@ -1,0 +1,342 @@
+"""Parts of the libvirt driver that need no hypervisor; what it does with guests is in tests/hypervisor."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+
+from moorage.drivers.libvirt import link as link_module
+from moorage.drivers.libvirt.domain_xml import NAMESPACE, Around, domain_xml
+from moorage.drivers.libvirt.host_facts import Machine, chosen_virt_type
+from moorage.drivers.libvirt.images import ImageCache
+from moorage.drivers.libvirt.link import Link
+from moorage.drivers.libvirt.records import GuestRecord, Records
+from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.wires import bridge_of, tap_of
+from moorage.embedded.network.binding import bound
+from moorage.main.config import Agent, Config
+from moorage.main.hosts import this_machine
+from moorage.main.up import with_real_guests
+from moorage.model.errors import HostFailed, Invalid
+from moorage.model.guest import GuestSpec, VifData, VolumeDisk
+from moorage.model.ids import ImageId, NetworkId, PortId, ServerId
+from moorage.model.image import ImageFile
+from moorage.model.rescue import RescueSpec
+
+ONE = ServerId("11111111-0000-4000-8000-000000000000")
+MACHINE = Machine("x86_64", "/usr/bin/qemu", "qemu", (), {}, 7_002_000)
+LOCAL = {"driver_volume_type": "local", "device_path": "/vol", "format": "raw"}
+
+
+# ------------------------------------------------------------------------------------------------- the machine
+
+
+@pytest.mark.parametrize(
+    ("made", "cpuinfo", "said"),
+    [
+        ((), "flags: vmx", "qemu"),
+        (("dev/kvm",), "flags: fpu", "qemu"),
+        (("dev/kvm", "sys/module/kvm_pvm/x"), "flags: fpu", "qemu"),
+        (("dev/kvm",), "flags: fpu vmx", "kvm"),
+        (("dev/kvm",), "flags: svm fpu", "kvm"),
+        (("dev/kvm", "sys/module/kvm_intel/x"), "", "kvm"),
+    ],
+)
+def test_kvm_is_taken_where_the_processor_has_it(
+    tmp_path: Path, made: tuple[str, ...], cpuinfo: str, said: str
+) -> None:
+    for each in (*made, "proc/cpuinfo"):
+        (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / each).write_text(cpuinfo)
+    assert chosen_virt_type(Libvirt(), tmp_path) == said
+    assert chosen_virt_type(Libvirt(virt_type="kvm"), tmp_path) == "kvm"
+
+
+# --------------------------------------------------------------------------------------------------- the domain
+
+
+def described(record: GuestRecord, place: Path = Path("/nowhere")) -> ET.Element:
+    plugs = [ET.Element("interface", type="ethernet") for _ in record.spec.vifs]
+    return ET.fromstring(domain_xml(record, Around(MACHINE, Libvirt(), "us", place, "none", plugs)))
+
+
+def record(**changes: Any) -> GuestRecord:
+    spec = GuestSpec(ONE, "a <b> & c", 2, 512, 10)
+    return GuestRecord(msgspec.structs.replace(spec, **changes), serial_port=10_001)
+
+
+def first_to_boot(domain: ET.Element) -> str:
+    return next(
+        disk.find("source").get("file") or ""  # type: ignore[union-attr]
+        for disk in domain.iterfind("devices/disk")
+        if (boot := disk.find("boot")) is not None and boot.get("order") == "1"
+    )
+
+
+def test_a_domain_is_marked_and_says_every_format(tmp_path: Path) -> None:
+    (tmp_path / "disk.config").touch()
+    made = described(record(ephemeral_gib=1, swap_mib=64), tmp_path)
+    mark = made.find(f"metadata/{{{NAMESPACE}}}guest")
+    assert mark is not None
+    assert mark.attrib == {"owner": "us", "name": "a <b> & c"}
+    assert made.findtext("uuid") == ONE
+    kinds = [disk.find("driver").get("type") for disk in made.iterfind("devices/disk")]  # type: ignore[union-attr]
+    assert kinds == ["qcow2", "qcow2", "qcow2", "raw"]
+    assert made.get("type") == "qemu"
+    assert made.findtext("cpu/model") == "qemu64"
+
+
+def test_the_rescue_disk_is_the_first_or_keeps_the_others_in_their_places() -> None:
+    rescued = record()
+    rescued.rescue = RescueSpec("image")
+    moved = described(rescued)
+    assert first_to_boot(moved) == "/nowhere/disk.rescue"
+    assert [each.get("dev") for each in moved.iterfind("devices/disk/target")] == ["vda", "vdb"]
+    rescued.rescue = RescueSpec("image", device="cdrom", bus="sata")
+    stays = described(rescued)
+    assert first_to_boot(stays) == "/nowhere/disk.rescue"
+    assert [each.get("dev") for each in stays.iterfind("devices/disk/target")] == ["vda", "sda"]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"hw_firmware_type": "uefi"}, {"hw_disk_bus": "carrier-pigeon"}, {"hw_vif_model": "carrier-pigeon"}],
+)
+def test_what_cannot_be_made_yet_is_said(properties: dict[str, str]) -> None:
+    vif = VifData(PortId("p"), NetworkId("n"), "fa:16:3e:00:00:01")
+    with pytest.raises(HostFailed) as cannot:
+        described(record(image_properties=properties, vifs=(vif,)))
+    assert cannot.value.code == "not_supported"
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [{"driver_volume_type": "rbd"}, LOCAL | {"device_path": "relative"}, LOCAL | {"format": "vmdk"}, {}],
+)
+def test_volumes_that_this_host_has_no_way_to(connection: dict[str, Any]) -> None:
+    far = record(volumes=(VolumeDisk("v", connection),))
+    far.targets = {"v": "vdb"}
+    with pytest.raises(HostFailed) as cannot:
+        described(far)
+    assert cannot.value.code == "volume_unreachable"
+    near = record(volumes=(VolumeDisk("v", {"driver_volume_type": "local", "data": LOCAL}),))
+    near.targets = {"v": "vdb"}
+    assert described(near).findtext("devices/disk/serial") == "v"
+
+
+# ---------------------------------------------------------------------------------------------------- the wires
+
+
+def test_names_of_devices_are_made_of_ids() -> None:
+    vif = VifData(PortId("0123456789-abcdef"), NetworkId("fedcba9876-543210"), "fa:16:3e:00:00:01", "bridge")
+    assert tap_of(vif) == "tap0123456789-"
+    assert bridge_of(vif, {}) == "mrgfedcba9876-"
+    wired = msgspec.structs.replace(vif, physical_network="physnet1")
+    assert bridge_of(wired, {"physnet1": "br-ex"}) == "br-ex"
+    assert bridge_of(wired, {}) == "mrgfedcba9876-"
+    named = msgspec.structs.replace(vif, vif_details={"bridge_name": "br-flat"})
+    assert bridge_of(named, {}) == "br-flat"
+    for bad in (
+        msgspec.structs.replace(vif, vif_details={"bridge_name": "; rm -rf /"}),
+        msgspec.structs.replace(vif, vif_details={"bridge_name": "longer than a name may be"}),
+    ):
+        with pytest.raises(HostFailed):
+            bridge_of(bad, {})
+    with pytest.raises(HostFailed, match="VLAN"):
+        bridge_of(msgspec.structs.replace(wired, segmentation_id=101), {"physnet1": "br-ex"})
+
+
+def test_the_embedded_network_service_binds_to_bridges_and_says_that_nothing_is_filtered() -> None:
+    segment = {"id": "s", "network_type": "vxlan", "physical_network": None, "segmentation_id": 1}
+    agent = {"alive": True, "agent_type": "Linux bridge agent", "configurations": {"bridge_mappings": {}}}
+    said = bound({"_segments": [segment]}, agent, "normal", None)
+    assert (said["vif_type"], said["vif_details"]["port_filter"]) == ("bridge", False)
+    assert bound({"_segments": [segment]}, agent, "direct", None)["vif_type"] == "binding_failed"
+
+
+# --------------------------------------------------------------------------------------------------- its files
+
+
+def test_what_was_cut_off_before_its_record_goes_and_what_cannot_be_read_stays(tmp_path: Path) -> None:
+    (tmp_path / "guests" / ONE).mkdir(parents=True)
+    bad = ServerId("22222222-0000-4000-8000-000000000000")
+    (tmp_path / "guests" / bad / "d1").mkdir(parents=True)
+    (tmp_path / "guests" / bad / "guest.json").write_text("{")
+    records = Records(tmp_path)
+    records.open()
+    assert records.every() == {}
+    assert not (tmp_path / "guests" / ONE).exists()
+    assert records.set_aside == (bad,)
+    assert (tmp_path / "guests" / bad / "d1").exists()
+    with pytest.raises(Invalid, match="another agent runs"):
+        Records(tmp_path).open()
+    records.close()
+
+
+@pytest.mark.parametrize("name", ["../../etc", "", ".", "11111111-0000-4000-8000-00000000000", "{" + ONE + "}"])
+def test_only_a_server_is_a_path(tmp_path: Path, name: str) -> None:
+    with pytest.raises(HostFailed):
+        Records(tmp_path).directory(ServerId(name))
+
+
+class OneImage:
+    def __init__(self, file: ImageFile) -> None:
+        self.file, self.fetched = file, 0
+
+    async def fetch(self, image: ImageId) -> ImageFile:
+        self.fetched += 1
+        return self.file
+
+    async def send(self, image: ImageId, data: ImageFile) -> None:
+        raise AssertionError
+
+
+async def test_an_image_whose_first_bytes_say_something_else_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_bytes(b"QFI\xfb and what may follow")
+    with pytest.raises(HostFailed, match="not what its disk_format says"):
+        await ImageCache(tmp_path, OneImage(ImageFile(file, "raw", "bare")), 0.0).disk(ImageId("i"))
+    file.write_bytes(b"no qcow2")
+    with pytest.raises(HostFailed, match="not what its disk_format says"):
+        await ImageCache(tmp_path, OneImage(ImageFile(file, "qcow2", "bare")), 0.0).disk(ImageId("i"))
+
+
+async def test_an_image_is_fetched_once_and_goes_when_nothing_needs_it(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_bytes(b"raw")
+    images = OneImage(ImageFile(file, "raw", "bare"))
+    cache = ImageCache(tmp_path, images, 0.0)
+    names = set(await asyncio.gather(*(cache.disk(ImageId("../odd")) for _ in range(3))))
+    assert images.fetched == len(names) == 1
+    base = names.pop()
+    cache.prune({base})
+    assert cache.path(base).parent == tmp_path / "images"
+    assert cache.path(base).exists()
+    ImageCache(tmp_path, images, 3600.0).prune(())
+    assert cache.path(base).exists()
+    cache.prune(())
+    assert not cache.path(base).exists()
+    assert file.exists()
+
+
+# ----------------------------------------------------------------------------------------------------- the link
+
+
+class Failure(Exception):
+    def __init__(self, code: int, domain: int = 0) -> None:
+        super().__init__(f"failure {code}")
+        self._code, self._domain = code, domain
+
+    def get_error_code(self) -> int:
+        return self._code
+
+    def get_error_domain(self) -> int:
+        return self._domain
+
+
+class Connection:
+    alive = True
+
+    def isAlive(self) -> bool:  # noqa: N802 - libvirt's
+        return self.alive
+
+    def setKeepAlive(self, interval: int, count: int) -> None:  # noqa: N802 - libvirt's
+        pass
+
+    def close(self) -> None:
+        self.alive = False
+
+
+class Library:
+    libvirtError = Failure  # noqa: N815 - libvirt's
+    VIR_ERR_NO_DOMAIN, VIR_ERR_NO_CONNECT, VIR_ERR_AUTH_FAILED = 42, 5, 45
+    VIR_FROM_RPC, VIR_FROM_REMOTE = 7, 13
+
+    def __init__(self) -> None:
+        self.opened: list[Connection] = []
+
+    def open(self, uri: str) -> Connection:
+        self.opened.append(Connection())
+        return self.opened[-1]
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    made = Library()
+    monkeypatch.setattr(link_module, "library", lambda: made)
+    return made
+
+
+def fails(code: int, domain: int = 0) -> Callable[[Any], None]:
+    def work(_: object) -> None:
+        raise Failure(code, domain)
+
+    return work
+
+
+async def test_a_lost_connection_is_opened_anew(library: Library) -> None:
+    link = Link("uri")
+    for failing, code in (
+        (fails(38, Library.VIR_FROM_RPC), "hypervisor_out"),
+        (fails(Library.VIR_ERR_NO_DOMAIN), "guest_not_found"),
+        (fails(1), "guest_failed"),
+    ):
+        with pytest.raises(HostFailed) as failed:
+            await link.ask(failing)
+        assert failed.value.code == code
+    assert len(library.opened) == 2
+    library.opened[-1].alive = False
+    assert await link.ask(lambda connection: connection) is library.opened[2]
+    link.close()
+
+
+async def test_who_is_cancelled_waits_for_what_had_begun(library: Library) -> None:
+    link, begun, go_on = Link("uri"), threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def work(_: object) -> None:
+        begun.set()
+        go_on.wait(60)
+        done.append("done")
+
+    task = asyncio.create_task(link.ask(work))
+    await asyncio.to_thread(begun.wait, 60)
+    task.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == ["done"]
+    link.close()
+
+
+async def test_what_takes_too_long_is_given_up(library: Library) -> None:
+    link, go_on = Link("uri"), threading.Event()
+    began = time.monotonic()
+    with pytest.raises(HostFailed) as slow:
+        await link.ask(lambda _: go_on.wait(60), limit_s=0.05)
+    assert slow.value.code == "hypervisor_slow"
+    assert time.monotonic() - began < 30
+    go_on.set()
+    link.close()
+
+
+# ---------------------------------------------------------------------------------------------- its configuration
+
+
+def test_one_machine_is_the_host_of_moorage_up() -> None:
+    config = with_real_guests(Config(agent=Agent(host="here", driver="libvirt")))
+    plan = this_machine(config)
+    assert (plan.host, plan.cell, plan.real) == ("here", "cell1", True)
+    assert config.libvirt.dhcp
+    assert config.metadata.force_config_drive
+    with pytest.raises(Invalid, match="no cell"):
+        this_machine(Config(agent=Agent(cell="nowhere", driver="libvirt")))
