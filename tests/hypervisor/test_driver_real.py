@@ -67,6 +67,20 @@ def call(*words: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
+def first_bytes(volume: VolumeDisk, count: int) -> bytes:
+    return Path(volume.connection["device_path"]).read_bytes()[:count]
+
+
+async def types(driver: LibvirtDriver, line: str, answer: str) -> None:
+    """Into the guest's serial console, until it answers so."""
+    serial = await driver.get_console(ONE, "serial")
+    reader, writer = await asyncio.open_connection(serial.host, serial.port)
+    writer.write(f"\n{line}\n".encode())
+    async with asyncio.timeout(PATIENCE_S):
+        await reader.readuntil(answer.encode())
+    writer.close()
+
+
 async def until_it_fails(driver: LibvirtDriver) -> None:
     ends = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends:
@@ -93,10 +107,19 @@ async def test_a_guest_on_its_network(driver: LibvirtDriver, tmp_path: Path) -> 
     for _ in range(2):
         await driver.attach_volume(ONE, volume)
     await says(driver, ONE, "GUEST: disk vdb 40960")
-    await asyncio.to_thread(os.truncate, volume.connection["device_path"], 1 << 30)
-    await driver.extend_volume(ONE, "vol-1", 1)
+    await types(driver, "echo kept >/dev/vdb; sync; echo wro$((1+1))", "wro2")
+    other = a_volume(tmp_path, "vol-2")
     for _ in range(2):
-        await driver.detach_volume(ONE, "vol-1")
+        await driver.swap_volume(ONE, "vol-1", other)
+    assert first_bytes(other, 5) == b"kept\n"
+    await types(driver, "head -c 4 /dev/vdb; echo; echo moved >/dev/vdb; sync; echo wro$((1+2))", "wro3")
+    assert first_bytes(other, 6) == b"moved\n"
+    assert first_bytes(volume, 5) == b"kept\n"
+    volume = other
+    await asyncio.to_thread(os.truncate, volume.connection["device_path"], 1 << 30)
+    await driver.extend_volume(ONE, "vol-2", 1)
+    for _ in range(2):
+        await driver.detach_volume(ONE, "vol-2")
     await says(driver, ONE, "GUEST: disk vdb gone")
 
     counted = await driver.diagnostics(ONE)
@@ -110,11 +133,8 @@ async def test_a_guest_on_its_network(driver: LibvirtDriver, tmp_path: Path) -> 
     reader, writer = await asyncio.open_connection(screen.host, screen.port)
     assert (await reader.readexactly(4)) == b"RFB "
     writer.close()
-    reader, writer = await asyncio.open_connection(serial.host, serial.port)
-    writer.write(b"\necho con$((40+2))\n")
-    async with asyncio.timeout(PATIENCE_S):
-        await reader.readuntil(b"con42")
-    writer.close()
+    assert serial.port != screen.port
+    await types(driver, "echo con$((40+2))", "con42")
     with pytest.raises(HostFailed, match="no such console"):
         await driver.get_console(ONE, "spice-direct")
 

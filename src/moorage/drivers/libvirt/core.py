@@ -72,17 +72,16 @@ class Core:
         self._link = Link(settings.uri)
         self._records = Records(self._room)
         self._images = ImageCache(self._room, images, settings.image_unused_s)
-        self._wires = Wires("", {}, None)
+        self._wires = self._wires_of("")
         self._wiring = asyncio.Lock()
         self._machine: Machine | None = None
         self._cache = "none"
         self._locks: WeakValueDictionary[ServerId, asyncio.Lock] = WeakValueDictionary()
-        self._ours: dict[str, bool] = {}
-        """Domain → whether its mark is ours, which never changes."""
+        self._ours: set[str] = set()
+        """Domains that have our mark, until we destroy them."""
 
-    def _open_wires(self) -> None:
-        plumber = Plumber(self._room) if self._settings.dhcp else None
-        self._wires = Wires(self._records.owner, self._settings.bridges, plumber)
+    def _wires_of(self, owner: str) -> Wires:
+        return Wires(owner, self._settings.bridges, Plumber(self._room), serves=self._settings.dhcp)
 
     # ---- libvirt's word --------------------------------------------------------------------------------------------
 
@@ -105,17 +104,20 @@ class Core:
         return domain
 
     def _is_ours(self, domain: Any) -> bool:
+        """Only a yes is kept: a domain of this id may go, and one of ours come."""
         key = domain.UUIDString()
         if key not in self._ours:
             libvirt = library()
             try:
                 mark = ET.fromstring(domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, 0))
-                self._ours[key] = mark.get("owner") == self._records.owner
             except libvirt.libvirtError as failure:
                 if failure.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN_METADATA:
                     raise
                 return False
-        return self._ours[key]
+            if mark.get("owner") != self._records.owner:
+                return False
+            self._ours.add(key)
+        return True
 
     async def _power(self, server: ServerId) -> PowerState:
         """Raises HostFailed when the guest is not here. One without a domain is off: its record is all of it."""
@@ -350,13 +352,13 @@ def commit_and_pivot(domain: Any, *, above: str) -> None:
     if not job:
         flags = libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
         domain.blockCommit(target, None, None, 0, flags)
-    _wait_until_it_is_level(domain, target)
+    wait_until_level(domain, target, DESTROY_S)
     domain.blockJobAbort(target, libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT)
 
 
-def _wait_until_it_is_level(domain: Any, target: str) -> None:
+def wait_until_level(domain: Any, target: str, within_s: float) -> None:
     """In libvirt's thread, within the limit of the call that it belongs to."""
-    ends = time.monotonic() + DESTROY_S
+    ends = time.monotonic() + within_s
     while time.monotonic() < ends:
         mirror = ET.fromstring(domain.XMLDesc()).find(f"devices/disk/target[@dev='{target}']/../mirror")
         if mirror is not None and mirror.get("ready") == "yes":

@@ -55,6 +55,11 @@ async def copy_whole(disk: Path, to: Path) -> None:
         _drop(coming)
 
 
+async def copy_raw(of: Path, to: Path) -> None:
+    """One volume's data into another, which is there and large enough; no guest has them open."""
+    await run("qemu-img", "convert", "-q", "-n", "-f", "raw", "-O", "raw", str(of), str(to), limit_s=DISK_S)
+
+
 async def merge_down(above: Path) -> None:
     """What was written above goes into the disk below it; nobody has them open."""
     await run("qemu-img", "commit", "-q", "-f", "qcow2", str(above), limit_s=DISK_S)

@@ -27,6 +27,8 @@ from moorage.model.guest import GuestSpec, HostDescription, PowerState
 from moorage.model.ids import ServerId
 
 GUEST_NAMES = "guest-"
+FIRST_ANSWER_S = 120.0
+"""A daemon that was just started looks at QEMU first."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +40,14 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
 
     async def start(self) -> None:
         """Raises Invalid with what is missing on this machine, in one sentence."""
-        if lacking := await asyncio.to_thread(host_facts.missing, self._settings):
-            raise Invalid(lacking)
         self._link = Link(self._settings.uri)
-        await asyncio.to_thread(self._records.open)
-        self._open_wires()
-        self._machine = await self._link.ask(lambda connection: host_facts.look(connection, self._settings))
+        self._machine = await self._look()
+        try:
+            await asyncio.to_thread(self._records.open)
+        except Invalid:
+            self._link.close()
+            raise
+        self._wires = self._wires_of(self._records.owner)
         self._cache = await asyncio.to_thread(_cache_mode, self._room)
         _log.info("guests are made as %s on %s", self._machine.virt_type, self._machine.arch)
         for record in self._records.every().values():
@@ -53,6 +57,25 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
                 _log.error("%s: a copy of its disk was cut off: %s", record.spec.server, failure.private)
         await self._unplug_what_is_unused()
         self._images.prune(self._records.bases())
+
+    async def _look(self) -> host_facts.Machine:
+        """Raises Invalid, with all that is missing at once."""
+        lacking = await asyncio.to_thread(host_facts.lacking, self._settings)
+        machine: host_facts.Machine | None = None
+        try:
+            machine = await self._link.ask(lambda found: host_facts.look(found, self._settings), limit_s=FIRST_ANSWER_S)
+        except (HostFailed, Invalid) as failure:
+            self._link.close()
+            if isinstance(failure, Invalid):
+                lacking.append(failure.public)
+            elif failure.code in {"hypervisor_out", "hypervisor_slow"}:
+                lacking.append(host_facts.no_daemon(self._settings, failure.private))
+            else:
+                raise
+        if lacking or machine is None:
+            self._link.close()
+            raise Invalid(f"this machine cannot run guests: it lacks {', and '.join(lacking)}")
+        return machine
 
     async def close(self) -> None:
         self._link.close()
@@ -134,13 +157,13 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
             except HostFailed:
                 return  # not an id that a guest of ours can have
             await self._link.ask(lambda connection: self._undefine(connection, server), limit_s=DESTROY_S)
-            self._ours.pop(server, None)
+            self._ours.discard(server)
             record = self._records.find(server)
-            await asyncio.to_thread(self._records.forget, server)
-            await asyncio.to_thread(self._drop_arriving, server)
             if record is not None:
                 async with self._wiring:
                     await self._wires.unplug(record.spec.vifs)
+            await asyncio.to_thread(self._records.forget, server)
+            await asyncio.to_thread(self._drop_arriving, server)
             await self._unplug_what_is_unused()
             await asyncio.to_thread(self._images.prune, self._records.bases())
 

@@ -14,7 +14,7 @@ import os_traits
 
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.settings import Libvirt
-from moorage.model.errors import HostFailed, Invalid
+from moorage.model.errors import HostFailed
 from moorage.model.guest import HostDescription, ResourceInventory
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -57,26 +57,18 @@ class Machine:
     version: int
 
 
-def missing(settings: Libvirt) -> str:
-    """One sentence, with the names of Debian's packages; empty: nothing is."""
+def lacking(settings: Libvirt) -> list[str]:
+    """What is missing on this machine beside a daemon that answers, with the names of Debian's packages."""
     absent = [f"{name} (package {PACKAGES[name]})" for name in _programs(settings) if shutil.which(name) is None]
     if not any(shutil.which(each) for each in ("qemu-system-x86_64", "qemu-system-aarch64", "qemu-kvm")):
         absent.append("QEMU (package qemu-system-x86)")
     if os.geteuid() != 0:
         absent.append("root's rights for us (network devices are made: run it as root)")
-    try:
-        library()
-    except Invalid as without:
-        return f"this machine cannot run guests: it lacks {', and '.join([*absent, without.public])}"
-    try:
-        opened = library().open(settings.uri)
-    except library().libvirtError as failure:
-        absent.append(
-            f"a libvirt daemon that answers at {settings.uri} ({str(failure).strip()}; package libvirt-daemon-system)"
-        )
-    else:
-        opened.close()
-    return f"this machine cannot run guests: it lacks {', and '.join(absent)}" if absent else ""
+    return absent
+
+
+def no_daemon(settings: Libvirt, why: str) -> str:
+    return f"a libvirt daemon that answers at {settings.uri} ({why.strip()}; package libvirt-daemon-system)"
 
 
 def _programs(settings: Libvirt) -> Iterator[str]:

@@ -8,6 +8,7 @@ the back of the verb that comes next.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -65,8 +66,9 @@ class Link:
         return waiting.result()
 
     def close(self) -> None:
-        """Guests go on."""
-        self._pool.submit(self._drop)
+        """Guests go on. Again is no harm."""
+        with contextlib.suppress(RuntimeError):  # it was closed already
+            self._pool.submit(self._drop)
         self._pool.shutdown(wait=False)
 
     def _work(self, work: Callable[[Any], T]) -> T:

@@ -10,9 +10,11 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from moorage.drivers.libvirt.core import ACTIVE, Core
+from moorage.drivers.libvirt.core import ACTIVE, Core, wait_until_level
+from moorage.drivers.libvirt.disks import copy_raw
 from moorage.drivers.libvirt.domain_xml import bus_of, interface, volume_disk
 from moorage.drivers.libvirt.library import library
+from moorage.drivers.libvirt.records import GuestRecord
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState, VifData, VolumeDisk
 from moorage.model.ids import ServerId
@@ -20,6 +22,8 @@ from moorage.model.ids import ServerId
 LETS_GO_WITHIN_S = 25.0
 """A guest that does not let go of a device in this time is not waited for any longer; the device stays."""
 ASK_AGAIN_S = 5.0
+COPY_S = 3_600.0
+"""For a volume that is copied to another; the verb's own deadline usually ends sooner."""
 GIB = 1 << 30
 
 
@@ -32,14 +36,20 @@ class Plugging(Core):
         async with self._alone(server):
             record = self._records.of(server)
             others = tuple(each for each in record.spec.vifs if each.port != vif.port)
-            record.spec = msgspec.structs.replace(record.spec, vifs=(*others, vif))
-            self._records.keep(record)  # first, so that its tap is known to be somebody's
-            async with self._wiring:
-                plug = (await self._wires.plug([vif]))[0]
-                await self._wires.serve(self._all_vifs())
-            if await self._power(server) in ACTIVE:
-                card = ET.tostring(interface(record.spec, vif, plug), encoding="unicode")
-                await self._ask(server, partial(_attach, what="interface", mark=("mac", "address", vif.mac), xml=card))
+            grown = msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, vifs=(*others, vif)))
+            self._records.keep(grown)  # first, so that its tap is known to be somebody's
+            try:
+                async with self._wiring:
+                    plug = (await self._wires.plug([vif]))[0]
+                    await self._wires.serve(self._all_vifs())
+                card = ET.tostring(interface(grown.spec, vif, plug), encoding="unicode")
+                if await self._power(server) in ACTIVE:
+                    mark = ("mac", "address", vif.mac)
+                    await self._ask(server, partial(_attach, what="interface", mark=mark, xml=card))
+            except HostFailed:
+                self._records.keep(record)
+                await self._unplug_what_is_unused()
+                raise
             return await self._power(server)
 
     async def detach_interface(self, server: ServerId, port: str) -> PowerState:
@@ -61,21 +71,16 @@ class Plugging(Core):
     async def attach_volume(self, server: ServerId, disk: VolumeDisk) -> PowerState:
         async with self._alone(server):
             record = self._records.of(server)
-            before = record.spec
-            others = tuple(each for each in before.volumes if each.volume != disk.volume)
-            record.spec = msgspec.structs.replace(before, volumes=(*others, disk))
-            self._seat_volumes(record)
-            device = volume_disk(disk, record.targets[disk.volume], bus_of(record.spec))
-            if not await asyncio.to_thread(Path(str(_data(disk).get("device_path"))).exists):
-                record.spec = before
-                raise HostFailed("the volume is not on this host", private=disk.volume, code="volume_unreachable")
-            self._records.keep(record)
+            others = tuple(each for each in record.spec.volumes if each.volume != disk.volume)
+            grown = self._with_volumes(record, (*others, disk))
+            device = volume_disk(disk, grown.targets[disk.volume], bus_of(grown.spec))
+            await _refuse_absent(disk)
+            self._records.keep(grown)
             if await self._power(server) in ACTIVE:
-                xml = ET.tostring(device, encoding="unicode")
+                xml, mark = ET.tostring(device, encoding="unicode"), ("target", "dev", grown.targets[disk.volume])
                 try:
-                    await self._ask(server, partial(_attach, what="disk", mark=("serial", "", disk.volume), xml=xml))
+                    await self._ask(server, partial(_attach, what="disk", mark=mark, xml=xml))
                 except HostFailed:
-                    record.spec = before
                     self._records.keep(record)
                     raise
             return await self._power(server)
@@ -84,12 +89,44 @@ class Plugging(Core):
         async with self._alone(server):
             record = self._records.of(server)
             if any(each.volume == volume for each in record.spec.volumes):
-                await self._take_out(server, "disk", ("serial", "", volume))
+                await self._take_out(server, "disk", ("target", "dev", record.targets[volume]))
                 kept = tuple(each for each in record.spec.volumes if each.volume != volume)
-                record.spec = msgspec.structs.replace(record.spec, volumes=kept)
-                record.targets.pop(volume, None)
-                self._records.keep(record)
+                self._records.keep(self._with_volumes(record, kept))
             return await self._power(server)
+
+    async def swap_volume(self, server: ServerId, old: str, disk: VolumeDisk) -> PowerState:
+        """What the guest reads stays in its place on the bus; only where it lies changes, at one instant."""
+        async with self._alone(server):
+            record = self._records.of(server)
+            there = {each.volume for each in record.spec.volumes}
+            if old not in there:
+                if disk.volume in there:
+                    return await self._power(server)
+                raise HostFailed("the guest has no such volume", private=old, code="volume_not_found")
+            target = record.targets[old]
+            device = volume_disk(disk, target, bus_of(record.spec))
+            await _refuse_absent(disk)
+            if await self._power(server) in ACTIVE:
+                xml = ET.tostring(device, encoding="unicode")
+                await self._ask(server, partial(_copy_over, target=target, xml=xml), COPY_S)
+            elif await self._power(server) is PowerState.SUSPENDED:
+                raise HostFailed("a suspended guest keeps its volumes", private=old, code="guest_not_running")
+            else:
+                await copy_raw(_path(self._volume(record, old)), _path(disk))
+            kept = tuple(each for each in record.spec.volumes if each.volume not in {old, disk.volume})
+            record.targets[disk.volume] = target
+            self._records.keep(self._with_volumes(record, (*kept, disk)))
+            return await self._power(server)
+
+    @staticmethod
+    def _volume(record: GuestRecord, volume: str) -> VolumeDisk:
+        return next(each for each in record.spec.volumes if each.volume == volume)
+
+    def _with_volumes(self, record: GuestRecord, volumes: tuple[VolumeDisk, ...]) -> GuestRecord:
+        """A changed record, which is not kept yet."""
+        changed = msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, volumes=volumes))
+        self._seat_volumes(changed)
+        return changed
 
     async def extend_volume(self, server: ServerId, volume: str, size_gib: int) -> PowerState:
         """The volume service has made it larger; the guest is told so."""
@@ -142,6 +179,15 @@ def _data(disk: VolumeDisk) -> dict[str, Any]:
     return found
 
 
+def _path(disk: VolumeDisk) -> Path:
+    return Path(str(_data(disk).get("device_path")))
+
+
+async def _refuse_absent(disk: VolumeDisk) -> None:
+    if not await asyncio.to_thread(_path(disk).exists):
+        raise HostFailed("the volume is not on this host", private=disk.volume, code="volume_unreachable")
+
+
 def machine_id() -> str:
     try:
         text = Path("/etc/machine-id").read_text().strip()
@@ -182,6 +228,24 @@ def _detach(domain: Any, *, what: str, mark: tuple[str, str, str]) -> None:
         gone = failure.get_error_code() == libvirt.VIR_ERR_DEVICE_MISSING
         if not on_its_way and not gone:
             raise
+
+
+def _copy_over(domain: Any, *, target: str, xml: str) -> None:
+    """Begun already is gone on with; one that waits to switch is switched."""
+    libvirt = library()
+    if ET.fromstring(xml).find("source").attrib == _source(domain, target):  # type: ignore[union-attr]
+        return
+    if not domain.blockJobInfo(target, 0):
+        flags = libvirt.VIR_DOMAIN_BLOCK_COPY_REUSE_EXT | libvirt.VIR_DOMAIN_BLOCK_COPY_TRANSIENT_JOB
+        domain.blockCopy(target, xml, {}, flags)
+    wait_until_level(domain, target, COPY_S)
+    domain.blockJobAbort(target, libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT)
+
+
+def _source(domain: Any, target: str) -> dict[str, str]:
+    """Where that disk lies now."""
+    found = ET.fromstring(domain.XMLDesc()).find(f"devices/disk/target[@dev='{target}']/../source")
+    return {} if found is None else {name: value for name, value in found.attrib.items() if name in {"file", "dev"}}
 
 
 def _resize(domain: Any, *, target: str, size: int) -> None:

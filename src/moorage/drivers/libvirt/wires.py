@@ -130,8 +130,9 @@ class OvsWire:
 class Wires:
     """All ways of one host, and the networks that it serves itself."""
 
-    def __init__(self, owner: str, bridges: Mapping[str, str], plumber: Plumber | None) -> None:
-        self._owner, self._plumber = owner, plumber
+    def __init__(self, owner: str, bridges: Mapping[str, str], plumber: Plumber, *, serves: bool) -> None:
+        """`serves`: whether the plumber answers DHCP; if not, what it began once is ended."""
+        self._owner, self._plumber, self._serves = owner, plumber, serves
         self._bridge = BridgeWire(owner, bridges)
         self._bridges = bridges
         self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": OvsWire()}
@@ -156,8 +157,7 @@ class Wires:
             bridge = bridge_of(vif, self._bridges)
             if bridge.startswith(BRIDGE_PREFIX):
                 served.setdefault(bridge, []).append(vif)
-        if self._plumber is not None:
-            await self._plumber.serve({name: each for name, each in served.items() if name in there})
+        await self._plumber.serve({name: each for name, each in served.items() if name in there and self._serves})
         for name, link in there.items():
             if name.startswith(BRIDGE_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in served:
                 await _ip("link", "delete", "dev", name)

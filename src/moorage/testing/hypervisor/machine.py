@@ -98,9 +98,19 @@ def inside(arguments: list[str]) -> int:
             environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
             return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False, env=environment).returncode
     finally:
+        end_all_in_here()
         for place in PRIVATE:
             subprocess.run(["umount", "-l", place], check=False, stderr=subprocess.DEVNULL)
         shutil.rmtree(base, ignore_errors=True)
+
+
+def end_all_in_here() -> None:
+    """Of this network's namespace, which is ours alone: what a test that failed left running."""
+    here = os.readlink("/proc/self/ns/net")
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(each.name) != os.getpid() and os.readlink(each / "ns/net") == here:
+                os.kill(int(each.name), signal.SIGTERM)
 
 
 @contextlib.contextmanager
