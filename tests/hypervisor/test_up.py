@@ -21,7 +21,7 @@ from moorage.testing.upped import Upped
 pytestmark = pytest.mark.hypervisor
 
 HOST = "real1"
-REAL = f'[agent]\ndriver = "libvirt"\nhost = "{HOST}"\n\n[compute]\nhost_deadline_s = 120\n'
+REAL = f'[agent]\ndriver = "libvirt"\nhost = "{HOST}"\n\n[compute]\nhost_deadline_s = 120\nallow_resize_to_same_host = true\n'
 SAID = "moorage: this machine cannot run guests: it lacks a libvirt daemon"
 USER_DATA = base64.b64encode(b"#!/bin/sh\necho GUEST: user data ran >/dev/console\n").decode()
 
@@ -134,6 +134,10 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         person = await log_in(up)
         assert (await person.settled(first))["status"] == "ACTIVE"
         assert qemu_of(ServerId(first)) == qemu
+        await act(person, first, "VERIFY_RESIZE", resize={"flavorRef": "84"})
+        await says(person, first, "GUEST: boot number 4")
+        confirmed = await person.compute("POST", f"/servers/{first}/action", {"confirmResize": None})
+        assert confirmed.status_code == 204, confirmed.text
         await person.delete(first)
         await person.gone(first)
         assert leftovers(room) == []

@@ -7,8 +7,6 @@ import logging
 from moorage.model.errors import HostFailed
 
 COMMAND_S = 30.0
-ONLY_OURS = 0o077
-"""Of the files that they make: disks are nobody else's to read; libvirt gives those that a guest uses to QEMU's user."""
 DISK_S = 3_600.0
 """For copying a whole disk; the verb's own deadline usually ends it before."""
 SAID_CHARACTERS_MAX = 500
@@ -24,7 +22,6 @@ async def run(*words: str, limit_s: float = COMMAND_S, code: str = "guest_failed
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            umask=ONLY_OURS,
         )
     except OSError as failure:
         raise HostFailed("a program is missing on this host", private=f"{words[0]}: {failure}", code=code) from failure

@@ -27,13 +27,13 @@ async def make_over(images: ImageCache, base: str, disk: Path, size_bytes: int) 
     if size_bytes and least > size_bytes:
         why = f"{least} bytes, {size_bytes} asked"
         raise HostFailed("Flavor's disk is too small for requested image.", private=why, code="disk_too_small")
-    _drop(disk)
+    _make_way(disk)
     size = str(max(size_bytes, least))
     await run("qemu-img", "create", "-q", "-f", "qcow2", "-F", kind, "-b", str(below.resolve()), str(disk), size)
 
 
 async def make_empty(disk: Path, size_bytes: int) -> None:
-    _drop(disk)
+    _make_way(disk)
     await run("qemu-img", "create", "-q", "-f", "qcow2", str(disk), str(size_bytes))
 
 
@@ -46,7 +46,7 @@ async def grow(disk: Path, size_bytes: int) -> None:
 async def copy_whole(disk: Path, to: Path) -> None:
     """With all that is below it, so that it stands by itself; the guest may have it open, if it does not write to it."""
     coming = to.with_name(f"{to.name}.coming")
-    _drop(coming)
+    _make_way(coming)
     try:
         words = ("convert", "-q", "-U", "-f", "qcow2", "-O", "qcow2", str(disk), str(coming))
         await run("qemu-img", *words, limit_s=DISK_S)
@@ -99,3 +99,9 @@ def keep_drive(file: Path, image: bytes) -> None:
 def _drop(file: Path) -> None:
     """A name goes at once, however large the file is."""
     file.unlink(missing_ok=True)
+
+
+def _make_way(file: Path) -> None:
+    """For a disk that is nobody else's to read: qemu-img keeps the mode of a file that is there. libvirt gives it to QEMU's user."""
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o600)
