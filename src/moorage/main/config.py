@@ -488,9 +488,6 @@ def checked(config: Config) -> Config:
     _check_fence(config.fence.machines)
     _check_guests(config)
     check_security(config.secrets, config.security_compliance)
-    first, end = config.libvirt.serial_ports
-    if not 0 < first < end <= PORT_MAX + 1:
-        raise Invalid(f"[libvirt] serial_ports are from {first} to before {end}, which is no range of ports")
     return config
 
 
@@ -522,6 +519,9 @@ def _check_fence(machines: tuple[Machine, ...]) -> None:
 
 def _check_guests(config: Config) -> None:
     """Of what guests are told, and of their consoles. Raises Invalid."""
+    first, end = config.libvirt.serial_ports
+    if not 0 < first < end <= PORT_MAX + 1:
+        raise Invalid(f"[libvirt] serial_ports are from {first} to before {end}, which is no range of ports")
     consoles = config.console
     if min(consoles.token_life_s, consoles.connections_max, consoles.connections_of_a_server_max) <= 0:
         raise Invalid("[console] limits are positive numbers")
