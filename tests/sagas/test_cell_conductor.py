@@ -768,7 +768,7 @@ async def test_a_host_that_says_it_is_anothers_hypervisor_is_not_believed(
     await at.say(at.report({}))
     liar = msgspec.structs.replace(at.report({}, host="stranger"), hypervisor_hostname=at.host)
     await at.say(liar)
-    assert f"host stranger says that it is the hypervisor {at.host}, and that is host {at.host}" in caplog.text
+    assert f"host stranger reports node {at.host}, which is host {at.host}'s" in caplog.text
     rows = await at.small.cells[at.cell].read(cell_hosts.listed)
     assert at.host in {row.host for row in rows}
     assert "stranger" not in {row.host for row in rows}

@@ -257,10 +257,6 @@ class CellConductor:
         await self._compare(known, told)
 
     async def _store(self, known: KnownHost, told: HostReport) -> None:
-        node = told.hypervisor_hostname or told.host
-        owner = await self._database.read(lambda tx: cell_hosts.host_of_node(tx, node))
-        if owner not in (None, told.host):
-            raise Conflict(f"host {told.host} says that it is the hypervisor {node}, and that is host {owner}")
         provider = await self._engine.report_host(
             InventoryReport(
                 host=told.host,

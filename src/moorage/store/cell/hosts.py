@@ -101,12 +101,6 @@ def report(tx: Tx, told: Host, now: int) -> Host:
     return _host(tx.row(_report(tx.dialect), {f"b_{name}": value for name, value in row.items()}))
 
 
-def host_of_node(tx: Tx, node: str) -> str | None:
-    """Which host that hypervisor is; None: no host that is known here."""
-    row = tx.row(sa.select(hosts.c.host).where(hosts.c.node == node))
-    return None if row is None else str(row.host)
-
-
 def put_again(tx: Tx, kept: Host) -> bool:
     """A host that this database has lost, as it was; False: it is here. Nobody has heard it since, and no agent speaks for it."""
     row = {
