@@ -266,6 +266,7 @@ def test_an_agent_has_no_way_to_the_network_service() -> None:
             "silence_s",
             "beats_per_look",
             "at_once",
+            "earlier",
         )
     }
     assert inspect.signature(Agent).parameters["plumbing"].default is None

@@ -10,7 +10,7 @@ from moorage.main.hosts import HostPlan
 from moorage.main.region import callers_part
 from moorage.main.roles import not_a_hosts
 from moorage.model.ids import CellId
-from moorage.testing.set_files import agents_file, tables
+from moorage.testing.set_files import agents_file, tables, write
 
 DATABASE = "postgresql://moorage:secret@db.example/region"
 
@@ -42,14 +42,14 @@ def test_the_file_of_an_agent_is_all_that_it_needs(tmp_path: Path) -> None:
     )
     plan = HostPlan("n1", CellId("cell1"), ("physnet1", "physnet2"))
     path = tmp_path / "agent.toml"
-    path.write_text(agents_file(whole, plan, {"url": "tls://bus:4222", "nkey": "n1.nk", "tls": True}, 3))
+    write(path, agents_file(whole, plan, {"url": "tls://bus:4222", "nkey": "n1.nk", "tls": True}, 3))
     mine = read_config(path)
     assert not_a_hosts(mine) == []
     assert (mine.agent.host, mine.agent.cell, mine.agent.physical_networks) == ("n1", "cell1", ("physnet1", "physnet2"))
     assert (mine.compute.host_silence_s, mine.image_user.password) == (12.5, "i3")
     assert (mine.identity.url, mine.bus.has_credentials, mine.bus.earlier) == ("http://127.0.0.1:5001/v3", True, False)
     assert "secret" not in path.read_text()
-    path.write_text(agents_file(whole, plan, {}, 2))
+    write(path, agents_file(whole, plan, {}, 2))
     assert read_config(path).service_user.password == "s3"
 
 
