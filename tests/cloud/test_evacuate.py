@@ -123,7 +123,7 @@ async def test_a_server_of_a_fenced_host_goes_elsewhere_and_the_host_comes_back(
     dead = await killed(running, here, wired(running, monkeypatch) if "wire" in death else None)
     refused = await act(running, id, {"evacuate": {}})
     assert refused.status_code == 409
-    assert f"openstack compute service set --down {here} nova-compute" in refused.text
+    assert "openstack compute service set --down HOST nova-compute" in refused.text
     assert (await running.admin.settled(id))["status"] == "ACTIVE"
     await dead.down()
     shared_disk = await act(running, id, {"evacuate": {"onSharedStorage": True}}, at="2.13")

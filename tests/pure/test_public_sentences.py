@@ -22,6 +22,7 @@ ADMINISTRATORS = (
     "api/ext/",
     "api/hosts.py",
     "api/placement/",
+    "bus/broker.py",
     "operations/cell_drain",
     "operations/drain",
     "operations/nouns/aggregates.py",

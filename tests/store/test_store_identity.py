@@ -168,8 +168,9 @@ async def test_a_file_that_was_replaced_below_a_process_is_barred_and_nothing_is
     file_of(config, "cell1").rename(config.data / "elsewhere" / "cell1.db")
     file_of(config, "cell1").write_bytes(b"")
     await watch.round()
-    with pytest.raises(Unavailable, match="another file stands in the place of the cell1 database"):
+    with pytest.raises(Unavailable, match="left alone until an administrator has looked") as barred:
         await opened.cells[ONE].read(lambda tx: tx.scalar(sa.text("SELECT 1")))
+    assert "another file stands in the place of the cell1 database" in barred.value.named
     assert await opened.region.read(lambda tx: tx.scalar(sa.text("SELECT 1"))) == 1
     (config.data / "elsewhere" / "cell1.db").rename(file_of(config, "cell1"))
     await watch.round()
@@ -188,8 +189,9 @@ async def test_rows_that_became_older_below_a_process_bar_their_database(tmp_pat
     before = await opened.cells[ONE].read(lambda tx: tx.scalar(sa.text("SELECT mark FROM store_identity")))
     await opened.cells[ONE].write(lambda tx: tx.run(sa.text("UPDATE store_identity SET mark = 0")))
     await watch.round()
-    with pytest.raises(Unavailable, match="cell1 database is older than it was"):
+    with pytest.raises(Unavailable, match="left alone until an administrator has looked") as barred:
         await opened.cells[ONE].write(lambda tx: None)
+    assert "cell1 database is older than it was" in barred.value.named
     opened.cells[ONE].barred = ""
     await opened.cells[ONE].write(lambda tx: tx.run(sa.text(f"UPDATE store_identity SET mark = {before}")))
     await watch.round()
@@ -217,11 +219,12 @@ async def test_whoever_answers_after_a_reconnect_is_asked_who_it_is(
     try:
         postgres_server.drop_database(names[1])
         postgres_server.create_database(names[1], template=f"{names[1]}_kept")
-        with pytest.raises(Unavailable, match="cell1 database is older than it was"):
+        with pytest.raises(Unavailable, match="cell is older than it was") as barred:
             await opened.cells[ONE].read(lambda tx: tx.scalar(sa.text("SELECT 1")))
+        assert "cell1 database is older than it was" in barred.value.named
         postgres_server.drop_database(names[1])
         postgres_server.create_database(names[1])
-        with pytest.raises(Unavailable, match="cell1 database is another one"):
+        with pytest.raises(Unavailable, match="cell is another one"):
             await opened.cells[ONE].write(lambda tx: tx.scalar(sa.text("SELECT 1")))
     finally:
         await watch.stop()

@@ -187,14 +187,14 @@ def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
             "Ephemeral disks requested are larger than the instance type allows. If no size is given in one block device "
             "mapping, flavor ephemeral size will be used."
         )
-    if len(empty) > 1:
-        raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} are asked for.")
     if len(swap) > 1:
         raise Invalid(f"{WRONG}: More than one swap drive requested.")
     if swap and (swap[0].size_gib or 0) > flavor.swap_mib:
         raise Invalid("Swap drive requested is larger than instance type allows.")
     if sum(each.destination == "local" for each in devices) > LOCAL_MAX:
         raise Invalid(f"{WRONG}: You specified more local devices than the limit allows")
+    if len(empty) > 1:
+        raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} are asked for.")
 
 
 def _bare(device: str | None) -> str:
