@@ -84,3 +84,14 @@ async def test_a_host_may_come_into_another_cell(region: Database) -> None:
     row = await region.read(lambda tx: sql.host_row(tx, found))
     assert row is not None
     assert row["cell"] == C2
+
+
+async def test_two_conductors_take_the_first_report_of_a_host_at_once(
+    region: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one looked before the first had committed: the node that is there by then is the host's own."""
+    found = await says(region, report("host1", "node1"))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(sql, "host_row", lambda tx, uuid: None)
+        assert await says(region, report("host1", "node1")) == found
+    assert await count(region) == 1

@@ -94,7 +94,8 @@ def report_host(tx: Tx, report: HostReport) -> HostId:
         raise Conflict(f"host {report.host} reports node {node}, which is host {have['host']}'s")
     if known is not None and have is None and (known.parent or IPV4_ADDRESS in sql.inventories_of(tx, provider)):
         raise Conflict(f"host {report.host} reports node {node}, which is no host's provider")
-    if have is None and (other := sql.node_of(tx, report.host, report.cell)):
+    other = sql.node_of(tx, report.host, report.cell) if have is None else ""
+    if other not in ("", node):  # its own node was recorded meanwhile by another conductor, which heard the same report
         raise Conflict(
             f"host {report.host} reports node {node}, and has node {other} already: delete its compute service first"
         )
