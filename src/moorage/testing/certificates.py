@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from moorage.model.private_files import private_file
+
 GOOD_FOR = datetime.timedelta(days=30)
 CLOCKS_DIFFER = datetime.timedelta(hours=1)
 
@@ -40,7 +42,7 @@ class Authority:
         signed = made.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.file = directory / "ca.pem"
-        self.file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        private_file(self.file).write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str) -> Certificate:
         """For a server on loopback, or a client of that name."""
@@ -54,7 +56,7 @@ class Authority:
         signed = made.add_extension(names, critical=False).add_extension(both, critical=False)
         certificate = signed.sign(self._key, hashes.SHA256())
         files = Certificate(self._directory / f"{name}.pem", self._directory / f"{name}.key")
-        files.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        private_file(files.cert).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
