@@ -85,6 +85,8 @@ def agents_file(config: Config, plan: HostPlan, bus: Mapping[str, Any], level: i
         "image": {"url": config.image.url or config.api.image.url},
         "image_user": {"user": images.user, "password": images.password, "project": images.project},
     }  # fmt: skip
+    if config.tracing.endpoint:
+        said["tracing"] = msgspec.to_builtins(config.tracing)
     if level < PORTS_ARRIVE_BOUND:  # it sees to ports itself
         user = config.service_user
         said["network"] = {"url": config.network.url or config.api.network.url}
