@@ -296,3 +296,11 @@ async def test_dhcp_options_are_named_one_by_one(cloud: Cloud) -> None:
     shown = (await cloud.ok("PUT", url, {"port": {"extra_dhcp_opts": gone}}))["port"]["extra_dhcp_opts"]
     assert [each["opt_value"] for each in shown] == ["b"]
     assert (await cloud.ok("PUT", url, {"port": {"extra_dhcp_opts": []}}))["port"]["extra_dhcp_opts"] == shown
+
+
+@pytest.mark.parametrize("address", [[], {}, 7, ["10.0.0.9"]])
+async def test_an_address_that_is_no_text_is_refused(cloud: Cloud, address: object) -> None:
+    net, _ = await cloud.flat_network()
+    body = {"port": {"network_id": net["id"], "fixed_ips": [{"ip_address": address}]}}
+    answer = await cloud.call("POST", "/ports", body)
+    assert (answer.status_code, "is not a valid IP address" in answer.text) == (400, True)

@@ -142,11 +142,11 @@ def is_fixed_ips(value: Any) -> str | None:
         if not isinstance(each, dict) or not each or set(each) - {"subnet_id", "ip_address", "delete_subnet"}:
             return f"Invalid data format for fixed IP: '{each}'"
         if (address := each.get("ip_address")) is not None:
+            if reason := is_address(address):
+                return reason
             if address in seen:
                 return f"Duplicate IP address '{address}'"
             seen.add(address)
-            if reason := is_address(address):
-                return reason
         if each.get("subnet_id") is not None and (reason := is_uuid(each["subnet_id"])):
             return reason
     return None
